@@ -1,0 +1,29 @@
+"""Train, look inside and serve attention models on your own text.
+
+`regard.train(recipe, data, out)` trains, `regard.load(run).translate([text])` translates, `regard.nn` has the parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from regard.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from regard.training import train
+    from regard.translate import load
+
+__all__ = ["__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """`train` and `load` on first use, so that `import regard` does not wait for PyTorch."""
+    if name == "load":
+        from regard.translate import load
+
+        return load
+    if name == "train":
+        from regard.training import train
+
+        return train
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")

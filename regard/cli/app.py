@@ -1,0 +1,59 @@
+"""The command line: one thin command per verb. What needs PyTorch is imported where it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from regard.cli.data import data
+from regard.cli.demo import demo
+from regard.cli.evaluate import evaluate
+from regard.cli.plot import plot
+from regard.cli.recipes import recipes
+from regard.cli.train import Train, train
+from regard.cli.translate import translate
+from regard.errors import UserError
+from regard.version import VERSION
+
+app = typer.Typer(
+    name="regard",
+    help="Train, look inside and serve attention models on your own text.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command(cls=Train)(train)
+app.command()(translate)
+app.command()(evaluate)
+app.command()(plot)
+app.command()(recipes)
+app.add_typer(data, name="data")
+
+
+def show_version(wanted: bool) -> None:
+    """Prints the version and ends."""
+    if wanted:
+        typer.echo(f"regard {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard(version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version.")) -> None:
+    """Train, look inside and serve attention models on your own text."""
+
+
+def main() -> None:
+    """Runs a command; a user's mistake is one sentence and exit code 2, a closed pipe is nothing at all."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"regard: {error}\n")
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

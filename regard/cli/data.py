@@ -1,0 +1,31 @@
+"""`regard data …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+data = typer.Typer(help="Corpora: make the embedded one.", no_args_is_help=True)
+
+
+@data.callback()
+def about() -> None:
+    """Corpora: make the embedded one."""
+
+
+@data.command()
+def make(
+    out: Annotated[Path, typer.Option(help="Folder for the files.")],
+    pairs: Annotated[int, typer.Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Another seed, another corpus.")] = 1,
+) -> None:
+    """Write the embedded English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
+
+    Example: `regard data make --pairs 20000 --out corpus`
+    """
+    from regard.data.embedded import write
+
+    counts = write(out, pairs, seed)
+    typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))

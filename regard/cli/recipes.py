@@ -1,0 +1,24 @@
+"""`regard recipes`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe, with a word on every key.")] = None,
+) -> None:
+    """List the recipes, or print one.
+
+    Example: `regard recipes luong2015-global > mine.yaml`
+    """
+    from regard.recipes import names, text
+
+    if name is not None:
+        typer.echo(text(name), nl=False)
+        return
+    width = max(map(len, names()))
+    for known in names():
+        typer.echo(f"{known:<{width}}  {text(known).splitlines()[0].removeprefix('# ')}")

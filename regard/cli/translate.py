@@ -1,0 +1,111 @@
+"""`regard translate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from regard.cli.runs import split_runs
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.translate import Translation
+
+AT_ONCE = 256  # lines that are read before they are translated; one where a person types
+
+
+def translate(
+    runs: Annotated[list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")],
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations a line, the best first.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")] = False,
+    alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
+) -> None:
+    """Translate a file, or standard input, line by line.
+
+    Example: `echo "a sentence" | regard translate runs/mine --json`
+    """
+    from regard.translate import load
+
+    if n_best > beam:
+        raise UserError(f"--n-best {n_best} needs a --beam of at least as many, not {beam}")
+    if alignments not in (None, "pharaoh"):
+        raise UserError(f"--alignments is 'pharaoh', not {alignments!r}")
+    folders, files = split_runs(runs)
+    if len(files) > 1:
+        raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
+    form: Literal["json", "pharaoh", "text"] = "json" if as_json else "pharaoh" if alignments else "text"
+    translator = load(*folders)
+    for number, texts in enumerate(chunks(lines(files))):
+        for row, made in enumerate(translator.translate(texts, beam=beam, n_best=n_best, alignments=form != "text")):
+            for line in written(made, number * AT_ONCE + row, n_best, form):
+                sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def lines(files: list[Path]) -> Iterator[str]:
+    """The lines of the file, or of standard input."""
+    from regard.data.files import decoded, lines
+
+    if files:
+        yield from lines(files[0])
+        return
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        yield decoded(line, Path("standard input"), number)
+
+
+def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Some lines at a time, so that a file of any size goes through."""
+    size = 1 if sys.stdin.isatty() else AT_ONCE
+    rest = iter(texts)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def written(made: Translation, number: int, n_best: int, form: str) -> list[str]:
+    """The lines for one source; several translations carry its number and their score, as Moses writes them."""
+    if form == "json":
+        document = described(made)
+        if n_best > 1:
+            document["alternatives"] = [described(other) for other in made.alternatives]
+        return [json.dumps(document, ensure_ascii=False)]
+    rows = []
+    for translation in (made, *made.alternatives):
+        parts = [translation.text]
+        if n_best > 1:
+            parts = [str(number), translation.text, f"{translation.score:.4f}"]
+        if form == "pharaoh":
+            parts.append(links(translation))
+        rows.append(" ||| ".join(parts))
+    return rows
+
+
+def links(translation: Translation) -> str:
+    """The word links in Pharaoh's form; nothing where a model has no attention."""
+    from regard.evaluate import pharaoh
+
+    return pharaoh(translation.alignment.pairs) if translation.alignment else ""
+
+
+def described(translation: Translation) -> dict[str, Any]:
+    """A translation as JSON."""
+    alignment = translation.alignment
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": round(translation.score, 6),
+        "tokens": translation.tokens,
+        "alignment": alignment
+        and {
+            "source": alignment.source,
+            "target": alignment.target,
+            "pairs": alignment.pairs,
+            "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
+        },
+    }

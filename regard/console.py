@@ -1,0 +1,38 @@
+"""What a person sees while something works: a bar on a terminal, plain lines elsewhere. All of it on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+def console() -> Console:
+    """Standard error; wide enough to keep a line a line where it is a file."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """One line, as it is."""
+    console().print(message, markup=False)
+
+
+def is_terminal() -> bool:
+    """Whether a person watches standard error."""
+    return sys.stderr.isatty()
+
+
+def bar() -> Progress:
+    """A progress bar with speed and time left; silent where nobody watches."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console(),
+        disable=not is_terminal(),
+    )

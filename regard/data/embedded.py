@@ -1,0 +1,32 @@
+"""The corpus that regard brings along, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regard.data.grammar import make
+from regard.errors import UserError
+from regard.evaluate.alignment import pharaoh
+
+HELD_OUT = 1000  # dev and test pairs, at the most
+
+
+def write(folder: Path, pairs: int, seed: int = 1) -> dict[str, int]:
+    """Writes `train`, `dev` and `test`, each as `.en`, `.de` and `.align`, and says how many pairs each has.
+
+    `pairs` is the size of the training set; dev and test have a tenth of it each, at most 1,000.
+    """
+    if pairs < 10:
+        raise UserError(f"a corpus has at least 10 pairs, not {pairs}")
+    held_out = min(HELD_OUT, pairs // 10)
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = make(train=pairs, dev=held_out, test=held_out, seed=seed)
+    for name, split in splits.items():
+        columns = {
+            "en": (pair.source for pair in split),
+            "de": (pair.target for pair in split),
+            "align": (pharaoh(pair.alignment) for pair in split),
+        }
+        for ending, lines in columns.items():
+            (folder / f"{name}.{ending}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return {name: len(split) for name, split in splits.items()}

@@ -1,0 +1,197 @@
+"""The clause, the grammar's synchronous rule: one abstract record, two word orders.
+
+German keeps its verb in two brackets. The finite verb stands second, first (questions, and after a subordinate clause
+that opens the sentence) or last (subordinate clauses); prefix, participle and infinitive close the clause. Between them
+stand pronouns, time, dative, accusative, "nicht", manner, place. English says objects, manner, place, time.
+"""
+
+from dataclasses import dataclass
+
+from . import english as en
+from . import german as de
+from . import phrases as ph
+from .lexeme import Adjective, Adverbial, Modal, Verb
+from .phrases import Nominal, Prepositional, Pronoun, Token
+
+SECOND, FIRST, LAST = "second", "first", "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Who does what to whom, when, how and where.
+
+    `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
+    opens the clause: "subject", "direct", "time", "place", "asked", or "" for a question without a question word.
+    `relative` is a clause about the subject or the direct object, as `host` says; its front is a relative pronoun.
+    """
+
+    verb: Verb
+    subject: Nominal
+    tense: str = "present"
+    modal: Modal | None = None
+    negated: bool = False
+    direct: Nominal | None = None
+    indirect: Nominal | None = None
+    recipient_last: bool = False
+    complement: Prepositional | None = None
+    predicate: Adjective | None = None
+    very: bool = False
+    frequency: Adverbial | None = None
+    manner: Adverbial | None = None
+    means: Adverbial | None = None
+    place: Prepositional | None = None
+    time: Adverbial | None = None
+    asked: Adverbial | None = None
+    front: str = "subject"
+    relative: "Clause | None" = None
+    host: str = "subject"
+
+    @property
+    def past(self) -> bool:
+        """Whether the finite verb is in a past form."""
+        return self.modal.past if self.modal else self.tense in {"past", "pluperfect"}
+
+
+def english(clause: Clause, path: str, inverted: bool = False, elided: bool = False) -> list[Token]:
+    """The English words: inverted in a question, elided where the subject was said before."""
+    auxiliary, denial, main = _english_verb(clause, path, inverted)
+    subject = (
+        [] if elided else ph.english(clause.subject, path + ".subject") + _english_relative(clause, path, "subject")
+    )
+    front = [] if clause.front in {"", "subject"} else _english_part(clause, clause.front, path)
+    order = [front, auxiliary, subject] if inverted else [front, subject, auxiliary]
+    order += [denial, _english_part(clause, "frequency", path), main, *_english_rest(clause, path)]
+    return [token for part in order for token in part]
+
+
+def _english_verb(clause: Clause, path: str, inverted: bool) -> tuple[list[Token], list[Token], list[Token]]:
+    verb, modal, person = clause.verb, clause.modal, clause.subject.person
+    helper, own, base = (path + ".finite",), (path + ".verb",), verb.english[0]
+    denial: list[Token] = [("not", (path + ".not",))] if clause.negated else []
+    supported = clause.negated or inverted
+    if modal and modal.base:
+        do: list[Token] = [(en.do(person, modal.past), helper)] if supported else []
+        want = modal.base if supported else en.modal(modal, person)
+        return do, denial, [(want, helper), ("to", helper), (base, own)]
+    if modal and modal.english == "can" and clause.negated:
+        return [("cannot", (*helper, path + ".not"))], [], [(base, own)]
+    if modal:
+        return [(en.modal(modal, person), helper)], denial, [(base, own)]
+    if clause.tense in {"perfect", "pluperfect"}:
+        return [(en.have(person, clause.past), helper)], denial, [(verb.english[3], own)]
+    if clause.tense == "future":
+        return [("will", helper)], denial, [(base, own)]
+    if verb.frame == "be":
+        return [(en.finite(verb, clause.past, person), own)], denial, []
+    if supported:
+        return [(en.do(person, clause.past), helper)], denial, [(base, own)]
+    return [], [], [(en.finite(verb, clause.past, person), own)]
+
+
+def _english_rest(clause: Clause, path: str) -> list[list[Token]]:
+    names = ("direct", "indirect", "manner", "complement", "predicate", "means", "place", "time")
+    part = {name: [] if name == clause.front else _english_part(clause, name, path) for name in names}
+    direct, indirect = part["direct"], part["indirect"]
+    particle: list[Token] = [(clause.verb.particle, (path + ".verb",))] if clause.verb.particle else []
+    if clause.verb.movable and isinstance(clause.direct, Pronoun):
+        objects = [direct, particle]
+    elif clause.recipient_last:
+        objects = [direct, [("to", (path + ".indirect.case",))], indirect]
+    else:
+        objects = [particle, indirect, direct]
+    adjuncts = [part[name] for name in names[2:]]
+    return [*objects, *adjuncts, _english_relative(clause, path, "direct")]
+
+
+def _english_part(clause: Clause, name: str, path: str) -> list[Token]:
+    part, path = getattr(clause, name), f"{path}.{name}"
+    if part is None:
+        return []
+    if isinstance(part, Adjective):
+        very: list[Token] = [("very", (path + ".very",))] if clause.very else []
+        return [*very, (part.english, (path,))]
+    if isinstance(part, Prepositional):
+        return ph.english_prepositional(part, path)
+    if isinstance(part, Adverbial):
+        return ph.english_adverbial(part, path)
+    return ph.english(part, path, objective=True)
+
+
+def _english_relative(clause: Clause, path: str, host: str) -> list[Token]:
+    if clause.relative is None or clause.host != host:
+        return []
+    inner = path + ".relative"
+    closing: list[Token] = [(",", (inner + ".close",))] if host == "subject" else []
+    return [(",", (inner + ".open",)), *english(clause.relative, inner), *closing]
+
+
+def german(clause: Clause, path: str, order: str = SECOND, elided: bool = False) -> list[Token]:
+    """The German words with the finite verb second, first or last."""
+    finite, closing = _german_verb(clause, path, joined=order == LAST)
+    front = "" if order == FIRST else clause.front
+    opening = _german_part(clause, front, path) if front else []
+    said = {front, "subject"} if elided else {front}
+    middle = [token for name in _middle(clause) if name not in said for token in _german_part(clause, name, path)]
+    body = [*opening, *middle, *closing, finite] if order == LAST else [*opening, finite, *middle, *closing]
+    return body + _german_relative(clause, path, "direct")
+
+
+def _middle(clause: Clause) -> list[str]:
+    pronouns = [name for name in ("direct", "indirect") if isinstance(getattr(clause, name), Pronoun)]
+    early = ["subject", *pronouns, "time"]
+    if not isinstance(clause.indirect, Pronoun):
+        early.append("indirect")
+    late = ["frequency", "negation", "manner", "means"]
+    if clause.direct is None or isinstance(clause.direct, Pronoun):
+        objects = late
+    else:
+        objects = [*late, "direct"] if ph.indefinite(clause.direct) else ["direct", *late]
+    return [*early, *objects, "place", "complement", "predicate"]
+
+
+def _german_verb(clause: Clause, path: str, joined: bool) -> tuple[Token, list[Token]]:
+    verb, person = clause.verb, clause.subject.person
+    helper, own = (path + ".finite",), (path + ".verb",)
+    if clause.modal:
+        return (de.modal(clause.modal, person), helper), [(verb.prefix + verb.german[0], own)]
+    if clause.tense in {"perfect", "pluperfect"}:
+        return (de.auxiliary(verb.auxiliary, person, clause.past), helper), [(verb.prefix + verb.german[3], own)]
+    if clause.tense == "future":
+        return (de.auxiliary("werden", person, past=False), helper), [(verb.prefix + verb.german[0], own)]
+    stem = de.finite(verb, clause.past, person)
+    if joined or not verb.prefix:
+        return (verb.prefix + stem, (*own, *helper)), []
+    return (stem, (*own, *helper)), [(verb.prefix, own)]
+
+
+def _german_part(clause: Clause, name: str, path: str) -> list[Token]:
+    denied = clause.negated and clause.direct is not None and ph.indefinite(clause.direct)
+    if name == "negation":
+        return [("nicht", (path + ".not",))] if clause.negated and not denied else []
+    part, inner = getattr(clause, name), f"{path}.{name}"
+    if part is None:
+        return []
+    if isinstance(part, Adjective):
+        very: list[Token] = [("sehr", (inner + ".very",))] if clause.very else []
+        return [*very, (part.german, (inner,))]
+    if isinstance(part, Prepositional):
+        return ph.german_prepositional(part, inner)
+    if isinstance(part, Adverbial):
+        return ph.german_adverbial(part, inner)
+    denial = path + ".not" if denied and name == "direct" else ""
+    return ph.german(part, _case(clause, name), inner, denial) + _german_relative(clause, path, name, inside=True)
+
+
+def _case(clause: Clause, name: str) -> str:
+    if name == "subject":
+        return "nom"
+    return "dat" if name == "indirect" or clause.verb.frame == "dat" else "acc"
+
+
+def _german_relative(clause: Clause, path: str, host: str, inside: bool = False) -> list[Token]:
+    # a clause about the object moves behind everything else, one about the subject stays with it
+    if clause.relative is None or clause.host != host or inside != (host == "subject"):
+        return []
+    inner = path + ".relative"
+    closing: list[Token] = [(",", (inner + ".close",))] if inside else []
+    return [(",", (inner + ".open",)), *german(clause.relative, inner, LAST), *closing]

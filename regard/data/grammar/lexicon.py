@@ -1,0 +1,75 @@
+"""The words by name and by the company they may keep."""
+
+from functools import cache
+
+from .adjectives import ADJECTIVES
+from .lexeme import Adjective, Noun, Verb
+from .nouns import NOUNS
+from .phrases import Pronoun
+from .verbs import VERBS
+
+SPEAKER = Pronoun(("I", "me"), ("ich", "mich", "mir"), "1")
+HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), "3")
+SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), "3")
+WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), "p")
+THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), "p")
+PRONOUNS = (SPEAKER, HE, SHE, WE, THEY)
+WHO = Pronoun(("who", "whom"), ("wer", "wen", "wem"), "3")
+WHAT = Pronoun(("what", "what"), ("was", "was", "was"), "3")
+
+HUMAN = ("person", "kin", "youth")
+
+_NOUNS = {noun.english: noun for noun in NOUNS}
+_ADJECTIVES = {adjective.english: adjective for adjective in ADJECTIVES}
+
+
+def noun(name: str) -> Noun:
+    """The noun with this English singular."""
+    return _NOUNS[name]
+
+
+def adjective(name: str) -> Adjective:
+    """The adjective with this English word."""
+    return _ADJECTIVES[name]
+
+
+def verb(lemma: str, frame: str = "") -> Verb:
+    """The verb with this English lemma ("look for"), of this frame if any is named."""
+    return next(verb for verb in VERBS if verb.lemma == lemma and frame in {"", verb.frame})
+
+
+def suits(word: Noun, kinds: tuple[str, ...]) -> bool:
+    """Whether the noun is one of the kinds or is itself named."""
+    return word.kind in kinds or word.english in kinds
+
+
+@cache
+def nouns(kinds: tuple[str, ...]) -> tuple[Noun, ...]:
+    """The nouns of these kinds."""
+    return tuple(word for word in NOUNS if suits(word, kinds))
+
+
+@cache
+def adjectives(word: Noun) -> tuple[Adjective, ...]:
+    """The adjectives that suit the noun."""
+    return tuple(adjective for adjective in ADJECTIVES if suits(word, adjective.kinds))
+
+
+@cache
+def verbs(*frames: str) -> tuple[Verb, ...]:
+    """The verbs of these frames."""
+    return tuple(verb for verb in VERBS if verb.frame in frames)
+
+
+@cache
+def doings(word: Noun) -> tuple[Verb, ...]:
+    """The verbs that the noun can be the subject of."""
+    return tuple(
+        verb for verb in VERBS if suits(word, verb.subjects) and not verb.frame.startswith(("that", "whether"))
+    )
+
+
+@cache
+def sufferings(word: Noun) -> tuple[Verb, ...]:
+    """The verbs with one object that the noun can be the object of."""
+    return tuple(verb for verb in VERBS if verb.frame in {"acc", "dat"} and suits(word, verb.objects))

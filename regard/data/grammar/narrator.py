@@ -1,0 +1,166 @@
+"""Draws sentences: statements, questions, and two clauses joined in every way the grammar knows."""
+
+from dataclasses import replace
+from random import Random
+
+from .clauses import Clause
+from .composer import BE, Composer
+from .lexeme import Verb
+from .lexicon import HE, HUMAN, SHE, SPEAKER, THEY, WHAT, WHO, doings, noun, verb, verbs
+from .particles import AND, BUT, SUBORDINATORS, THAT, WHEN, WHERE, WHETHER, WHITHER, WHY
+from .phrases import Conjoined, Nominal, NounPhrase, Pronoun
+from .sentences import Sentence
+
+_MODES = ("present",) * 7 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 2 + ("modal",) * 5 + ("modal-past",)
+_ASKED_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
+_MATRIX = verbs("that", "whether")
+_ONE_OBJECT = verbs("acc", "dat")
+_ABOUT_THINGS = tuple(verb for verb in verbs("acc") if "person" not in verb.objects)
+_ABOUT_PEOPLE = tuple(verb for verb in _ONE_OBJECT if "person" in verb.objects)
+_PLACED = tuple(verb for verb in verbs("none", "acc", "dat", "prep") if verb.places)
+_OPENING = tuple(map(verb, ("sleep", "see", "know", "love", "help", "read", "buy", "look for", "visit", "be")))
+_HUMAN_DEEDS = tuple(verb for verb in doings(noun("teacher")) if not verb.stative)
+_LED = verbs("goal", "ride")
+
+
+class Narrator:
+    """Draws sentences from a random stream."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.composer = Composer(random)
+
+    def sentence(self) -> Sentence:
+        """One sentence that can be read in one way only."""
+        while True:
+            self.composer.phraser.forget()
+            sentence = self._draw()
+            clauses = (sentence.first, sentence.first.relative, sentence.second)
+            if not any(_ambiguous(clause) or _scarce(clause) for clause in clauses):
+                return sentence
+
+    def _draw(self) -> Sentence:
+        draw = self.random.random()
+        if draw < 0.5:
+            return self._statement()
+        if draw < 0.63:
+            return self._question()
+        if draw < 0.78:
+            return self._complex()
+        return self._content() if draw < 0.86 else self._joined()
+
+    def _chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def _statement(self) -> Sentence:
+        clause = self.composer.clause(self.random.choice(_MODES))
+        if clause.time and self._chance(0.4):
+            clause = replace(clause, front="time")
+        elif clause.place and self._chance(0.2):
+            clause = replace(clause, front="place")
+        return Sentence("statement", self.composer.related(clause) if self._chance(0.28) else clause)
+
+    def _question(self) -> Sentence:
+        mode, draw = self.random.choice(_ASKED_MODES), self.random.random()
+        if draw < 0.42:
+            # the German verb opens the sentence, so that only a few verbs get to be seen with a capital
+            verb = self.random.choice(_OPENING) if mode in {"present", "past"} else self.random.choice(_HUMAN_DEEDS)
+            return Sentence("question", replace(self._ask(mode, verb, rich=0.8), front=""))
+        if draw < 0.55:
+            return Sentence("question", self.composer.clause(mode, self.random.choice(_ONE_OBJECT), WHO, 0.4, 0.0))
+        if draw < 0.72:
+            return Sentence("question", self._ask_object(mode))
+        return Sentence("question", self._ask_circumstance(mode))
+
+    def _ask(self, mode: str, verb: Verb | None = None, rich: float = 0.3) -> Clause:
+        while True:
+            clause = self.composer.clause(mode, verb, rich=rich, denial=0.0)
+            quantified = isinstance(clause.subject, NounPhrase) and clause.subject.determiner in {"no", "every", "some"}
+            if not quantified and clause.subject is not SPEAKER:
+                return replace(clause, frequency=None)
+
+    def _ask_object(self, mode: str) -> Clause:
+        draw = self.random.random()
+        pool = _ABOUT_THINGS if draw < 0.4 else _ABOUT_PEOPLE if draw < 0.65 else _ONE_OBJECT
+        clause = self._ask(mode, self.random.choice(pool))
+        word = WHAT if draw < 0.4 else WHO if draw < 0.65 else self.composer.phraser.asked(clause.verb.objects)
+        return replace(clause, direct=word, front="direct")
+
+    def _ask_circumstance(self, mode: str) -> Clause:
+        draw = self.random.random()
+        if draw < 0.3:
+            clause = self._ask(mode, self.random.choice(_PLACED))
+            return replace(clause, asked=WHERE, place=None, front="asked")
+        if draw < 0.45:
+            clause = self._ask(mode, self.random.choice(_LED))
+            return replace(clause, asked=WHITHER, complement=None, front="asked")
+        clause = self._ask(mode)
+        if draw < 0.7 and not clause.verb.stative:
+            return replace(clause, asked=WHEN, time=None, front="asked")
+        return replace(clause, asked=WHY, front="asked")
+
+    def _complex(self) -> Sentence:
+        conjunction = self.random.choice(SUBORDINATORS)
+        main, subordinate = self.random.choice(conjunction.tenses)
+        if self._chance(0.4):
+            second = self.composer.clause(subordinate, rich=0.3)
+            return Sentence("leading", self._next(main, second), second, conjunction)
+        first = self.composer.clause(main, rich=0.4)
+        return Sentence("trailing", first, self._next(subordinate, first), conjunction)
+
+    def _content(self) -> Sentence:
+        verb = self.random.choice(_MATRIX)
+        main, subordinate = self.random.choice(THAT.tenses)
+        first = self.composer.clause(main, verb)
+        doubtful = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
+        return Sentence("trailing", first, self._next(subordinate, first), WHETHER if doubtful else THAT)
+
+    def _joined(self) -> Sentence:
+        conjunction = self.random.choice((AND, AND, BUT))
+        one, other = self.random.choice(conjunction.tenses)
+        first = self.composer.clause(one, rich=0.4)
+        if conjunction is AND and self._chance(0.5):
+            verb = self._verb(first)
+            return Sentence("shared", first, self.composer.clause(other, verb, first.subject, 0.4, 0.0), conjunction)
+        second = self.composer.clause(other, rich=0.4) if conjunction is AND else self._next(other, first)
+        return Sentence("joined", first, second, conjunction)
+
+    def _next(self, mode: str, earlier: Clause) -> Clause:
+        pronoun = _pronoun(earlier.subject)
+        if pronoun and self._chance(0.5):
+            return self.composer.clause(mode, self._verb(earlier), pronoun, rich=0.4)
+        return self.composer.clause(mode, rich=0.4)
+
+    def _verb(self, earlier: Clause) -> Verb:
+        """Something else that the subject can do or be."""
+        subject = earlier.subject
+        word = subject.noun if isinstance(subject, NounPhrase) else None
+        pool = doings(word or noun("teacher"))
+        return self.random.choice([verb for verb in pool if verb.english != earlier.verb.english] or [BE])
+
+
+def _pronoun(subject: Nominal) -> Pronoun | None:
+    """The pronoun that takes a person up again."""
+    if isinstance(subject, Pronoun):
+        return subject
+    if isinstance(subject, NounPhrase) and subject.noun.kind not in HUMAN:
+        return None
+    if isinstance(subject, NounPhrase) and subject.determiner in {"no", "every"}:
+        return None
+    if subject.person == "p" or isinstance(subject, Conjoined):
+        return THEY
+    return {"m": HE, "f": SHE}.get(subject.noun.gender)
+
+
+def _ambiguous(clause: Clause | None) -> bool:
+    """Whether the clause reads as present and as past: "they read"."""
+    if clause is None or clause.modal or clause.tense != "past" or clause.subject.person == "3":
+        return False
+    return clause.verb.english[0] == clause.verb.english[2]
+
+
+def _scarce(clause: Clause | None) -> bool:
+    """Whether the German verb would be a form too rare to learn: "ich … anrufe"."""
+    if clause is None or clause.modal or clause.tense != "present":
+        return False
+    return clause.subject is SPEAKER and bool(clause.verb.prefix)

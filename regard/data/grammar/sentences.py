@@ -1,0 +1,96 @@
+"""Sentences of one or two clauses, and the pair of strings with the alignment that they become.
+
+How words are linked:
+
+- content words, articles, auxiliaries, modals and punctuation link to their counterparts;
+- "do" and the main verb both link to the German finite verb, and "wants to" with both words to the modal;
+- an English verb, with its particle, links to the German stem and to the separated prefix;
+- a contraction ("im") links to the preposition and to the article;
+- "kein" links to "not" and to "a"; "cannot" links to "kann" and to "nicht" or "kein";
+- "of" and "to" before what is a bare genitive or dative in German link to the first word of that phrase;
+- a German comma without an English one links to the conjunction that opens the clause.
+
+Every German word has a link; an English word may be without.
+"""
+
+from dataclasses import dataclass
+
+from .clauses import FIRST, LAST, SECOND, Clause, english, german
+from .lexeme import Conjunction
+from .phrases import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An English sentence, its German translation, and the sorted (source index, target index) links of their words."""
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One clause, or two joined by a conjunction.
+
+    `kind` is "statement", "question"; or with two clauses: "trailing" (main clause, conjunction, subordinate clause),
+    "leading" (conjunction, subordinate clause, main clause), "joined" (two main clauses) or "shared" (the second main
+    clause has the first one's subject). The main clause is always `first`.
+    """
+
+    kind: str
+    first: Clause
+    second: Clause | None = None
+    conjunction: Conjunction | None = None
+
+
+def pair(sentence: Sentence) -> Pair:
+    """The sentence in both languages."""
+    question = sentence.kind == "question"
+    stop: Token = ("?" if question else ".", ("stop",))
+    if sentence.second is None or sentence.conjunction is None:
+        inverted = question and sentence.first.front != "subject"
+        order = SECOND if sentence.first.front else FIRST
+        source, target = english(sentence.first, "0", inverted=inverted), german(sentence.first, "0", order)
+    else:
+        source, target = _two(sentence.kind, sentence.first, sentence.second, sentence.conjunction)
+    return _align([*source, stop], [*target, stop])
+
+
+def _two(kind: str, first: Clause, second: Clause, conjunction: Conjunction) -> tuple[list[Token], list[Token]]:
+    word: Token = (conjunction.english, ("join",))
+    wort: Token = (conjunction.german, ("join",))
+    comma: Token = (",", ("comma",))
+    if kind == "leading":
+        return (
+            [word, *english(second, "1"), comma, *english(first, "0")],
+            [wort, *german(second, "1", LAST), comma, *german(first, "0", FIRST)],
+        )
+    if kind == "trailing":
+        return (
+            [*english(first, "0"), word, *english(second, "1")],
+            [*german(first, "0"), (",", ("join",)), wort, *german(second, "1", LAST)],
+        )
+    pause = [comma] if conjunction.english == "but" else []
+    shared = kind == "shared"
+    order = FIRST if shared else SECOND
+    return (
+        [*english(first, "0"), *pause, word, *english(second, "1", elided=shared)],
+        [*german(first, "0"), *pause, wort, *german(second, "1", order, elided=shared)],
+    )
+
+
+def _align(source: list[Token], target: list[Token]) -> Pair:
+    places: dict[str, list[int]] = {}
+    for index, (_, names) in enumerate(source):
+        for name in names:
+            places.setdefault(name, []).append(index)
+    links = {
+        (place, index) for index, (_, names) in enumerate(target) for name in names for place in places.get(name, ())
+    }
+    return Pair(_text(source), _text(target), tuple(sorted(links)))
+
+
+def _text(tokens: list[Token]) -> str:
+    text = " ".join(word for word, _ in tokens)
+    return text[0].upper() + text[1:]

@@ -1,0 +1,72 @@
+"""The `data` section of a recipe, and what it does to a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.data.corpus import Pair
+from regard.data.sentences import Examples, Sentences
+from regard.errors import UserError
+from regard.text import Tokenizers
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Which pairs are trained on."""
+
+    train: tuple[str, ...] | None = None
+    dev: tuple[str, ...] | None = None
+    source: str | None = None
+    target: str | None = None
+    max_length: int = 256
+    dev_pairs: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1 or self.dev_pairs < 1:
+            raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
+
+
+class Encoding(NamedTuple):
+    """Encoded pairs, and how many were left out for what."""
+
+    examples: Examples
+    empty: int
+    too_long: int
+
+
+def hold_out(pairs: Sequence[Pair], settings: DataSettings, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and dev pairs: at most a tenth, chosen by the seed; equal sources stay together on one side."""
+    wanted = min(settings.dev_pairs, max(1, len(pairs) // 10))
+    by_source: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        by_source.setdefault(pair.source, []).append(pair)
+    if len(by_source) < 2:
+        raise UserError(f"{len(by_source)} distinct source sentence is too little to train and validate on; give --dev")
+    groups = list(by_source.values())
+    dev: list[Pair] = []
+    held: set[int] = set()
+    for index in np.random.default_rng([seed, len(groups)]).permutation(len(groups)).tolist():
+        if len(dev) >= wanted:
+            break
+        dev.extend(groups[index])
+        held.add(index)
+    return [pair for index, group in enumerate(groups) if index not in held for pair in group], dev
+
+
+def encode(pairs: Sequence[Pair], tokenizers: Tokenizers, max_length: int) -> Encoding:
+    """Pairs as ids; those with an empty side or one of more than `max_length` ids are left out and counted."""
+    sources, targets, empty, too_long = [], [], 0, 0
+    for pair in pairs:
+        source, target = tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)
+        if not source or not target:
+            empty += 1
+        elif max(len(source), len(target)) > max_length:
+            too_long += 1
+        else:
+            sources.append(source)
+            targets.append(target)
+    return Encoding(Examples(Sentences.of(sources), Sentences.of(targets)), empty, too_long)

@@ -1,0 +1,169 @@
+"""From nothing to a trained, inspected translator: the embedded corpus, a short training, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.console import say
+from regard.data.corpus import Pair, pairs
+from regard.data.embedded import write
+from regard.errors import UserError
+from regard.evaluate import read_gold
+from regard.plot import drawing, heatmap, save
+from regard.recipes import read
+from regard.report import Shown, page
+from regard.runs import Run
+from regard.training import train
+from regard.translate import Assessment, Translation, assess, load
+
+PAIRS = 20_000
+SAMPLES = 5
+EVERYWHERE = {
+    "text.kind": "word",
+    "text.vocabulary": 4000,
+    "text.shared": False,
+    "model.dropout": 0.1,
+    "loss.label_smoothing": 0.0,
+    "loss.per": "token",
+    "training.optimizer": "adam",
+    "training.betas": [0.9, 0.98],
+    "training.epsilon": 1e-8,
+    "training.schedule": "cosine",
+    "training.epochs": None,
+    "training.warmup": 100,
+    "training.clip": 1.0,
+    "training.pool": 20,
+    "training.patience": None,
+    "training.validate_pairs": 200,
+    "training.keep": 1,
+    "training.log_every": 20,
+}
+# What makes each family small and quick enough for two cores and a few minutes.
+SMALL: dict[str, dict[str, Any]] = {
+    "bahdanau": {
+        "model.size": 128,
+        "model.layers": 1,
+        "model.initialisation": "torch",
+        "training.learning_rate": 0.003,
+        "training.batch_tokens": 1500,
+        "training.steps": 1000,
+        "training.validate_every": 250,
+        "training.checkpoint_every": 250,
+    },
+    "luong": {
+        "model.size": 192,
+        "model.layers": 1,
+        "model.initialisation": "torch",
+        "training.learning_rate": 0.003,
+        "training.batch_tokens": 1500,
+        "training.steps": 1000,
+        "training.validate_every": 250,
+        "training.checkpoint_every": 250,
+    },
+    "transformer": {
+        "model.size": 128,
+        "model.layers": 2,
+        "model.heads": 4,
+        "model.feedforward": 512,
+        "training.learning_rate": 0.003,
+        "training.batch_tokens": 2000,
+        "training.steps": 1200,
+        "training.validate_every": 300,
+        "training.checkpoint_every": 300,
+    },
+}
+
+
+class Demo(NamedTuple):
+    """What the demo leaves."""
+
+    results: dict[str, Any]
+    assessment: Assessment
+    pairs: list[Pair]
+    picture: Path
+    report: Path
+
+
+def run_demo(recipe: str, out: Path) -> Demo:
+    """Corpus, training, evaluation, pictures; a demo that was interrupted goes on where it was."""
+    began = time.monotonic()
+    overrides = small(read(recipe))
+    run = Run(out)
+    if run.exists and run.config().get("recipe") != recipe:
+        raise UserError(f"{out} already holds a run of {run.config().get('recipe')}; choose another --out")
+    corpus = out / "corpus"
+    counts = write(corpus, PAIRS)
+    say(f"corpus in {corpus}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test")
+    files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in counts}
+    resume = run.exists and bool(run.steps())
+    if resume:
+        say(f"{out} goes on from step {run.newest()}")
+        train(recipe, None, out, resume=True)
+    else:
+        train(recipe, files["train"], out, dev=files["dev"], **overrides)
+    test = pairs(files["test"])
+    assessment = assess(load(out), test, read_gold(corpus / "test.align", test))
+    picture, report = out / "attention.png", out / "report.html"
+    results = {
+        "recipe": recipe,
+        "bleu": assessment.bleu.value,
+        "signature": assessment.bleu.signature,
+        "chrf": assessment.chrf.value,
+        "aer": assessment.aer,
+        "seconds": round(time.monotonic() - began, 1),
+        "test_pairs": len(test),
+        "overrides": overrides,
+    }
+    draw(assessment.translations[0], picture)
+    shown = [Shown(translation, pair.target) for translation, pair in zip(assessment.translations, test, strict=True)]
+    report.write_text(page(run, without(results, "overrides"), shown[:SAMPLES]), encoding="utf-8")
+    (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return Demo(results, assessment, test, picture, report)
+
+
+def small(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides that make a recipe a demo; only keys that the recipe has."""
+    wanted = {**EVERYWHERE, **SMALL[recipe["model"]["kind"]]}
+    return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
+
+
+def without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy less one key."""
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def draw(translation: Translation, path: Path) -> None:
+    """The heat map of one translation."""
+    if translation.attention is not None:
+        save(heatmap(translation.attention, translation.source_tokens, translation.tokens), path)
+
+
+def summary(demo: Demo, out: Path) -> str:
+    """What the demo prints at its end."""
+    results = demo.results
+    error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
+    parts = [
+        "\n\n".join(told(translation, pair) for translation, pair in zip(demo.assessment.translations[:SAMPLES], demo.pairs, strict=False)),
+        f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
+        f"AER       {error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
+        f"heat map  {demo.picture}",
+        f"report    {demo.report}",
+        "Try next:",
+        f'  regard plot {out} "the old teacher reads a book ." --out picture.png',
+        f'  echo "the child sees the dog ." | regard translate {out} --json',
+        "  regard demo --recipe vaswani2017-base --out runs/transformer",
+    ]
+    return "\n\n".join(parts[:1]) + "\n\n" + "\n".join(parts[1:])
+
+
+def told(translation: Translation, pair: Pair) -> str:
+    """One sample with its alignment."""
+    lines = [f"source       {pair.source}", f"reference    {pair.target}", f"translation  {translation.text}"]
+    alignment = translation.alignment
+    if alignment is not None:
+        lines.append(drawing(alignment.soft, alignment.source, alignment.target))
+    return "\n".join(lines)

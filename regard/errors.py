@@ -1,0 +1,21 @@
+"""What went wrong because of something a user gave, in one sentence that a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what was given (a file, a key, a value): the command line prints it alone and exits with 2."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """`"; did you mean 'size'?"` where one of `choices` is close to `word`, and all of them where none is.
+
+    >>> nearest("sise", ["size", "layers"])
+    "; did you mean 'size'?"
+    """
+    names = sorted(choices)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"

@@ -1,0 +1,6 @@
+"""How good translations and alignments are."""
+
+from regard.evaluate.alignment import Gold, Link, aer, pharaoh, read_gold
+from regard.evaluate.scores import Score, bleu, chrf
+
+__all__ = ["Gold", "Link", "Score", "aer", "bleu", "chrf", "pharaoh", "read_gold"]

@@ -1,0 +1,7 @@
+"""The papers' models: encoders, decoders, and the recipes that put them together."""
+
+from regard.models.builder import build
+from regard.models.criterion import CrossEntropy, LossSettings
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
+
+__all__ = ["CrossEntropy", "Decoded", "Decoder", "Encoded", "Encoder", "LossSettings", "Seq2Seq", "build"]

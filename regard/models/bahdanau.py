@@ -1,0 +1,156 @@
+"""Bahdanau, Cho & Bengio 2015, Neural machine translation by jointly learning to align and translate.
+
+The order of a step is s_{i-1} → α_i → c_i → s_i; equations are those of the paper's appendix A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, score
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
+
+
+@dataclass(frozen=True, kw_only=True)
+class BahdanauSettings(RecurrentSettings):
+    """The `model` section of `bahdanau2015`."""
+
+    score: Literal["dot", "general", "concat", "location"] = "concat"
+    attention: int | None = None
+    maxout: int | None = None
+    readout: Literal["previous", "current"] = "previous"
+
+
+class BahdanauState(NamedTuple):
+    """Between two steps: the memory with its keys projected, s_{i-1} of each layer, and the number of the step."""
+
+    memory: Memory
+    recurrent: list[State]
+    step: int
+
+
+class DeepOutput(nn.Module):
+    """t_i = maxout(U_o s + V_o E y_{i-1} + C_o c_i) and the logits W_o t_i (appendix A.2.2)."""
+
+    def __init__(
+        self, state_size: int, word_size: int, context_size: int, maxout: int, vocabulary: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.U_o = nn.Linear(state_size, 2 * maxout)
+        self.V_o = nn.Linear(word_size, 2 * maxout, bias=False)
+        self.C_o = nn.Linear(context_size, 2 * maxout, bias=False)
+        self.W_o = nn.Linear(maxout, vocabulary)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
+        """States B,T,n, embedded words B,T,m, contexts B,T,· -> logits B,T,V."""
+        t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
+        logits: Tensor = self.W_o(self.dropout(t))
+        return logits
+
+
+class BahdanauDecoder(Decoder):
+    """α_i from s_{i-1}, then s_i = f(s_{i-1}, [E y_{i-1}; c_i]), then the deep output.
+
+    The readout takes s_{i-1}, as the appendix and the authors' code do; `readout="current"` takes s_i, as the main
+    text's eq. 4 says.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        attention: Attention,
+        recurrent: Recurrent,
+        bridge: Bridge,
+        output: DeepOutput,
+        dropout: float = 0.0,
+        readout: Literal["previous", "current"] = "previous",
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.attention = attention
+        self.recurrent = recurrent
+        self.bridge = bridge
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+        self.readout = readout
+
+    def start(self, encoded: Encoded) -> BahdanauState:
+        """s_0 from the encoder's last state; the keys are projected here, once."""
+        return BahdanauState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), 0)
+
+    def advance(self, state: BahdanauState, word: Tensor) -> tuple[BahdanauState, Attended, Tensor]:
+        """One step on an embedded word B,m: the new state, what was attended to, and the state the readout takes."""
+        before = hidden(state.recurrent[-1])
+        attended: Attended = self.attention(before[:, None], state.memory, state.step)
+        after, recurrent = self.recurrent.step(torch.cat((word, attended.context[:, 0]), -1), state.recurrent)
+        shown = before if self.readout == "previous" else after
+        return BahdanauState(state.memory, recurrent, state.step + 1), attended, shown
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
+        words = self.dropout(self.embedding(target_in))
+        state = self.start(encoded)
+        looks, shown = [], []
+        for word in words.unbind(1):
+            state, attended, s = self.advance(state, word)
+            looks.append(attended)
+            shown.append(s)
+        attended = joined(looks)
+        return Decoded(self.output(torch.stack(shown, 1), words, attended.context), attended)
+
+    def step(self, state: BahdanauState, tokens: Tensor) -> tuple[Tensor, BahdanauState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        word = self.dropout(self.embedding(tokens))
+        state, attended, shown = self.advance(state, word)
+        logits = self.output(shown[:, None], word[:, None], attended.context)[:, 0]
+        return logits.float().log_softmax(-1), state, attended
+
+
+def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
+    cell = CELLS[settings.cell]
+    maxout = settings.maxout or max(1, size // 2)
+    output = DeepOutput(size, word_size, memory_size, maxout, target_size, settings.dropout)
+    decoder = BahdanauDecoder(
+        embedding(target_size, word_size),
+        Attention(score(settings, size, memory_size, settings.attention or size), Global()),
+        Recurrent(cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout),
+        Bridge(size, size, settings.layers, cell.tracks),
+        output,
+        settings.dropout,
+        settings.readout,
+    )
+    if settings.tie:
+        tie(decoder, output)
+    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        initialise(model)
+    return model
+
+
+def tie(decoder: BahdanauDecoder, output: DeepOutput) -> None:
+    """One matrix for the target's embeddings and W_o."""
+    words, rows = decoder.embedding.embedding_dim, output.W_o.in_features
+    if words != rows:
+        raise ValueError(f"tie: embeddings have {words} numbers, maxout gives {rows}; make embedding and maxout equal")
+    output.W_o.weight = decoder.embedding.weight
+
+
+def initialise(model: Seq2Seq) -> None:
+    """Appendix B.1: recurrent weights orthogonal, the aligner N(0, 0.001²) with v_a = 0, the rest N(0, 0.01²), biases 0."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("weight_hh"):
+            for gate in parameter.split(parameter.shape[1]):
+                nn.init.orthogonal_(gate)
+        elif parameter.dim() == 1:
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.normal_(parameter, std=0.001 if ".score." in name else 0.01)

@@ -1,0 +1,49 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.symbols import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The `loss` section of a recipe."""
+
+    label_smoothing: float = 0.0
+    per: Literal["token", "sentence"] = "token"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing}")
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−Σ log p(y_t), with a share `label_smoothing` of the mass spread evenly over the vocabulary (Szegedy 2016).
+
+    Divided by the number of target tokens, or of sentences, as Sutskever and Luong do: with gradients clipped at a fixed
+    norm the two are different recipes.
+    """
+
+    settings: LossSettings
+
+    def __call__(self, logits: Tensor, target_out: Tensor) -> Tensor:
+        """Logits B,T,V and ids B,T -> the sum over a batch; PAD counts for nothing."""
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            target_out.flatten(),
+            ignore_index=PAD,
+            reduction="sum",
+            label_smoothing=self.settings.label_smoothing,
+        )
+
+    def count(self, target_out: Tensor) -> Tensor:
+        """What the sum is divided by: tokens, or sentences that have any."""
+        real = target_out != PAD
+        return real.sum() if self.settings.per == "token" else real.any(1).sum()

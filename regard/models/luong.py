@@ -1,0 +1,137 @@
+"""Luong, Pham & Manning 2015, Effective approaches to attention-based neural machine translation.
+
+The order of a step is h_t → a_t → c_t → h̃_t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, score
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, joined
+
+
+@dataclass(frozen=True, kw_only=True)
+class LuongSettings(RecurrentSettings):
+    """The `model` section of the `luong2015` recipes."""
+
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    bidirectional: bool = False
+    reverse: bool = True
+    input_feeding: bool = True
+
+
+class LuongState(NamedTuple):
+    """Between two steps: the memory with its keys projected, each layer's state, h̃_{t-1}, and the step's number."""
+
+    memory: Memory
+    recurrent: list[State]
+    fed: Tensor
+    step: int
+
+
+class LuongDecoder(Decoder):
+    """h_t from y_{t-1}, a_t and c_t from h_t, then h̃_t = tanh(W_c [c_t; h_t]) (eq. 5) and softmax(W_s h̃_t) (eq. 6).
+
+    With input feeding the first layer reads [E y_{t-1}; h̃_{t-1}], h̃_0 = 0 (section 3.3).
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        recurrent: Recurrent,
+        attention: Attention,
+        W_c: nn.Linear,
+        W_s: nn.Linear,
+        bridge: Callable[[Sequence[State]], list[State]] = list,
+        dropout: float = 0.0,
+        input_feeding: bool = True,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.attention = attention
+        self.W_c = W_c
+        self.W_s = W_s
+        self.bridge = bridge
+        self.dropout = nn.Dropout(dropout)
+        self.input_feeding = input_feeding
+
+    def start(self, encoded: Encoded) -> LuongState:
+        """The encoder's last states and h̃_0 = 0; the keys are projected here, once."""
+        keys = encoded.memory.keys
+        fed = keys.new_zeros(len(keys), self.W_c.out_features)
+        return LuongState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), fed, 0)
+
+    def attend(self, h: Tensor, memory: Memory, step: int) -> tuple[Tensor, Attended]:
+        """H_t B,T,H -> h̃_t B,T,H and what was attended to."""
+        attended: Attended = self.attention(h, memory, step)
+        return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended
+
+    def advance(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended]:
+        """One step on an embedded word B,·; the new state holds h̃_t."""
+        x = torch.cat((word, state.fed), -1) if self.input_feeding else word
+        h, recurrent = self.recurrent.step(x, state.recurrent)
+        fed, attended = self.attend(h[:, None], state.memory, state.step)
+        return LuongState(state.memory, recurrent, fed[:, 0], state.step + 1), attended
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V."""
+        words = self.dropout(self.embedding(target_in))
+        state = self.start(encoded)
+        output, attended = self.fed_forward(state, words) if self.input_feeding else self.all_at_once(state, words)
+        return Decoded(self.W_s(self.dropout(output)), attended)
+
+    def fed_forward(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+        """Input feeding makes each step wait for the one before."""
+        outputs, looks = [], []
+        for word in words.unbind(1):
+            state, attended = self.advance(state, word)
+            outputs.append(state.fed)
+            looks.append(attended)
+        return torch.stack(outputs, 1), joined(looks)
+
+    def all_at_once(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+        """Without input feeding attention waits for nothing: all h_t first, then one look for all of them."""
+        lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        h, _ = self.recurrent(words, lengths, state.recurrent)
+        return self.attend(h, state.memory, state.step)
+
+    def step(self, state: LuongState, tokens: Tensor) -> tuple[Tensor, LuongState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        state, attended = self.advance(state, self.dropout(self.embedding(tokens)))
+        return self.W_s(self.dropout(state.fed)).float().log_softmax(-1), state, attended
+
+
+def build(settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
+    cell = CELLS[settings.cell]
+    first = word_size + (size if settings.input_feeding else 0)
+    same = memory_size == size
+    decoder = LuongDecoder(
+        embedding(target_size, word_size),
+        Recurrent(cell, first, size, settings.layers, dropout=settings.dropout),
+        Attention(score(settings, size, memory_size, size), Global()),
+        nn.Linear(memory_size + size, size, bias=False),
+        nn.Linear(size, target_size, bias=False),
+        list if same else Bridge(memory_size, size, settings.layers, cell.tracks),
+        settings.dropout,
+        settings.input_feeding,
+    )
+    if settings.tie:
+        if word_size != size:
+            raise ValueError(f"tie: embeddings have {word_size} numbers, h̃ has {size}; make embedding and size equal")
+        decoder.W_s.weight = decoder.embedding.weight
+    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -0.1, 0.1)
+    return model

@@ -1,0 +1,148 @@
+"""What the recurrent models share: the settings, the encoder, the way from its last state to the decoder's first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.seq2seq import Encoded, Encoder
+from regard.nn import (
+    Cell,
+    Concat,
+    Dot,
+    ElmanCell,
+    General,
+    GRUCell,
+    Location,
+    LSTMCell,
+    Memory,
+    Recurrent,
+    Score,
+    State,
+    mirrored,
+    prefix_mask,
+)
+from regard.symbols import PAD
+
+CELLS: dict[str, type[Cell]] = {"gru": GRUCell, "lstm": LSTMCell, "elman": ElmanCell}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSettings:
+    """The `model` section of a recurrent recipe."""
+
+    size: int = 256
+    embedding: int | None = None
+    layers: int = 1
+    dropout: float = 0.0
+    cell: Literal["gru", "lstm", "elman"] = "gru"
+    bidirectional: bool = True
+    reverse: bool = False
+    score: Literal["dot", "general", "concat", "location"] = "general"
+    max_source: int = 100
+    tie: bool = False
+    initialisation: Literal["paper", "torch"] = "paper"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        for name, width in (("size", self.size), ("layers", self.layers), ("max_source", self.max_source)):
+            if width < 1:
+                raise ValueError(f"{name} must be at least 1, not {width}")
+
+    @property
+    def word_size(self) -> int:
+        """Width of an embedding."""
+        return self.embedding or self.size
+
+    @property
+    def memory_size(self) -> int:
+        """Width of an encoder state h̄_s."""
+        return self.size * (2 if self.bidirectional else 1)
+
+
+class RecurrentEncoder(Encoder):
+    """Embedding, then a stack of recurrent layers; each h̄_s is a key and a value.
+
+    With `reverse` the source is read from its end (Sutskever 2014, section 3.3); the memory is put back in order.
+    """
+
+    def __init__(self, embedding: nn.Embedding, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.dropout = nn.Dropout(dropout)
+        self.reverse = reverse
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
+        """Source B,S -> memory of B,S,H·directions and the last state of each layer."""
+        size = source.shape[1]
+        mirror = mirrored(lengths, size)
+        read = source.gather(1, mirror) if self.reverse else source
+        outputs, state = self.recurrent(self.dropout(self.embedding(read)), lengths)
+        if self.reverse:
+            outputs = outputs.gather(1, mirror[..., None].expand_as(outputs))
+        return Encoded(Memory(outputs, outputs, prefix_mask(lengths, size)), state)
+
+
+class Bridge(nn.Module):
+    """A decoder's first state s_0 = tanh(W_s h), h the last `input_size` numbers of the encoder's last state.
+
+    For a bidirectional encoder that reads with `input_size` = H these are the backward direction's, which has just read
+    the first word (Bahdanau 2015, appendix A.2.2). Each layer, and each of the LSTM's two tensors, has its own W_s.
+    """
+
+    def __init__(self, input_size: int, size: int, layers: int, tracks: int) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.maps = nn.ModuleList(
+            nn.ModuleList(nn.Linear(input_size, size) for _ in range(tracks)) for _ in range(layers)
+        )
+
+    def forward(self, states: Sequence[State]) -> list[State]:
+        """The last state of each encoder layer -> the first state of each decoder layer."""
+        return [self.cross(state, maps) for state, maps in zip(states, self.maps, strict=True)]
+
+    def cross(self, state: State, maps: Sequence[nn.Module]) -> State:
+        """One layer."""
+        if isinstance(state, Tensor):
+            return torch.tanh(maps[0](state[:, -self.input_size :]))
+        return tuple(torch.tanh(map(part[:, -self.input_size :])) for part, map in zip(state, maps, strict=True))
+
+
+def embedding(vocabulary: int, size: int) -> nn.Embedding:
+    """Word vectors, with zeros for PAD."""
+    return nn.Embedding(vocabulary, size, padding_idx=PAD)
+
+
+def encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
+    """The encoder that the settings ask for."""
+    recurrent = Recurrent(
+        CELLS[settings.cell],
+        settings.word_size,
+        settings.size,
+        settings.layers,
+        settings.bidirectional,
+        settings.dropout,
+    )
+    return RecurrentEncoder(embedding(source_size, settings.word_size), recurrent, settings.dropout, settings.reverse)
+
+
+def score(settings: RecurrentSettings, query_size: int, key_size: int, hidden: int) -> Score:
+    """The score that the settings ask for."""
+    if settings.score == "dot" and query_size != key_size:
+        raise ValueError(
+            f"score: a dot product needs queries and keys of one size: the decoder's states have {query_size}, "
+            f"the encoder's {key_size}"
+        )
+    makers: dict[str, Callable[[], Score]] = {
+        "dot": Dot,
+        "general": lambda: General(query_size, key_size),
+        "concat": lambda: Concat(query_size, key_size, hidden),
+        "location": lambda: Location(query_size, settings.max_source),
+    }
+    return makers[settings.score]()

@@ -1,0 +1,82 @@
+"""The two halves of every model here, and how they fit together.
+
+An encoder turns a source into `Encoded`. A decoder has two faces that agree: called on a whole target it gives the
+logits of every position (teacher forcing); `start` and `step` give one token at a time, with the state handed in and out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from regard.models import tree
+from regard.models.criterion import CrossEntropy
+from regard.nn import Attended, Memory
+
+
+class Encoded(NamedTuple):
+    """What an encoder leaves: the memory that attention reads, and the state that a decoder starts from, if any."""
+
+    memory: Memory
+    state: Any
+
+
+class Decoded(NamedTuple):
+    """Logits B,T,V of a whole target, and what was attended to at each position, if anything was."""
+
+    logits: Tensor
+    attended: Attended | None
+
+
+class Encoder(nn.Module):
+    """Source ids B,S, right-padded, and lengths B -> Encoded."""
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
+        """Reads a batch of sources."""
+        raise NotImplementedError
+
+
+class Decoder(nn.Module):
+    """The interface that training and search know."""
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Teacher forcing: target_in B,T begins with BOS. The same numbers as repeated `step`."""
+        raise NotImplementedError
+
+    def start(self, encoded: Encoded) -> Any:
+        """The state before the first token."""
+        raise NotImplementedError
+
+    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
+        """One token for each row, B -> log-probabilities of the next one B,V, the new state, attention with T = 1."""
+        raise NotImplementedError
+
+    def select(self, state: Any, rows: Tensor) -> Any:
+        """The state of the given rows: reorders, widens or narrows a beam."""
+        return tree.select(state, rows)
+
+
+class Seq2Seq(nn.Module):
+    """An encoder, a decoder and what to minimise."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, criterion: CrossEntropy) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.criterion = criterion
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
+        """Source ids B,S, right-padded, EOS at the end of each; lengths B count it."""
+        encoded: Encoded = self.encoder(source, lengths)
+        return encoded
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        """Logits B,T,V of the token that follows each of target_in B,T."""
+        decoded: Decoded = self.decoder(self.encode(source, lengths), target_in)
+        return decoded.logits
+
+    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+        """What training minimises, a scalar: per token or per sentence, as the recipe says."""
+        logits = self(source, lengths, target_in)
+        return self.criterion(logits, target_out) / self.criterion.count(target_out).clamp(min=1)

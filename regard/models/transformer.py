@@ -1,0 +1,254 @@
+"""Vaswani et al. 2017, Attention is all you need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
+from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
+from regard.symbols import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSettings:
+    """The `model` section of a Transformer recipe."""
+
+    size: int = 512
+    layers: int = 6
+    heads: int = 8
+    feedforward: int | None = None
+    dropout: float = 0.1
+    norm: Literal["pre", "post"] = "pre"
+    tie: Literal["all", "decoder", "none"] = "all"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        if self.heads < 1 or self.size < 1 or self.size % self.heads:
+            raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
+        if self.layers < 1:
+            raise ValueError(f"layers must be at least 1, not {self.layers}")
+
+
+class PostNorm(nn.Module):
+    """LayerNorm(x + Sublayer(x)), as the paper has it (section 3.1)."""
+
+    def __init__(self, size: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.dropout = nn.Dropout(dropout)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return x
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream x after the sub-layer gave y."""
+        out: Tensor = self.norm(x + self.dropout(y))
+        return out
+
+
+class PreNorm(nn.Module):
+    """X + Sublayer(LayerNorm(x)), which trains without a careful warm-up; the stack needs one more norm at its end."""
+
+    def __init__(self, size: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.dropout = nn.Dropout(dropout)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream x after the sub-layer gave y."""
+        out: Tensor = x + self.dropout(y)
+        return out
+
+
+Residual = PostNorm | PreNorm
+
+
+class FeedForward(nn.Sequential):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
+
+    def __init__(self, size: int, hidden: int) -> None:
+        super().__init__(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, size))
+
+
+class Embedding(nn.Module):
+    """E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
+
+    def __init__(self, words: nn.Embedding, positions: SinusoidalPositions, dropout: float) -> None:
+        super().__init__()
+        self.words = words
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+        self.scale = math.sqrt(words.embedding_dim)
+
+    def forward(self, ids: Tensor, step: int = 0) -> Tensor:
+        """Ids B,T, the first of which is position `step` -> B,T,size."""
+        x: Tensor = self.dropout(self.positions(self.words(ids) * self.scale, step))
+        return x
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network."""
+
+    def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(size, heads)
+        self.around_attention = residual()
+        self.feedforward = FeedForward(size, feedforward)
+        self.around_feedforward = residual()
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """X B,S,size, mask B,S."""
+        y = self.around_attention.enter(x)
+        x = self.around_attention.leave(x, self.attention(y, Memory(y, y, mask)).context)
+        return self.around_feedforward.leave(x, self.feedforward(self.around_feedforward.enter(x)))
+
+
+class TransformerEncoder(Encoder):
+    """A stack of layers over embeddings; what the last one gives is the memory."""
+
+    def __init__(self, embedding: Embedding, layers: list[EncoderLayer], norm: nn.Module) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
+        """Source B,S -> memory of B,S,size; a Transformer leaves no state."""
+        mask = prefix_mask(lengths, source.shape[1])
+        x = self.embedding(source)
+        for layer in self.layers:
+            x = layer(x, mask)
+        x = self.norm(x)
+        return Encoded(Memory(x, x, mask), None)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the source, then the feed-forward network."""
+
+    def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(size, heads)
+        self.around_attention = residual()
+        self.cross_attention = MultiHeadAttention(size, heads)
+        self.around_cross_attention = residual()
+        self.feedforward = FeedForward(size, feedforward)
+        self.around_feedforward = residual()
+
+    def forward(self, x: Tensor, past: Tensor, source: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Attended]:
+        """X B,T,size after the words of `past`, over a projected source B,S,2·size with its mask B,S.
+
+        `past` B,t,2·size are the words before, as self-attention projected them; it comes back longer by T.
+        """
+        y = self.around_attention.enter(x)
+        past = torch.cat((past, self.attention.project(y, y)), 1)
+        everything = mask.new_ones(past.shape[:2])
+        x = self.around_attention.leave(x, self.attention.attend(y, past, everything, causal=True).context)
+        y = self.around_cross_attention.enter(x)
+        attended = self.cross_attention.attend(y, source, mask)
+        x = self.around_cross_attention.leave(x, attended.context)
+        return self.around_feedforward.leave(x, self.feedforward(self.around_feedforward.enter(x))), past, attended
+
+
+class TransformerState(NamedTuple):
+    """Between two steps: for each layer the source as its attention projected it, and the words so far likewise."""
+
+    source: list[Tensor]  # B,S,2·size
+    mask: Tensor  # B,S
+    past: list[Tensor]  # B,t,2·size
+    step: int
+
+
+class TransformerDecoder(Decoder):
+    """A stack of layers over embeddings; the output layer may be the embedding's own matrix (section 3.4)."""
+
+    def __init__(self, embedding: Embedding, layers: list[DecoderLayer], norm: nn.Module, output: nn.Linear) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+        self.output = output
+
+    def start(self, encoded: Encoded) -> TransformerState:
+        """Projects the memory once for each layer."""
+        memory = encoded.memory
+        source = [layer.cross_attention.project(memory.keys, memory.values) for layer in self.decoder_layers()]
+        none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
+        return TransformerState(source, memory.mask, [none] * len(source), 0)
+
+    def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
+        """Any number of tokens B,T at once: logits B,T,V, the state after them, and the last layer's look at the source."""
+        x = self.embedding(tokens, state.step)
+        pasts = []
+        for layer, past, source in zip(self.decoder_layers(), state.past, state.source, strict=True):
+            x, past, attended = layer(x, past, source, state.mask)
+            pasts.append(past)
+        after = TransformerState(state.source, state.mask, pasts, state.step + tokens.shape[1])
+        return self.output(self.norm(x)), after, Attended(attended.context, attended.weights.mean(1))
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V."""
+        logits, _, attended = self.advance(self.start(encoded), target_in)
+        return Decoded(logits, attended)
+
+    def step(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        logits, state, attended = self.advance(state, tokens[:, None])
+        return logits[:, 0].float().log_softmax(-1), state, attended
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers with their type."""
+        return list(self.layers)  # type: ignore[arg-type]
+
+
+def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings; `tie: all` holds where the two vocabularies can be one, else it ties the decoder alone."""
+    size, hidden = settings.size, settings.feedforward or 4 * settings.size
+    kind = {"pre": PreNorm, "post": PostNorm}[settings.norm]
+
+    def residual() -> Residual:
+        return kind(size, settings.dropout)
+
+    def last_norm() -> nn.Module:
+        return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()
+
+    def embed(words: nn.Embedding) -> Embedding:
+        return Embedding(words, SinusoidalPositions(size), settings.dropout)
+
+    target = nn.Embedding(target_size, size, padding_idx=PAD)
+    one = settings.tie == "all" and source_size == target_size
+    source = target if one else nn.Embedding(source_size, size, padding_idx=PAD)
+    output = nn.Linear(size, target_size, bias=False)
+    encoder_layers = [EncoderLayer(size, settings.heads, hidden, residual) for _ in range(settings.layers)]
+    decoder_layers = [DecoderLayer(size, settings.heads, hidden, residual) for _ in range(settings.layers)]
+    encoder = TransformerEncoder(embed(source), encoder_layers, last_norm())
+    decoder = TransformerDecoder(embed(target), decoder_layers, last_norm(), output)
+    model = Seq2Seq(encoder, decoder, criterion)
+    initialise(model)
+    if settings.tie != "none":
+        output.weight = target.weight
+    return model
+
+
+def initialise(model: Seq2Seq) -> None:
+    """Xavier for every matrix; embeddings N(0, 1/size), so that they have length 1 after the scale √size on average."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

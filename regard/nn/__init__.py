@@ -1,0 +1,38 @@
+"""The papers' equations as plain PyTorch modules; imports nothing but torch."""
+
+from regard.nn.alignment import Alignment, Global
+from regard.nn.attention import Attention
+from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell, State
+from regard.nn.mask import masked_softmax, prefix_mask
+from regard.nn.memory import Attended, Memory, joined
+from regard.nn.multihead import MultiHeadAttention
+from regard.nn.position import SinusoidalPositions
+from regard.nn.recurrent import Recurrent, hidden, mirrored
+from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
+
+__all__ = [
+    "Alignment",
+    "Attended",
+    "Attention",
+    "Cell",
+    "Concat",
+    "Dot",
+    "ElmanCell",
+    "GRUCell",
+    "General",
+    "Global",
+    "LSTMCell",
+    "Location",
+    "Memory",
+    "MultiHeadAttention",
+    "Recurrent",
+    "ScaledDot",
+    "Score",
+    "SinusoidalPositions",
+    "State",
+    "hidden",
+    "joined",
+    "masked_softmax",
+    "mirrored",
+    "prefix_mask",
+]

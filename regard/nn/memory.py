@@ -1,0 +1,47 @@
+"""What attention reads from and what it gives back.
+
+Shapes, here and everywhere in this package: B batch, T target positions, S source positions, D half a window,
+Q, K, V the widths of a query, a key, a value. Masks are boolean, True = a real position.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Memory(NamedTuple):
+    """What an encoder leaves for a decoder, in the source's own order, also where it read reversed."""
+
+    keys: Tensor  # B,S,K
+    values: Tensor  # B,S,V; the same tensor as keys unless a model splits them
+    mask: Tensor  # B,S
+    projected: Tensor | None = None  # the keys as the score wants them: computed once a sentence, never once a step
+
+
+class Attended(NamedTuple):
+    """A context and where it came from."""
+
+    context: Tensor  # B,T,V
+    weights: Tensor  # B,T,S; B,T,2D+1 for a window; B,heads,T,S from MultiHeadAttention
+    positions: Tensor | None = None  # B,T,2D+1 source positions of a window; those outside the sentence have weight 0
+    log_prob: Tensor | None = None  # B,T hard attention: of the place chosen …
+    probabilities: Tensor | None = None  # B,T,S … and what it was drawn from
+
+    def dense(self, source_length: int) -> Tensor:
+        """Weights over the whole source, B,T,S (heads are averaged): a window is laid back at its positions."""
+        weights = self.weights.mean(1) if self.weights.dim() == 4 else self.weights
+        if self.positions is None:
+            return weights
+        inside = (self.positions >= 0) & (self.positions < source_length)
+        row = weights.new_zeros(*weights.shape[:2], source_length)
+        return row.scatter_add(2, self.positions.clamp(0, source_length - 1), weights * inside)
+
+
+def joined(steps: list[Attended]) -> Attended:
+    """What attention gave at several steps, one after the other along T."""
+    fields = zip(*steps, strict=True)
+    dims = (1, 2 if steps[0].weights.dim() == 4 else 1, 1, 1, 1)
+    return Attended(*(torch.cat(field, dim) if field[0] is not None else None for field, dim in zip(fields, dims, strict=True)))

@@ -1,0 +1,70 @@
+"""Multi-head attention (Vaswani 2017, section 3.2)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.nn.mask import masked_softmax
+from regard.nn.memory import Attended, Memory
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O, head_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √d_k) V W_i^V (eq. 1).
+
+    Parameters are those of `torch.nn.MultiheadAttention`: W^Q, W^K and W^V of all heads stand one below the other in
+    `in_proj_weight`, W^O is `out_proj`.
+    """
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        if heads < 1 or size % heads:
+            raise ValueError(f"the number of heads must divide the size: {heads} heads, size {size}")
+        self.size = size
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * size, size))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * size))
+        self.out_proj = nn.Linear(size, size)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def project(self, keys: Tensor, values: Tensor) -> Tensor:
+        """[K W^K; V W^V] of keys and values B,S,size: B,S,2·size."""
+        _, W_k, W_v = self.in_proj_weight.chunk(3)
+        _, b_k, b_v = self.in_proj_bias.chunk(3)
+        if values is keys:
+            return F.linear(keys, self.in_proj_weight[self.size :], self.in_proj_bias[self.size :])
+        return torch.cat((F.linear(keys, W_k, b_k), F.linear(values, W_v, b_v)), -1)
+
+    def prepare(self, memory: Memory) -> Memory:
+        """The memory with keys and values projected; one that has been prepared is given back as it is."""
+        if memory.projected is not None:
+            return memory
+        return memory._replace(projected=self.project(memory.keys, memory.values))
+
+    def forward(self, query: Tensor, memory: Memory, causal: bool = False) -> Attended:
+        """Query B,T,size over a memory of S positions; `causal` lines the last query up with the last key."""
+        projected = self.prepare(memory).projected
+        assert projected is not None
+        return self.attend(query, projected, memory.mask, causal)
+
+    def attend(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:
+        """Attention over keys and values that are projected already, B,S,2·size."""
+        q = self.split(F.linear(query, self.in_proj_weight[: self.size], self.in_proj_bias[: self.size]))
+        k, v = (self.split(half) for half in projected.chunk(2, -1))  # B,heads,S,d_k
+        seen = mask[:, None, None]  # B,1,1,S
+        if causal:
+            T, S = query.shape[1], projected.shape[1]
+            seen = seen & torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
+        weights = masked_softmax(q @ k.transpose(2, 3) / math.sqrt(self.size // self.heads), seen)
+        heads = (weights @ v).transpose(1, 2).flatten(2)  # B,T,size
+        # Nothing to look at gives a zero context, which the bias of W^O would otherwise move.
+        context = self.out_proj(heads) * seen.any(-1)[:, 0, :, None]
+        return Attended(context, weights)
+
+    def split(self, x: Tensor) -> Tensor:
+        """B,T,size -> B,heads,T,size/heads."""
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)

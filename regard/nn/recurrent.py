@@ -1,0 +1,122 @@
+"""Stacks of recurrent cells, in one direction or in both (Schuster & Paliwal 1997)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.cell import State
+
+
+class Recurrent(nn.Module):
+    """`layers` layers of `cell(input_size, hidden_size)`, run over sentences of different lengths.
+
+    Bidirectional: h⃖_s and h⃗_s are computed with no link between them within a layer, the forward half stands first, and
+    layer l+1 sees both. The backward direction starts at each sentence's own end, so padding is never read. Dropout is
+    vertical only: on what goes from one layer up to the next.
+    """
+
+    def __init__(
+        self,
+        cell: Callable[[int, int], nn.Module],
+        input_size: int,
+        hidden_size: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"a recurrent network has at least one layer, not {layers}")
+        directions = 2 if bidirectional else 1
+        widths = [input_size] + [hidden_size * directions] * (layers - 1)
+        self.forwards = nn.ModuleList(cell(width, hidden_size) for width in widths)
+        self.backwards = nn.ModuleList(cell(width, hidden_size) for width in widths if bidirectional)
+        self.dropout = nn.Dropout(dropout)
+        self.output_size = hidden_size * directions
+
+    def forward(self, x: Tensor, lengths: Tensor, state: Sequence[State] | None = None) -> tuple[Tensor, list[State]]:
+        """X B,S,I with `lengths` B -> outputs B,S,H·directions, zero past each end, and the last state of each layer.
+
+        A bidirectional layer's state has the two directions' side by side, as its outputs have.
+        """
+        final = []
+        for layer in range(len(self.forwards)):
+            initial = None if state is None else state[layer]
+            x, last = self.run(layer, self.dropout(x) if layer else x, lengths, initial)
+            final.append(last)
+        return x, final
+
+    def run(self, layer: int, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
+        """One layer: outputs B,S,H·directions and its last state."""
+        if not self.backwards:
+            return unroll(self.forwards[layer], x, lengths, initial)
+        ahead, behind = (None, None) if initial is None else halves(initial)
+        forwards, forward_last = unroll(self.forwards[layer], x, lengths, ahead)
+        mirror = mirrored(lengths, x.shape[1])
+        backwards, backward_last = unroll(self.backwards[layer], take(x, mirror), lengths, behind)
+        return torch.cat((forwards, take(backwards, mirror)), -1), beside(forward_last, backward_last)
+
+    def step(self, x: Tensor, state: Sequence[State] | None) -> tuple[Tensor, list[State]]:
+        """One position: x B,I and each layer's state -> output B,H and the new states."""
+        if self.backwards:
+            raise ValueError("a bidirectional network cannot go step by step: it needs the whole sentence")
+        after: list[State] = []
+        for layer, cell in enumerate(self.forwards):
+            after.append(cell(self.dropout(x) if layer else x, None if state is None else state[layer]))
+            x = hidden(after[-1])
+        return x, after
+
+
+def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
+    """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word.
+
+    Padding comes after the sentence, so nothing real has seen it: it needs no mask inside the loop.
+    """
+    states = []
+    for word in x.unbind(1):
+        state = cell(word, state)
+        states.append(state)
+    ends = (lengths - 1).clamp(min=0)[:, None, None]
+    tracks = [torch.stack(track, 1) for track in zip(*map(parts, states), strict=True)]  # h, c, … each B,S,H
+    read = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+    last = [t.gather(1, ends.expand(-1, 1, t.shape[2])).squeeze(1) * (lengths > 0)[:, None] for t in tracks]
+    return tracks[0] * read, last[0] if isinstance(state, Tensor) else tuple(last)
+
+
+def mirrored(lengths: Tensor, size: int) -> Tensor:
+    """Indices B,S that turn each sentence round and leave its padding where it is; their own inverse."""
+    position = torch.arange(size, device=lengths.device)
+    return torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
+
+
+def take(x: Tensor, places: Tensor) -> Tensor:
+    """X B,S,I in the order of `places` B,S."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def hidden(state: State) -> Tensor:
+    """What a cell shows of its state: h."""
+    return parts(state)[0]
+
+
+def parts(state: State) -> tuple[Tensor, ...]:
+    """A state's tensors: h alone, or h and c."""
+    return (state,) if isinstance(state, Tensor) else state
+
+
+def beside(left: State, right: State) -> State:
+    """Two directions' states side by side: B,H and B,H -> B,2H."""
+    pairs = [torch.cat(pair, -1) for pair in zip(parts(left), parts(right), strict=True)]
+    return pairs[0] if isinstance(left, Tensor) else tuple(pairs)
+
+
+def halves(state: State) -> tuple[State, State]:
+    """The forward and the backward half of a bidirectional state: the inverse of `beside`."""
+    if isinstance(state, Tensor):
+        return cast(tuple[Tensor, Tensor], state.chunk(2, -1))
+    split = [part.chunk(2, -1) for part in state]
+    return tuple(half[0] for half in split), tuple(half[1] for half in split)

@@ -1,0 +1,48 @@
+"""Line charts as SVG, for a page that needs nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+Point = tuple[float, float]
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 220, 48, 30, 12
+
+
+def chart(title: str, points: Sequence[Point], unit: str = "") -> str:
+    """One curve over the steps, with its title, axes and last value."""
+    if not points:
+        return ""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    low, high = min(ys), max(ys)
+    low, high = (low, high) if high > low else (low - 1, high + 1)
+    right, first, last = WIDTH - 12, min(xs), max(xs)
+
+    def place(x: float, y: float) -> Point:
+        across = (x - first) / (last - first) if last > first else 0.5
+        return LEFT + across * (right - LEFT), TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+    grid = "".join(grid_line(place(first, value)[1], value, right) for value in ticks(low, high))
+    end_x, end_y = place(xs[-1], ys[-1])
+    name = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g}{unit} at step {xs[-1]:.0f}"
+    return (
+        f'<figure><figcaption>{escape(title)} <b>{ys[-1]:.4g}{escape(unit)}</b></figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">{grid}'
+        f'<polyline class="curve" points="{path}"/><circle class="end" cx="{end_x:.1f}" cy="{end_y:.1f}" r="3.5"/>'
+        f'<text x="{LEFT}" y="{HEIGHT - 8}">step {first:.0f}</text>'
+        f'<text x="{right}" y="{HEIGHT - 8}" text-anchor="end">{last:.0f}</text></svg></figure>'
+    )
+
+
+def grid_line(y: float, value: float, right: float) -> str:
+    """A horizontal line and what it stands for."""
+    return (
+        f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+    )
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Four values from the bottom to the top."""
+    return [low + (high - low) * part / 3 for part in range(4)]

@@ -1,0 +1,98 @@
+"""A run on one page: its curves, some translations, and where the model looked. Nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any, NamedTuple
+
+from regard.report.chart import chart
+from regard.runs import Run
+from regard.translate import Translation
+
+CURVES = (
+    ("Training loss", "train", "loss", ""),
+    ("Dev perplexity", "dev", "perplexity", ""),
+    ("Dev BLEU", "dev", "bleu", ""),
+    ("Learning rate", "train", "learning_rate", ""),
+    ("Target tokens a second", "train", "tokens_per_second", ""),
+)
+
+
+class Shown(NamedTuple):
+    """A translation beside the reference."""
+
+    translation: Translation
+    reference: str
+
+
+def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> str:
+    """The whole page as HTML."""
+    config = run.config()
+    title = f"{config.get('recipe')}, {config['data'].get('source')} → {config['data'].get('target')}"
+    style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
+    body = (
+        f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"
+        f"<h2>Results</h2>{table(results)}"
+        f"<h2>Training</h2><div class=charts>{curves(run.metrics())}</div>"
+        f"<h2>Where it looked</h2><p>Rows are what the model wrote, columns what it read; the darker, the more weight.</p>"
+        f"{''.join(map(sample, samples))}"
+        f"<h2>Configuration</h2>{configuration(config)}"
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"
+    )
+
+
+def table(rows: Mapping[str, Any]) -> str:
+    """Names and values."""
+    cells = (f"<tr><th scope=row>{escape(str(key))}</th><td>{escape(shown(value))}</td></tr>" for key, value in rows.items())
+    return f"<table class=values>{''.join(cells)}</table>"
+
+
+def shown(value: Any) -> str:
+    """A number with as many places as make sense."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def curves(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """A chart for each thing that was measured."""
+    charts = []
+    for title, kind, key, unit in CURVES:
+        points = [(float(row["step"]), float(row[key])) for row in metrics if row["kind"] == kind and key in row]
+        charts.append(chart(title, points, unit))
+    return "".join(charts)
+
+
+def sample(item: Shown) -> str:
+    """One translation with its heat map."""
+    translation = item.translation
+    lines = table({"source": translation.source, "reference": item.reference, "translation": translation.text})
+    return f"<section>{lines}{matrix(translation)}</section>"
+
+
+def matrix(translation: Translation) -> str:
+    """Attention as a table of shaded cells."""
+    if translation.attention is None:
+        return "<p>This model has no attention.</p>"
+    head = "".join(f"<th scope=col><span>{escape(word)}</span></th>" for word in translation.source_tokens)
+    rows = "".join(
+        f"<tr><th scope=row>{escape(word)}</th>{''.join(map(cell, weights.tolist()))}</tr>"
+        for word, weights in zip(translation.tokens, translation.attention, strict=True)
+    )
+    return f"<div class=scroll><table class=attention><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+
+
+def cell(weight: float) -> str:
+    """One weight; what is below a hundredth is left blank to the ear as to the eye."""
+    label = f"{weight:.2f}" if weight >= 0.01 else ""
+    return f'<td style="--w:{weight:.3f}" title="{weight:.3f}">{label.removeprefix("0")}</td>'
+
+
+def configuration(config: Mapping[str, Any]) -> str:
+    """The resolved recipe, section by section."""
+    sections = ((name, values) for name, values in config.items() if isinstance(values, dict))
+    return "".join(f"<details><summary>{escape(name)}</summary>{table(values)}</details>" for name, values in sections)

@@ -1,0 +1,85 @@
+"""The `text` section of a recipe, and the pair of tokenizers that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from regard.errors import UserError
+from regard.text.subwords import Subwords
+from regard.text.tokenizer import Tokenizer
+from regard.text.words import Words
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
+    vocabulary: int = 8000
+    shared: bool = True
+    byte_fallback: bool = True
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < 5:
+            raise ValueError(f"vocabulary must hold more than the four special ids, not {self.vocabulary}")
+
+
+class Tokenizers(NamedTuple):
+    """One for each side; the same object twice where the vocabulary is shared."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+Lines = Callable[[], Iterable[str]]  # text that can be read more than once
+
+
+def learn(settings: TextSettings, source: Lines, target: Lines) -> Tokenizers:
+    """Vocabularies for the two sides of a corpus."""
+    if settings.shared:
+        both = learn_one(settings, chain(source(), target()))
+        return Tokenizers(both, both)
+    return Tokenizers(learn_one(settings, source()), learn_one(settings, target()))
+
+
+def learn_one(settings: TextSettings, lines: Iterable[str]) -> Tokenizer:
+    """A vocabulary of one side, or of both together."""
+    if settings.kind == "word":
+        return Words.learn(lines, settings.vocabulary, settings.lowercase)
+    return Subwords.learn(lines, settings.vocabulary, settings.kind, settings.byte_fallback, settings.lowercase)
+
+
+def save(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:
+    """Writes `shared` or `source` and `target` into the folder."""
+    for name in sides(settings):
+        tokenizer = tokenizers.target if name == "target" else tokenizers.source
+        tokenizer.save(folder / file_name(name, settings))
+
+
+def load(settings: TextSettings, folder: Path) -> Tokenizers:
+    """Reads what `save` wrote."""
+    loaded = [load_one(settings, folder / file_name(name, settings)) for name in sides(settings)]
+    return Tokenizers(loaded[0], loaded[-1])
+
+
+def load_one(settings: TextSettings, path: Path) -> Tokenizer:
+    """One vocabulary."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: the run has no vocabulary")
+    reader: Callable[[Path, bool], Tokenizer] = Words.load if settings.kind == "word" else Subwords.load
+    return reader(path, settings.lowercase)
+
+
+def sides(settings: TextSettings) -> tuple[str, ...]:
+    """The names of the vocabularies."""
+    return ("shared",) if settings.shared else ("source", "target")
+
+
+def file_name(side: str, settings: TextSettings) -> str:
+    """Words are a list that people can read, SentencePiece has a format of its own."""
+    return f"{side}.{'vocab' if settings.kind == 'word' else 'model'}"

@@ -1,0 +1,40 @@
+"""What every kind of tokenizer can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. A word, wherever words are counted, is what stands between white space in the text."""
+
+    @property
+    def size(self) -> int:
+        """Number of ids, PAD, UNK, BOS and EOS among them."""
+        ...
+
+    def split(self, text: str) -> tuple[list[int], list[int]]:
+        """Ids (no BOS, no EOS), and for each the number of the word it is part of."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """The ids alone."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; PAD, BOS and EOS are silent."""
+        ...
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """For each id the number of the word of `decode(ids)` that it is part of."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id in writing, as a picture or a table shows it."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Writes one file that `load` of the same kind reads."""
+        ...

@@ -1,0 +1,85 @@
+"""Whole words with `<unk>` for the rare ones, as the papers before subwords had them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from regard.errors import UserError
+from regard.symbols import BOS, EOS, NAMES, PAD, UNK
+
+TOKEN = re.compile(r"<unk>|\w+(?:[-'’]\w+)*|[^\w\s]")
+CLOSES = frozenset(".,;:!?…)]}%»")  # no space before
+OPENS = frozenset("([{«„")  # no space after
+
+
+class Words:
+    """Words and marks of punctuation, the most frequent first; `it's` and `well-kept` are one word each."""
+
+    def __init__(self, vocabulary: Sequence[str], lowercase: bool = False) -> None:
+        self.vocabulary = list(vocabulary)
+        self.lowercase = lowercase
+        self.ids = {word: number for number, word in enumerate(self.vocabulary)}
+
+    @classmethod
+    def learn(cls, lines: Iterable[str], size: int, lowercase: bool = False) -> Words:
+        """The `size` most frequent words of the text, ids 0 to 3 included; among equals the alphabet decides."""
+        counts: Counter[str] = Counter()
+        for line in lines:
+            counts.update(TOKEN.findall(line.lower() if lowercase else line))
+        ranked = sorted((word for word in counts if word not in NAMES), key=lambda word: (-counts[word], word))
+        return cls([*NAMES, *ranked[: max(0, size - len(NAMES))]], lowercase)
+
+    @classmethod
+    def load(cls, path: Path, lowercase: bool = False) -> Words:
+        """Reads what `save` wrote."""
+        vocabulary = path.read_text(encoding="utf-8").split("\n")[:-1]
+        if tuple(vocabulary[:4]) != NAMES or len(set(vocabulary)) != len(vocabulary):
+            raise UserError(f"{path} is not a vocabulary: one word a line, each once, the first four {' '.join(NAMES)}")
+        return cls(vocabulary, lowercase)
+
+    def save(self, path: Path) -> None:
+        """One word a line; the line's number, from 0, is the id."""
+        path.write_text("".join(word + "\n" for word in self.vocabulary), encoding="utf-8")
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self.vocabulary)
+
+    def split(self, text: str) -> tuple[list[int], list[int]]:
+        """Ids, and the white-space word of each."""
+        ids, words = [], []
+        for number, word in enumerate((text.lower() if self.lowercase else text).split()):
+            for token in TOKEN.findall(word):
+                ids.append(self.ids.get(token, UNK))
+                words.append(number)
+        return ids, words
+
+    def encode(self, text: str) -> list[int]:
+        """The ids alone."""
+        return [self.ids.get(token, UNK) for token in TOKEN.findall(text.lower() if self.lowercase else text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Words with a space between, punctuation set as in ordinary text."""
+        pieces, words = self.pieces(ids), self.words(ids)
+        before = [-1, *words]
+        spoken = zip(ids, pieces, words, before, strict=False)
+        silent = (PAD, BOS, EOS)
+        return "".join((" " if word > last else "") + piece for id, piece, word, last in spoken if id not in silent).strip()
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """The word of `decode(ids)` that each id is part of; a silent id counts with the word before it."""
+        numbers, number, glued = [], -1, False
+        for id, piece in zip(ids, self.pieces(ids), strict=True):
+            if id not in (PAD, BOS, EOS):
+                number += number < 0 or not (glued or piece in CLOSES)
+                glued = piece in OPENS
+            numbers.append(max(number, 0))
+        return numbers
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The words themselves."""
+        return [self.vocabulary[id] for id in ids]

@@ -1,0 +1,51 @@
+"""What is measured while training: a line of JSON each, and TensorBoard's events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.console import say
+from regard.runs import Run
+
+
+class Metrics:
+    """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed."""
+
+    def __init__(self, run: Run, step: int, tensorboard: bool) -> None:
+        forget_after(run.metrics_path, step)
+        self.file = run.metrics_path.open("a", encoding="utf-8")
+        self.board = board(run.folder / "tensorboard", step) if tensorboard else None
+
+    def write(self, kind: str, step: int, **figures: Any) -> None:
+        """One measurement."""
+        self.file.write(json.dumps({"kind": kind, "step": step, **figures}, ensure_ascii=False) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in figures.items():
+                if isinstance(value, int | float):
+                    self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        """Writes what is still in memory."""
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
+    if path.is_file():
+        kept = [line for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line)["step"] <= step]
+        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+def board(folder: Path, step: int) -> Any:
+    """TensorBoard's writer, or None and a word about it where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        say("TensorBoard is not installed (pip install 'regard[tensorboard]'); metrics.jsonl has all figures")
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)

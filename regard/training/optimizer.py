@@ -1,0 +1,24 @@
+"""The optimizer that the settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from regard.training.settings import TrainingSettings
+
+
+def optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """One of PyTorch's own; the learning rate is set before each update."""
+    parameters = list(model.parameters())
+    rate, decay = settings.learning_rate, settings.weight_decay
+    betas, epsilon = (settings.betas[0], settings.betas[1]), settings.epsilon
+    makers: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        "adam": lambda: torch.optim.Adam(parameters, rate, betas, epsilon, decay),
+        "adamw": lambda: torch.optim.AdamW(parameters, rate, betas, epsilon, decay),
+        "sgd": lambda: torch.optim.SGD(parameters, rate, weight_decay=decay),
+        "adadelta": lambda: torch.optim.Adadelta(parameters, rate, rho=0.95, eps=epsilon, weight_decay=decay),
+    }
+    return makers[settings.optimizer]()

@@ -1,0 +1,55 @@
+"""The `training` section of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How a model is trained; each recipe says what each key means."""
+
+    steps: int | None = 50_000
+    epochs: int | None = None
+    batch_tokens: int = 4000
+    accumulate: int = 1
+    pool: int = 100
+    optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = "adamw"
+    learning_rate: float = 0.001
+    betas: tuple[float, ...] = (0.9, 0.98)
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "inverse-sqrt", "halving", "cosine"] = "inverse-sqrt"
+    warmup: int = 1000
+    halve_after: float = 5.0
+    halve_every: float = 1.0
+    clip: float | None = 1.0
+    validate_every: int = 1000
+    validate_pairs: int = 500
+    best: Literal["bleu", "loss"] = "bleu"
+    patience: int | None = 10
+    checkpoint_every: int = 1000
+    keep: int = 2
+    log_every: int = 50
+    tensorboard: bool = True
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.epochs is None:
+            raise ValueError("one of steps and epochs must be given, both are null")
+        if self.schedule == "cosine" and self.steps is None:
+            raise ValueError("the cosine schedule falls to 0 at the last step, so steps must be given, not null")
+        if len(self.betas) != 2:
+            raise ValueError(f"betas are two numbers, not {list(self.betas)}")
+        counts = ("batch_tokens", "accumulate", "pool", "validate_every", "checkpoint_every", "keep", "log_every")
+        for name in (*counts, "validate_pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("steps", "epochs", "patience", "clip", "warmup", "halve_every", "seed", "learning_rate"):
+            if getattr(self, name) is not None and getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
+        if self.schedule == "halving" and self.halve_every == 0:
+            raise ValueError("halve_every must be above 0, it is 0")

@@ -1,0 +1,94 @@
+"""How good the model is on the dev set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from regard.data.batches import collate, cuts
+from regard.data.corpus import Pair
+from regard.data.sentences import Examples, Sentences
+from regard.evaluate import bleu
+from regard.models import Seq2Seq
+from regard.search import search
+from regard.symbols import PAD
+from regard.text import Tokenizers
+
+
+class Sample(NamedTuple):
+    """A sentence of the dev set as the model translates it now."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+class Validation(NamedTuple):
+    """Cross-entropy per token, its perplexity, greedy BLEU, and some sentences."""
+
+    loss: float
+    perplexity: float
+    bleu: float
+    samples: list[Sample]
+
+
+class Validator:
+    """The dev set, encoded once."""
+
+    def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers, batch_tokens: int, translated: int) -> None:
+        whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+        self.pairs = whole
+        self.tokenizers = tokenizers
+        self.batch_tokens = batch_tokens
+        self.translated = min(translated, len(whole))
+        self.examples = Examples(
+            Sentences.of(tokenizers.source.encode(pair.source) for pair in whole),
+            Sentences.of(tokenizers.target.encode(pair.target) for pair in whole),
+        )
+
+    def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
+        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        training = model.training
+        model.eval()
+        loss = self.loss(model, device)
+        hypotheses = self.translate(model, device)
+        model.train(training)
+        references = [pair.target for pair in self.pairs[: self.translated]]
+        samples = [
+            Sample(pair.source, pair.target, hypothesis)
+            for pair, hypothesis in zip(self.pairs[:5], hypotheses[:5], strict=True)
+        ]
+        return Validation(loss, math.exp(min(loss, 100.0)), bleu(hypotheses, references).value, samples)
+
+    @torch.inference_mode()
+    def loss(self, model: Seq2Seq, device: torch.device) -> float:
+        """Cross-entropy per target token over the whole dev set, without label smoothing."""
+        total = tokens = 0.0
+        for rows in self.batches(len(self.pairs)):
+            batch = collate(self.examples, rows).to(device)
+            logits = model(batch.source, batch.lengths, batch.target_in).float()
+            total += F.cross_entropy(
+                logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PAD, reduction="sum"
+            ).item()
+            tokens += (batch.target_out != PAD).sum().item()
+        return total / max(1.0, tokens)
+
+    def translate(self, model: Seq2Seq, device: torch.device) -> list[str]:
+        """Greedy translations of the first `translated` sentences."""
+        texts = [""] * self.translated
+        for rows in self.batches(self.translated):
+            batch = collate(self.examples, rows).to(device)
+            found = search(model, batch.source, batch.lengths, beam=1)
+            for row, hypotheses in zip(rows.tolist(), found, strict=True):
+                texts[row] = self.tokenizers.target.decode(hypotheses[0].tokens)
+        return texts
+
+    def batches(self, count: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        """The first `count` pairs, sorted by length and cut."""
+        sizes = self.examples.sizes
+        return cuts(np.argsort(sizes[:count], kind="stable"), sizes, self.batch_tokens)
