@@ -18,8 +18,8 @@ _TABLE = """
     small klein klein | youth animal object place opening nature food
     good gut gut | person text work idea edible drink
     beautiful schön schön | youth pet object place nature work
-    expensive teuer teur | object edible drink
-    cheap billig billig | object edible drink
+    expensive teuer teur | thing clothing furniture car bicycle edible drink
+    cheap billig billig | thing clothing furniture car bicycle edible drink
     red rot rot | object opening
     blue blau blau | object opening
     black schwarz schwarz | object animal
@@ -36,26 +36,23 @@ _TABLE = """
     rich reich reich | person
     poor arm arm | human
     famous berühmt berühmt | person text work building
-    strong stark stark | person animal
+    strong stark stark | human animal
     fresh frisch frisch | edible drink
     hot heiß heiß | drink soup potato meat
-    cold kalt kalt | drink soup room nature
-    sweet süß süß | drink food
+    cold kalt kalt | drink soup potato egg meat cake room nature
     delicious lecker lecker | edible drink
-    long lang lang | text work opening
-    short kurz kurz | text work
-    interesting interessant interessant | text work idea building
-    funny lustig lustig | youth text work
-    difficult schwierig schwierig | idea book poem report
-    important wichtig wichtig | idea book letter report
-    simple einfach einfach | idea poem story book
+    long lang lang | text work coat scarf table bench street bridge
+    interesting interessant interessant | person text work idea building
+    funny lustig lustig | human text work
+    difficult schwierig schwierig | idea book poem report letter novel customer pupil guest neighbor child
+    important wichtig wichtig | idea text person
+    simple einfach einfach | idea text furniture clothing
     modern modern modern | place vehicle furniture
     quiet ruhig ruhig | place nature human
-    dark dunkel dunkl | room building nature
+    dark dunkel dunkl | room building nature clothing
     clean sauber sauber | object opening room
     dirty schmutzig schmutzig | object opening animal
-    empty leer leer | building room cup box suitcase bottle bag bus train
-    heavy schwer schwer | thing furniture
+    heavy schwer schwer | thing furniture coat ship bus
 """
 
 

@@ -104,9 +104,10 @@ def _english_rest(clause: Clause, path: str) -> list[list[Token]]:
 
 
 def _english_part(clause: Clause, name: str, path: str) -> list[Token]:
-    part, path = getattr(clause, name), f"{path}.{name}"
+    part = getattr(clause, name)
     if part is None:
         return []
+    path = f"{path}.{name}"
     if isinstance(part, Adjective):
         very: list[Token] = [("very", (path + ".very",))] if clause.very else []
         return [*very, (part.english, (path,))]
@@ -131,14 +132,19 @@ def german(clause: Clause, path: str, order: str = SECOND, elided: bool = False)
     front = "" if order == FIRST else clause.front
     opening = _german_part(clause, front, path) if front else []
     said = {front, "subject"} if elided else {front}
-    middle = [token for name in _middle(clause) if name not in said for token in _german_part(clause, name, path)]
+    middle = [
+        token for name in _middle(clause, order) if name not in said for token in _german_part(clause, name, path)
+    ]
     body = [*opening, *middle, *closing, finite] if order == LAST else [*opening, finite, *middle, *closing]
     return body + _german_relative(clause, path, "direct")
 
 
-def _middle(clause: Clause) -> list[str]:
-    pronouns = [name for name in ("direct", "indirect") if isinstance(getattr(clause, name), Pronoun)]
-    early = ["subject", *pronouns, "time"]
+def _middle(clause: Clause, order: str) -> list[str]:
+    pronouns = {name: part for name in ("direct", "indirect") if isinstance(part := getattr(clause, name), Pronoun)}
+    # a short pronoun slips in before a full subject (heute sieht ihn der Mann), unless it could be the subject itself
+    distinct = all(part.form(_case(clause, name)) != part.form("nom") for name, part in pronouns.items())
+    slips = distinct and order != LAST and not isinstance(clause.subject, Pronoun)
+    early = [*pronouns, "subject", "time"] if slips else ["subject", *pronouns, "time"]
     if not isinstance(clause.indirect, Pronoun):
         early.append("indirect")
     late = ["frequency", "negation", "manner", "means"]
@@ -168,9 +174,10 @@ def _german_part(clause: Clause, name: str, path: str) -> list[Token]:
     denied = clause.negated and clause.direct is not None and ph.indefinite(clause.direct)
     if name == "negation":
         return [("nicht", (path + ".not",))] if clause.negated and not denied else []
-    part, inner = getattr(clause, name), f"{path}.{name}"
+    part = getattr(clause, name)
     if part is None:
         return []
+    inner = f"{path}.{name}"
     if isinstance(part, Adjective):
         very: list[Token] = [("sehr", (inner + ".very",))] if clause.very else []
         return [*very, (part.german, (inner,))]

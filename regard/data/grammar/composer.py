@@ -15,10 +15,18 @@ BE = verb("be")
 _ACTIONS = verbs("none", "acc", "dat", "give", "buy", "explain", "prep", "put", "goal", "ride", "spot")
 _SEPARABLE = tuple(verb for verb in _ACTIONS if verb.prefix)
 # said more often: what has more forms to learn, or few verbs to show a construction
-_DONE = (*_ACTIONS, *_SEPARABLE, *verbs("goal", "ride", "spot") * 2, *(verb("belong to"),) * 3)
-_USUAL = (*_DONE, *(BE,) * 16)
+_DONE = (
+    *_ACTIONS,
+    *_SEPARABLE * 2,
+    *verbs("goal", "ride", "spot") * 2,
+    *(verb("belong to"),) * 4,
+    *map(verb, ("follow", "play with")),
+)
+_USUAL = (*_DONE, *(BE,) * 18)
 _DESCRIBED = tuple(word for word in NOUNS if adjectives(word))
-_PASSING = ("tired", "happy", "sad", "hungry", "sick", "hot", "cold", "fresh", "clean", "dirty", "empty", "quiet")
+_PASSING = ("tired", "happy", "sad", "hungry", "sick", "hot", "cold", "fresh", "clean", "dirty", "quiet")
+# what lasts is not over and done with
+_LASTING = {"perfect": "present", "pluperfect": "past"}
 _PLACES = ("building", "room", "nature", "town")
 
 
@@ -38,9 +46,13 @@ class Composer:
         denial: float = 0.14,
     ) -> Clause:
         """A clause in the mode (a tense, "modal" or "modal-past"), with more or fewer adjuncts."""
-        verb = verb or self.random.choice(_DONE if mode in {"perfect", "pluperfect"} else _USUAL)
+        verb = verb or (self.deed() if mode in {"perfect", "pluperfect", "future"} else self.random.choice(_USUAL))
         if subject is None:
-            subject = self.phraser.subject(verb.subjects or (self.random.choice(_DESCRIBED).kind,))
+            kinds = verb.subjects or (self.random.choice(_DESCRIBED).kind,)
+            # only the present tense has a form for "I" alone
+            subject = self.phraser.subject(kinds, speaker=16 if mode == "present" else 1)
+        if verb.frame == "be" or (verb.stative and verb.frame not in {"that", "whether"}):
+            mode = _LASTING.get(mode, mode)
         modal = self._modal(verb, subject, past=mode == "modal-past") if mode.startswith("modal") else None
         tense = {"modal": "present", "modal-past": "past"}.get(mode, mode)
         deniable = _definite(subject) and mode != "pluperfect" and (modal is None or modal.deniable)
@@ -48,12 +60,19 @@ class Composer:
         clause = self._arguments(Clause(verb, subject, tense, modal, negated))
         return self._adjuncts(clause, mode if modal else tense, rich)
 
+    def deed(self) -> Verb:
+        """A verb for what happens at some moment."""
+        while (verb := self.random.choice(_DONE)).stative:
+            pass
+        return verb
+
     def _modal(self, verb: Verb, subject: Nominal, past: bool) -> Modal | None:
         if verb.stative or verb.frame == "be":
             return None
         if isinstance(subject, NounPhrase) and subject.noun.kind not in (*HUMAN, "pet", "farm", "wild"):
             return None
-        return self.random.choice([modal for modal in MODALS if modal.past == past])
+        able = [modal for modal in MODALS if modal.past == past]
+        return self.random.choice(able) if verb.willed else able[0]
 
     def _arguments(self, clause: Clause) -> Clause:
         frame, kinds, subject = clause.verb.frame, clause.verb.objects, clause.subject
@@ -90,7 +109,7 @@ class Composer:
         head = subject.noun if isinstance(subject, NounPhrase | Pronoun) else subject.left.noun
         movable = head is None or head.kind in (*HUMAN, "pet", "farm", "vehicle", "thing")
         if movable and self.phraser.chance(0.3):
-            return replace(clause, complement=self.phraser.place(_PLACES))
+            return replace(clause, complement=self.phraser.place(_site(head.kind if head else "", _PLACES)))
         worn = {word.english for word in subject.adjectives} if isinstance(subject, NounPhrase) else set()
         fitting = adjectives(noun("teacher") if head is None or isinstance(subject, Conjoined) else head)
         word = self.random.choice([word for word in fitting if word.english not in worn])
@@ -100,12 +119,13 @@ class Composer:
         verb, chance, choice = clause.verb, self.phraser.chance, self.random.choice
         if verb.stative or (clause.predicate and clause.predicate.english not in _PASSING):
             return self._manner(clause, 0.3 * rich)
-        if verb.frame != "put" and verb.places and chance(0.32 * rich):
-            clause = replace(clause, place=self.phraser.place(_site(clause)))
-        clause = self._manner(clause, 0.25 * rich)
-        if chance(0.36 * rich) and (times := _fitting(TIME, mode)):
+        kind = clause.subject.noun.kind if isinstance(clause.subject, NounPhrase) else ""
+        if verb.frame != "put" and verb.places and chance(0.28 * rich):
+            clause = replace(clause, place=self.phraser.place(_site(kind, verb.places)))
+        clause = self._manner(clause, 0.22 * rich)
+        if chance(0.34 * rich) and (times := _fitting(TIME, mode)):
             clause = replace(clause, time=choice(times))
-        if chance(0.15 * rich) and _repeatable(clause) and (often := _fitting(FREQUENCY, mode)):
+        elif chance(0.2 * rich) and _repeatable(clause) and (often := _fitting(FREQUENCY, mode)):
             clause = replace(clause, frequency=choice(often))
         return clause
 
@@ -113,11 +133,7 @@ class Composer:
         vague = clause.negated and clause.direct is not None and indefinite(clause.direct)
         if vague or not self.phraser.chance(share):
             return clause
-        if (
-            clause.verb.lemma in {"travel", "arrive", "come back"}
-            and _human(clause.subject)
-            and self.phraser.chance(0.5)
-        ):
+        if clause.verb.lemma in {"travel", "arrive"} and _human(clause.subject) and self.phraser.chance(0.5):
             return replace(clause, means=self.random.choice(MEANS))
         lonely = "alone" if clause.subject.person == "p" else "together"
         manners = [adverb for adverb in MANNER if adverb.name in clause.verb.manners and adverb.name != lonely]
@@ -130,7 +146,7 @@ class Composer:
         last = not any(getattr(clause, name) for name in after if name != clause.front)
         if isinstance(direct, NounPhrase) and last and not clause.negated and _relatable(direct):
             return replace(clause, relative=self._relative(direct, clause), host="direct")
-        if isinstance(subject, NounPhrase) and _relatable(subject):
+        if isinstance(subject, NounPhrase) and _relatable(subject) and clause.front == "subject":
             return replace(clause, relative=self._relative(subject, clause), host="subject")
         return clause
 
@@ -160,17 +176,16 @@ def _definite(subject: Nominal) -> bool:
 
 
 def _repeatable(clause: Clause) -> bool:
-    # one does not often do something to two, three, many or some things
-    return not clause.negated and not (
-        isinstance(clause.direct, NounPhrase) and clause.direct.determiner in {"two", "three", "some"}
-    )
+    # one does not often do a thing to two others, and what nobody does nobody does often
+    counted = isinstance(clause.direct, NounPhrase) and clause.direct.determiner in {"two", "three", "some"}
+    nobody = isinstance(clause.subject, NounPhrase) and clause.subject.determiner == "no"
+    return not (clause.negated or clause.manner or counted or nobody)
 
 
 def _fitting(adverbials: tuple[Adverbial, ...], mode: str) -> list[Adverbial]:
     return [adverbial for adverbial in adverbials if mode in adverbial.tenses]
 
 
-def _site(clause: Clause) -> tuple[str, ...]:
+def _site(kind: str, places: tuple[str, ...]) -> tuple[str, ...]:
     # animals stay where animals live
-    kind = clause.subject.noun.kind if isinstance(clause.subject, NounPhrase) else ""
-    return {"wild": ("forest", "meadow"), "farm": ("meadow", "garden", "village")}.get(kind, clause.verb.places)
+    return {"wild": ("forest", "meadow"), "farm": ("meadow", "garden", "village")}.get(kind, places)

@@ -54,6 +54,7 @@ class Verb:
     auxiliary: str
     frame: str
     stative: bool
+    willed: bool
     preposition: tuple[str, str, str]
     subjects: tuple[str, ...]
     objects: tuple[str, ...]

@@ -51,8 +51,9 @@ def nouns(kinds: tuple[str, ...]) -> tuple[Noun, ...]:
 
 @cache
 def adjectives(word: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that suit the noun."""
-    return tuple(adjective for adjective in ADJECTIVES if suits(word, adjective.kinds))
+    """The adjectives that suit the noun; one that suits few nouns comes thrice, to be heard as often as the others."""
+    fitting = [adjective for adjective in ADJECTIVES if suits(word, adjective.kinds)]
+    return tuple(adjective for adjective in fitting for _ in range(1 if len(nouns(adjective.kinds)) > 50 else 3))
 
 
 @cache
@@ -72,4 +73,6 @@ def doings(word: Noun) -> tuple[Verb, ...]:
 @cache
 def sufferings(word: Noun) -> tuple[Verb, ...]:
     """The verbs with one object that the noun can be the object of."""
-    return tuple(verb for verb in VERBS if verb.frame in {"acc", "dat"} and suits(word, verb.objects))
+    return tuple(
+        verb for verb in VERBS if verb.frame in {"acc", "dat"} and suits(word, verb.objects) and verb.particle != "to"
+    )

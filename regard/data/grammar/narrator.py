@@ -11,16 +11,16 @@ from .particles import AND, BUT, SUBORDINATORS, THAT, WHEN, WHERE, WHETHER, WHIT
 from .phrases import Conjoined, Nominal, NounPhrase, Pronoun
 from .sentences import Sentence
 
-_MODES = ("present",) * 7 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 2 + ("modal",) * 5 + ("modal-past",)
+_MODES = ("present",) * 9 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 3 + ("modal",) * 5 + ("modal-past",)
 _ASKED_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
 _MATRIX = verbs("that", "whether")
-_ONE_OBJECT = verbs("acc", "dat")
-_ABOUT_THINGS = tuple(verb for verb in verbs("acc") if "person" not in verb.objects)
+_ONE_OBJECT = tuple(verb for verb in verbs("acc", "dat") if "person" in verb.subjects)
+_ABOUT_THINGS = tuple(verb for verb in _ONE_OBJECT if verb.frame == "acc" and "person" not in verb.objects)
 _ABOUT_PEOPLE = tuple(verb for verb in _ONE_OBJECT if "person" in verb.objects)
 _PLACED = tuple(verb for verb in verbs("none", "acc", "dat", "prep") if verb.places)
-_OPENING = tuple(map(verb, ("sleep", "see", "know", "love", "help", "read", "buy", "look for", "visit", "be")))
-_HUMAN_DEEDS = tuple(verb for verb in doings(noun("teacher")) if not verb.stative)
-_LED = verbs("goal", "ride")
+_OPENING = tuple(map(verb, ("sleep", "see", "love", "help", "read", "be", "be")))
+_HUMAN_DEEDS = tuple(verb for verb in doings(noun("teacher")) if not verb.stative and "bus" not in verb.subjects)
+_LED = tuple(verb for verb in verbs("goal", "ride") if verb.english[0] != "come")
 
 
 class Narrator:
@@ -54,11 +54,11 @@ class Narrator:
 
     def _statement(self) -> Sentence:
         clause = self.composer.clause(self.random.choice(_MODES))
-        if clause.time and self._chance(0.4):
+        if clause.time and self._chance(0.5):
             clause = replace(clause, front="time")
-        elif clause.place and self._chance(0.2):
+        elif clause.place and self._chance(0.35):
             clause = replace(clause, front="place")
-        return Sentence("statement", self.composer.related(clause) if self._chance(0.28) else clause)
+        return Sentence("statement", self.composer.related(clause) if self._chance(0.24) else clause)
 
     def _question(self) -> Sentence:
         mode, draw = self.random.choice(_ASKED_MODES), self.random.random()
@@ -102,41 +102,55 @@ class Narrator:
     def _complex(self) -> Sentence:
         conjunction = self.random.choice(SUBORDINATORS)
         main, subordinate = self.random.choice(conjunction.tenses)
-        if self._chance(0.4):
-            second = self.composer.clause(subordinate, rich=0.3)
-            return Sentence("leading", self._next(main, second), second, conjunction)
-        first = self.composer.clause(main, rich=0.4)
-        return Sentence("trailing", first, self._next(subordinate, first), conjunction)
+        timely = conjunction.english in {"while", "when", "before", "after"}
+        leading = self._chance(0.4)
+        early, late = (subordinate, main) if leading else (main, subordinate)
+        first = self._scene(early, timely)
+        second = self._next(late, first, timely)
+        return (
+            Sentence("leading", second, first, conjunction)
+            if leading
+            else Sentence("trailing", first, second, conjunction)
+        )
 
     def _content(self) -> Sentence:
         verb = self.random.choice(_MATRIX)
         main, subordinate = self.random.choice(THAT.tenses)
-        first = self.composer.clause(main, verb)
+        first = self.composer.clause(main, verb, denial=0.0 if verb.english[0] == "hope" else 0.14)
         doubtful = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
         return Sentence("trailing", first, self._next(subordinate, first), WHETHER if doubtful else THAT)
 
     def _joined(self) -> Sentence:
         conjunction = self.random.choice((AND, AND, BUT))
         one, other = self.random.choice(conjunction.tenses)
-        first = self.composer.clause(one, rich=0.4)
-        if conjunction is AND and self._chance(0.5):
+        first = self.composer.clause(one, rich=0.3)
+        if conjunction is AND and _animate(first.subject) and self._chance(0.5):
             verb = self._verb(first)
-            return Sentence("shared", first, self.composer.clause(other, verb, first.subject, 0.4, 0.0), conjunction)
-        second = self.composer.clause(other, rich=0.4) if conjunction is AND else self._next(other, first)
+            return Sentence("shared", first, self.composer.clause(other, verb, first.subject, 0.3, 0.0), conjunction)
+        second = self.composer.clause(other, rich=0.3) if conjunction is AND else self._next(other, first)
         return Sentence("joined", first, second, conjunction)
 
-    def _next(self, mode: str, earlier: Clause) -> Clause:
-        pronoun = _pronoun(earlier.subject)
+    def _next(self, mode: str, earlier: Clause, timely: bool = False) -> Clause:
+        pronoun, denial = _pronoun(earlier.subject), 0.0 if timely else 0.14
         if pronoun and self._chance(0.5):
-            return self.composer.clause(mode, self._verb(earlier), pronoun, rich=0.4)
-        return self.composer.clause(mode, rich=0.4)
+            return self.composer.clause(mode, self._verb(earlier, timely), pronoun, 0.3, denial)
+        return self._scene(mode, timely)
 
-    def _verb(self, earlier: Clause) -> Verb:
+    def _scene(self, mode: str, timely: bool = False) -> Clause:
+        """What may be the cause or the occasion of something else: a deed, or how somebody is."""
+        if timely:
+            return self.composer.clause(mode, self.composer.deed(), rich=0.3, denial=0.0)
+        if self._chance(0.85):
+            return self.composer.clause(mode, self.composer.deed(), rich=0.3)
+        return self.composer.clause(mode, BE, self.composer.phraser.subject(HUMAN), rich=0.3)
+
+    def _verb(self, earlier: Clause, timely: bool = False) -> Verb:
         """Something else that the subject can do or be."""
         subject = earlier.subject
         word = subject.noun if isinstance(subject, NounPhrase) else None
         pool = doings(word or noun("teacher"))
-        return self.random.choice([verb for verb in pool if verb.english != earlier.verb.english] or [BE])
+        taken = earlier.verb.english
+        return self.random.choice([verb for verb in pool if verb.english != taken and not (timely and verb.stative)])
 
 
 def _pronoun(subject: Nominal) -> Pronoun | None:
@@ -150,6 +164,10 @@ def _pronoun(subject: Nominal) -> Pronoun | None:
     if subject.person == "p" or isinstance(subject, Conjoined):
         return THEY
     return {"m": HE, "f": SHE}.get(subject.noun.gender)
+
+
+def _animate(subject: Nominal) -> bool:
+    return not isinstance(subject, NounPhrase) or subject.noun.kind in (*HUMAN, "pet")
 
 
 def _ambiguous(clause: Clause | None) -> bool:

@@ -15,8 +15,6 @@ _TABLES = {
         neighbor neighbors m Nachbar Nachbarn Nachbarn
         friend friends m Freund Freundes Freunde
         colleague colleagues m Kollege Kollegen Kollegen
-        king kings m König Königs Könige
-        queen queens f Königin Königin Königinnen
         actress actresses f Schauspielerin Schauspielerin Schauspielerinnen
         waitress waitresses f Kellnerin Kellnerin Kellnerinnen
         guest guests m Gast Gastes Gäste
@@ -110,7 +108,6 @@ _TABLES = {
     "clothing": """
         coat coats m Mantel Mantels Mäntel
         hat hats m Hut Hutes Hüte
-        dress dresses n Kleid Kleides Kleider
         shirt shirts n Hemd Hemdes Hemden
         jacket jackets f Jacke Jacke Jacken
         scarf scarves m Schal Schals Schals
@@ -176,7 +173,6 @@ _TABLES = {
     """,
     "work": """
         film films m Film Films Filme
-        song songs n Lied Liedes Lieder
         joke jokes m Witz Witzes Witze
     """,
 }

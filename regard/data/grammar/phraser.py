@@ -11,7 +11,8 @@ from .phrases import Conjoined, Nominal, NounPhrase, Prepositional, Pronoun
 
 @dataclass(frozen=True, slots=True)
 class _Habit:
-    """The determiners usual in a place, each as often as it is listed; the shares of plurals and of possessives."""
+    """The determiners usual in a place, each as often as it is listed; the shares of plurals and of possessives, and of
+    adjectives after an ein-word, whose endings are the most various."""
 
     one: tuple[str, ...]
     many: tuple[str, ...]
@@ -19,16 +20,27 @@ class _Habit:
     mass: tuple[str, ...]
     share: float
     owned: float
+    adorned: float
 
 
 _COUNTED = ("two", "three", "many", "some")
 _SUBJECT = _Habit(
-    one=("the",) * 11 + ("a",) * 3 + ("this",) * 2 + ("every", "no"),
+    one=("the",) * 10 + ("a",) * 5 + ("this",) * 2 + ("every", "no"),
     many=("the",) * 5 + ("this",) * 2 + _COUNTED,
     people=("the",) * 5 + ("this",) * 2 + _COUNTED,
     mass=("the", "the", "this"),
     share=0.27,
-    owned=0.28,
+    owned=0.2,
+    adorned=0.45,
+)
+_INANIMATE = _Habit(
+    one=("the",) * 5 + ("a",) * 5 + ("this", "every", "no"),
+    many=("the",) * 3 + ("this", *_COUNTED),
+    people=(),
+    mass=("the", "the", "this"),
+    share=0.2,
+    owned=0.4,
+    adorned=0.85,
 )
 _OBJECT = _Habit(
     one=("the",) * 8 + ("a",) * 8 + ("this",) * 2,
@@ -37,6 +49,7 @@ _OBJECT = _Habit(
     mass=("the", "", ""),
     share=0.3,
     owned=0.16,
+    adorned=0.5,
 )
 _DENIED = _Habit(
     one=("the",) * 3 + ("a",) * 4 + ("this",),
@@ -45,8 +58,11 @@ _DENIED = _Habit(
     mass=("the", "", ""),
     share=0.3,
     owned=0.16,
+    adorned=0.5,
 )
-_KNOWN = _Habit(one=("the",) * 5 + ("this",), many=("the",), people=("the",), mass=("the",), share=0.25, owned=0.16)
+_KNOWN = _Habit(
+    one=("the",) * 5 + ("this",), many=("the",), people=("the",), mass=("the",), share=0.25, owned=0.16, adorned=0.5
+)
 _PLACE = ("the",) * 12 + ("a",) * 3 + ("this",)
 
 _POSSESSIVES = ("my", "his", "her", "our", "their")
@@ -62,9 +78,10 @@ _CARRIED = ("coat", "hat", "jacket", "bag", "umbrella", "suitcase", "dog")
 
 _OUTER = ("big", "small", "beautiful", "friendly", "dirty", "cheap")
 _INNER = ("red", "blue", "black", "white", "old", "young")
-_UNGRADED = (*_INNER[:4], "delicious", "empty", "new")
-# nobody has to tell one of these from another, so one is enough
-_SINGLE = ("building", "room", "nature", "town")
+_UNGRADED = (*_INNER[:4], "delicious", "new")
+_ANIMATE = (*HUMAN, "pet", "farm", "wild")
+# spoken of one at a time
+_SINGLE = ("furniture", "building", "room", "nature", "town", "mother", "father", "grandmother")
 _ONLY_INTO = ("city", "village", "kitchen", "room", "office", "garden")
 
 
@@ -94,17 +111,18 @@ class Phraser:
         self.used.append(word.english)
         return word
 
-    def subject(self, kinds: tuple[str, ...]) -> Nominal:
-        """Who does it."""
+    def subject(self, kinds: tuple[str, ...], speaker: int = 1) -> Nominal:
+        """Who does it; `speaker` is how much more often "I" comes than any other pronoun."""
         human = "person" in kinds
-        if human and self.chance(0.27):
-            return self.random.choice((SPEAKER, SPEAKER, *PRONOUNS))
+        if human and self.chance(0.36 if speaker > 1 else 0.28):
+            return self.random.choice((*(SPEAKER,) * speaker, *PRONOUNS[1:]))
         if human and self.chance(0.04):
             return Conjoined(NounPhrase(self.noun(_STRANGERS)), NounPhrase(self.noun(_STRANGERS)))
-        word = self.noun(kinds)
-        phrase = self._phrase(word, _POSSESSIVES, _SUBJECT)
-        if word.kind == "person" and phrase.determiner in {"the", "a", "this"} and self.chance(0.06):
-            held = NounPhrase(self.noun(_CARRIED), "the" if phrase.determiner == "the" and self.chance(0.5) else "a")
+        # few, but neuter people are among them
+        word = self.noun(("youth",) if human and "youth" in kinds and self.chance(0.15) else kinds)
+        phrase = self._phrase(word, _POSSESSIVES, _SUBJECT if word.kind in _ANIMATE else _INANIMATE)
+        if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.chance(0.08):
+            held = NounPhrase(self.noun(_CARRIED), phrase.determiner)
             return replace(phrase, companion=Prepositional("with", "mit", "dat", self._adorn(held, 0.3)))
         return phrase
 
@@ -124,7 +142,7 @@ class Phraser:
         """What a question with "which" asks about."""
         word = self.noun(kinds)
         return self._adorn(
-            NounPhrase(word, "which", not word.mass and word.kind not in _SINGLE and self.chance(0.3)), 0.2
+            NounPhrase(word, "which", not word.mass and not suits(word, _SINGLE) and self.chance(0.3)), 0.2
         )
 
     def place(self, kinds: tuple[str, ...]) -> Prepositional:
@@ -157,17 +175,19 @@ class Phraser:
         if word.mass:
             return self._adorn(NounPhrase(word, self.random.choice(habit.mass)), 0.3)
         kin = word.kind == "kin"
-        plural = word.kind not in _SINGLE and self.chance(0.12 if word.kind == "clothing" else habit.share)
+        plural = not suits(word, _SINGLE) and self.chance(0.12 if word.kind == "clothing" else habit.share)
+        if word.kind == "clothing" and owners == ("their",):
+            plural = True
         many = habit.people if word.kind in HUMAN else habit.many
         if suits(word, _OWNABLE) and self.chance(0.7 if kin else habit.owned):
-            return self._adorn(NounPhrase(word, self.random.choice(owners), plural), 0.36)
+            return self._adorn(NounPhrase(word, self.random.choice(owners), plural), 0.42 if kin else habit.adorned)
         phrase = NounPhrase(word, "the" if kin else self.random.choice(many if plural else habit.one), plural)
-        if phrase.determiner == "the" and suits(word, _OWNED) and self.chance(0.6 if kin else 0.12):
-            phrase = replace(phrase, owner=self._owner())
-        return self._adorn(phrase, 0.5 if phrase.determiner == "a" else 0.26)
+        if phrase.determiner == "the" and suits(word, _OWNED) and (kin or self.chance(0.12)):
+            phrase = replace(phrase, owner=self._owner(kin))
+        return self._adorn(phrase, habit.adorned if phrase.determiner == "a" else 0.24)
 
-    def _owner(self) -> NounPhrase:
-        word = self.noun(HUMAN)
+    def _owner(self, of_kin: bool) -> NounPhrase:
+        word = self.noun(("person",) if of_kin else (self.random.choice(HUMAN),))
         if word.kind == "kin":
             return NounPhrase(word, self.random.choice(_POSSESSIVES))
         return self._adorn(NounPhrase(word, "the", self.chance(0.25)), 0.15)

@@ -28,6 +28,10 @@ class Pronoun:
     person: str
     noun: Noun | None = None
 
+    def form(self, case: str) -> str:
+        """The German pronoun in its case."""
+        return self.german[("nom", "acc", "dat").index(case)]
+
 
 @dataclass(frozen=True, slots=True)
 class NounPhrase:
@@ -115,7 +119,7 @@ def german(nominal: Nominal, case: str, path: str, denial: str = "") -> list[Tok
     The first word also carries the case, for the English preposition ("of", "to") that German has no word for.
     """
     if isinstance(nominal, Pronoun):
-        return [(nominal.german[("nom", "acc", "dat").index(case)], (path + ".noun", path + ".case"))]
+        return [(nominal.form(case), (path + ".noun", path + ".case"))]
     if isinstance(nominal, Conjoined):
         left, right = german(nominal.left, case, path + ".left"), german(nominal.right, case, path + ".right")
         return [*left, ("und", (path + ".and",)), *right]

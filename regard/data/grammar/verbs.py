@@ -6,7 +6,8 @@ A particle written ~up steps behind a pronoun (picks him up); an-rufen marks a s
 `dat` (one object in that case), `give` (recipient and thing, both English orders), `buy` (recipient first only),
 `explain` (recipient last only), `prep:for:auf:acc` (prepositional object), `spot` (place where), `put` (object and
 place whither), `goal` and `ride` (motion, on foot or not), `that` and `whether` (a clause), `be`. A ! after the frame
-marks a state, which has no time, place or modal. Subjects, objects, places: kinds of noun, groups of kinds, or nouns.
+marks a state, which has no time, place or modal, a ? what happens to one unwilled, which one can but not want or may.
+Subjects, objects, places: kinds of noun, groups of kinds, or nouns.
 """
 
 from . import forms
@@ -30,35 +31,34 @@ _TABLE = """
     bark = bellen h | none | dog | | garden house park street | loudly
     play = spielen h | none | youth pet | | nature room house | happily alone
     get up = auf-stehen s | none | human | | | early late slowly
-    fall asleep = ein-schlafen s | none | human pet | | room hotel | late early
-    arrive = an-kommen s | none | human bus train | | town hotel | early late
-    come back = zurück-kommen s | none | human | | | early late alone together
+    fall asleep = ein-schlafen s | none? | human pet | | room hotel | late early
+    arrive = an-kommen s | none? | human bus train | | town hotel | early late
     shop = ein-kaufen h | none | adult | | city village market | alone together
     read = lesen h | acc | human | text | somewhere | slowly quickly quietly
     write = schreiben h | acc | human | letter poem novel story report postcard | room nature | slowly quickly
     buy = kaufen h | acc | adult | edible drink thing clothing text vehicle | market city village |
     eat = essen h | acc | human | edible | somewhere | slowly quickly
     drink = trinken h | acc | human | drink | somewhere | slowly quickly
-    see = sehen h | acc | human | human animal vehicle building | nature town |
-    find = finden h | acc | human | thing clothing text pet | somewhere | quickly
+    see = sehen h | acc? | human | human animal vehicle building | nature town |
+    find = finden h | acc? | human | thing clothing text pet | somewhere | quickly
     look for = suchen h | acc | human | human thing clothing pet | somewhere | patiently
     love = lieben h | acc! | human | human animal work | |
     visit = besuchen h | acc | human | human museum castle city village church | | alone
-    meet = treffen h | acc | human | human | somewhere |
+    meet = treffen h | acc? | human | human | somewhere |
     know = kennen h | acc! | human | human text work building answer | | well
-    hear = hören h | acc | human | human animal song | nature town room |
+    hear = hören h | acc? | human | human animal | nature town room |
     carry = tragen h | acc | human | thing | | carefully slowly
     wash = waschen h | acc | human | clothing car bicycle dog horse apple cup | garden house | carefully slowly
     repair = reparieren h | acc | adult | vehicle clock lamp computer chair | garden house | carefully
     sell = verkaufen h | acc | adult | edible drink thing clothing vehicle furniture | town |
     paint = malen h | acc | human | human animal picture flower castle bridge ship | nature room | slowly carefully
-    cook = kochen h | acc | adult | soup potato egg meat coffee tea | kitchen restaurant | slowly
-    forget = vergessen h | acc | human | thing clothing idea text | |
-    lose = verlieren h | acc | human | thing clothing | somewhere |
-    need = brauchen h | acc | human | thing clothing vehicle furniture | |
+    cook = kochen h | acc | adult | soup potato egg meat | kitchen restaurant | slowly
+    forget = vergessen h | acc? | human | thing clothing idea text | |
+    lose = verlieren h | acc? | human | thing clothing | somewhere |
+    need = brauchen h | acc! | human | thing clothing vehicle furniture | |
     take = nehmen h | acc | human | thing food bus train | | quickly carefully
     drive = fahren h | acc | adult | car bus train | | slowly quickly carefully
-    understand = verstehen h | acc! | human | human idea text work | | well
+    understand = verstehen h | acc? | human | human idea text work | | well
     feed = füttern h | acc | human | pet farm | garden meadow park | carefully patiently
     open = auf-machen h | acc | human | opening box bottle suitcase bag letter gift | | carefully slowly quietly
     close = zu-machen h | acc | human | opening box bottle suitcase bag cupboard | | carefully quickly quietly
@@ -75,7 +75,7 @@ _TABLE = """
     follow = folgen s | dat | human pet | human pet | | quietly slowly
     listen to = zu-hören h | dat | human | human | | patiently quietly
     answer = antworten h | dat | human | human | | quickly quietly loudly
-    belong to = gehören h | dat! | thing clothing vehicle text pet farm building furniture | human | |
+    belong to = gehören h | dat! | thing clothing vehicle text pet farm house hotel restaurant furniture | human | |
     give = geben h | give | human | thing text edible drink clothing | |
     show = zeigen h | give | human | thing text animal clothing building vehicle | | patiently
     send = schicken h | give | adult | text gift flower picture key film | |
@@ -86,7 +86,7 @@ _TABLE = """
     think = denken h | prep:of:an:acc | human | human idea work | |
     talk = sprechen h | prep:about:über:acc | human | idea text work human animal | somewhere | loudly quietly
     talk = sprechen h | prep:with:mit:dat | human | human | somewhere | loudly quietly alone
-    dream = träumen h | prep:of:von:dat | human | human pet castle beach forest house | |
+    dream = träumen h | prep:of:von:dat? | human | human pet castle beach forest house | |
     play = spielen h | prep:with:mit:dat | youth pet | youth pet ball | nature room house | happily quietly
     laugh = lachen h | prep:about:über:acc | human | mistake story film joke picture answer idea hat | | loudly quietly
     lie = liegen h | spot | thing text clothing pet | furniture | |
@@ -118,7 +118,7 @@ def _read(line: str) -> Verb:
     base, _, particle = english.partition(" ")
     infinitive, auxiliary = german.split()
     prefix, _, stem = infinitive.rpartition("-")
-    name, *preposition = frame.rstrip("!").split(":")
+    name, *preposition = frame.rstrip("!?").split(":")
     return Verb(
         english=forms.ENGLISH[base],
         german=forms.GERMAN[stem],
@@ -128,6 +128,7 @@ def _read(line: str) -> Verb:
         auxiliary={"h": "haben", "s": "sein"}[auxiliary],
         frame=name,
         stative=frame.endswith("!"),
+        willed=not frame.endswith("?"),
         preposition=(preposition[0], preposition[1], preposition[2]) if preposition else ("", "", ""),
         subjects=_spread(subjects),
         objects=_spread(objects),

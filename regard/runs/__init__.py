@@ -1,0 +1,5 @@
+"""A run on disk."""
+
+from regard.runs.run import Run
+
+__all__ = ["Run"]

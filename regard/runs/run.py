@@ -1,0 +1,110 @@
+"""A run's folder: what is where, and how it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regard import text
+from regard.config import parse
+from regard.errors import UserError
+from regard.models import Seq2Seq, build
+from regard.recipes import Recipe
+from regard.runs import checkpoint
+from regard.text import TextSettings, Tokenizers
+
+STEP = re.compile(r"step-(\d+)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """`config.yaml`, `tokenizer/`, `checkpoints/step-N/`, `metrics.jsonl`, `samples/`."""
+
+    folder: Path
+
+    @property
+    def config_path(self) -> Path:
+        """The recipe with everything resolved."""
+        return self.folder / "config.yaml"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object a line: what was measured at which step."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a run."""
+        return self.config_path.is_file()
+
+    def config(self) -> Recipe:
+        """The resolved recipe."""
+        if not self.exists:
+            raise UserError(f"{self.folder} is not a run: it has no {self.config_path.name}")
+        try:
+            config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
+        if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+            raise UserError(f"{self.config_path} is not a run's config: it has no section 'model'")
+        return config
+
+    def tokenizers(self) -> Tokenizers:
+        """The vocabularies of both sides."""
+        return text.load(parse(TextSettings, self.config()["text"], "text"), self.folder / "tokenizer")
+
+    def create(self, config: Recipe, tokenizers: Tokenizers) -> None:
+        """Makes the folder; the config is written last and at once, so that a half-made folder is not a run."""
+        tokenizer_folder = self.folder / "tokenizer"
+        shutil.rmtree(tokenizer_folder, ignore_errors=True)
+        tokenizer_folder.mkdir(parents=True)
+        text.save(tokenizers, parse(TextSettings, config["text"], "text"), tokenizer_folder)
+        written = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        beside = self.config_path.with_name(".config.yaml.part")
+        beside.write_text(written, encoding="utf-8")
+        os.replace(beside, self.config_path)
+
+    def checkpoint_folder(self, step: int) -> Path:
+        """Where the checkpoint of a step is."""
+        return self.folder / "checkpoints" / f"step-{step}"
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, in order."""
+        found = (STEP.fullmatch(path.name) for path in (self.folder / "checkpoints").glob("step-*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def newest(self) -> int:
+        """The last step that has a checkpoint."""
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"{self.folder} has no checkpoint yet")
+        return steps[-1]
+
+    def best(self) -> int:
+        """The step of the best checkpoint, by what the newest one remembers; the newest where none was validated."""
+        newest = self.newest()
+        state = checkpoint.read_state(self.checkpoint_folder(newest))
+        best = state.get("best")
+        step = int(best["step"]) if best else newest
+        return step if step in self.steps() else newest
+
+    def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
+        """The model of a checkpoint, the best where no step is given."""
+        folder = self.checkpoint_folder(self.best() if step is None else step)
+        checkpoint.read_state(folder)
+        model = build(self.config(), tokenizers.source.size, tokenizers.target.size)
+        checkpoint.read_model(folder, model)
+        return model
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was measured so far."""
+        if not self.metrics_path.is_file():
+            return []
+        return [json.loads(line) for line in self.metrics_path.read_text(encoding="utf-8").splitlines()]
