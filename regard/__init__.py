@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from regard.version import VERSION as __version__
+from regard.version import VERSION
 
 if TYPE_CHECKING:
     from regard.training import train
     from regard.translate import load
 
+__version__ = VERSION
 __all__ = ["__version__", "load", "train"]
 
 

@@ -43,7 +43,9 @@ def show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def regard(version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version.")) -> None:
+def regard(
+    version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
+) -> None:
     """Train, look inside and serve attention models on your own text."""
 
 

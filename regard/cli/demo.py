@@ -11,12 +11,14 @@ from regard.cli.stopping import saying_how_to_go_on
 
 
 def demo(
-    recipe: Annotated[str, typer.Option(help="Which model to train; `regard recipes` lists them.")] = "bahdanau2015",
+    recipe: Annotated[
+        str, typer.Option(help="Which model to train; `regard recipes` lists them.")
+    ] = "vaswani2017-base",
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
 ) -> None:
     """Train a small translator on the embedded corpus, in minutes, and show what it learnt and where it looked.
 
-    Example: `regard demo --recipe luong2015-global --out runs/luong`
+    Example: `regard demo --recipe bahdanau2015 --out runs/bahdanau`
     """
     from regard.demo import run_demo, summary
 

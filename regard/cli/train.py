@@ -31,7 +31,12 @@ def spread(args: list[str]) -> list[str]:
     for number, argument in enumerate(args):
         first = number > 0 and args[number - 1] == "--dev" and not holds_pairs(Path(argument))
         out.append(argument)
-        if first and number + 1 < len(args) and not args[number + 1].startswith("-") and not is_override(args[number + 1]):
+        if (
+            first
+            and number + 1 < len(args)
+            and not args[number + 1].startswith("-")
+            and not is_override(args[number + 1])
+        ):
             out.append("--dev")
     return out
 
@@ -44,7 +49,9 @@ def is_override(argument: str) -> bool:
 def train(
     data: Annotated[
         list[str] | None,
-        typer.Argument(help="One file that holds pairs (.tsv, .jsonl) or two text files, source first; then key=value …"),
+        typer.Argument(
+            help="One file that holds pairs (.tsv, .jsonl) or two text files, source first; then key=value …"
+        ),
     ] = None,
     dev: Annotated[list[Path] | None, typer.Option(help="Files to validate on, like DATA.", metavar="DATA…")] = None,
     recipe: Annotated[str, typer.Option(help="A recipe's name, or a YAML file.")] = "default",
@@ -67,4 +74,6 @@ def train(
         out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe).stem}"
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
-    say(f"done: the best model is step {run.best()} in {run.folder}; translate with: regard translate {run.folder} FILE")
+    say(
+        f"done: the best model is step {run.best()} in {run.folder}; translate with: regard translate {run.folder} FILE"
+    )

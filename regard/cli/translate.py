@@ -21,10 +21,14 @@ AT_ONCE = 256  # lines that are read before they are translated; one where a per
 
 
 def translate(
-    runs: Annotated[list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")
+    ],
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations a line, the best first.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")
+    ] = False,
     alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
 ) -> None:
     """Translate a file, or standard input, line by line.

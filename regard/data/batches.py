@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 def order(sizes: npt.NDArray[np.int64], batch_tokens: int, pool: int, seed: int, epoch: int) -> list[Indices]:
-    """The batches of one epoch, as indices of pairs. `sizes`: tokens that each pair takes; `pool`: batches in a pool."""
+    """The batches of one epoch as indices of pairs, which take `sizes` tokens each; a pool is `pool` batches large."""
     random = np.random.default_rng([seed, epoch])
     shuffled = random.permutation(len(sizes))
     in_pool = max(1, int(pool * batch_tokens / max(1.0, float(sizes.mean()))))

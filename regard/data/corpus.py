@@ -51,7 +51,9 @@ def two_files(source: Path, target: Path) -> Iterator[Pair]:
     for number, (left, right) in enumerate(zip_longest(lines(source), lines(target), fillvalue=missing)):
         if left is missing or right is missing:
             counts = {source: number, target: number}
-            counts[source if right is missing else target] = sum(1 for _ in lines(source if right is missing else target))
+            counts[source if right is missing else target] = sum(
+                1 for _ in lines(source if right is missing else target)
+            )
             raise UserError(
                 f"{source} has {counts[source]} lines and {target} has {counts[target]}; both sides of a corpus need "
                 f"the same number"

@@ -6,19 +6,22 @@ import gzip
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, cast
 
 from regard.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> IO[bytes]:
     """The file's bytes, decompressed where its name ends in .gz or .xz."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    openers = {".gz": gzip.open, ".xz": lzma.open}
-    return cast(BinaryIO, openers.get(path.suffix, open)(path, "rb"))
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path))
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    return path.open("rb")
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -36,4 +39,6 @@ def decoded(line: bytes, path: Path, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first") from error
+        raise UserError(
+            f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first"
+        ) from error

@@ -57,7 +57,9 @@ def parse_gold(line: str, path: Path, number: int) -> Gold:
     for written in line.split():
         match = LINK.fullmatch(written)
         if match is None:
-            raise UserError(f"{path}:{number}: {written!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)")
+            raise UserError(
+                f"{path}:{number}: {written!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)"
+            )
         link = int(match[1]), int(match[3])
         possible.add(link)
         if match[2] == "-":

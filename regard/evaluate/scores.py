@@ -16,7 +16,7 @@ class Score(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus BLEU with sacreBLEU's usual settings; `force` only spares its warning about text that is tokenised already."""
+    """Corpus BLEU with sacreBLEU's usual settings; `force` spares its warning about tokenised text."""
     return measured(sacrebleu.BLEU(force=True), hypotheses, references)
 
 
@@ -25,9 +25,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return measured(sacrebleu.CHRF(), hypotheses, references)
 
 
-def measured(
-    metric: sacrebleu.BLEU | sacrebleu.CHRF, hypotheses: Sequence[str], references: Sequence[str]
-) -> Score:
+def measured(metric: sacrebleu.BLEU | sacrebleu.CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """One of sacreBLEU's metrics over a corpus."""
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")

@@ -145,10 +145,10 @@ def tie(decoder: BahdanauDecoder, output: DeepOutput) -> None:
 
 
 def initialise(model: Seq2Seq) -> None:
-    """Appendix B.1: recurrent weights orthogonal, the aligner N(0, 0.001²) with v_a = 0, the rest N(0, 0.01²), biases 0."""
+    """Appendix B.1: recurrent weights orthogonal, the aligner N(0, 0.001²), v_a and biases 0, the rest N(0, 0.01²)."""
     for name, parameter in model.named_parameters():
         if name.endswith("weight_hh"):
-            for gate in parameter.split(parameter.shape[1]):
+            for gate in parameter.chunk(len(parameter) // parameter.shape[1]):
                 nn.init.orthogonal_(gate)
         elif parameter.dim() == 1:
             nn.init.zeros_(parameter)

@@ -9,8 +9,8 @@ from regard.config import parse
 from regard.errors import UserError, nearest
 from regard.models import bahdanau, luong, transformer
 from regard.models.criterion import CrossEntropy, LossSettings
-from regard.recipes.recipe import override, read
 from regard.models.seq2seq import Seq2Seq
+from regard.recipes.recipe import override, read
 from regard.recipes.sizes import sized
 
 Builder = Callable[[Any, int, int, CrossEntropy], Seq2Seq]
@@ -34,7 +34,7 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
     if kind not in KINDS:
         raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
     settings_class, builder = KINDS[kind]
-    settings = parse(settings_class, model, "model")
+    settings: Any = parse(settings_class, model, "model")
     criterion = CrossEntropy(parse(LossSettings, recipe.get("loss", {}), "loss"))
     try:
         return builder(settings, source_size, target_size, criterion)

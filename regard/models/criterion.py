@@ -27,8 +27,8 @@ class LossSettings:
 class CrossEntropy:
     """−Σ log p(y_t), with a share `label_smoothing` of the mass spread evenly over the vocabulary (Szegedy 2016).
 
-    Divided by the number of target tokens, or of sentences, as Sutskever and Luong do: with gradients clipped at a fixed
-    norm the two are different recipes.
+    Divided by the number of target tokens, or of sentences, as Sutskever and Luong do: with gradients clipped at a
+    fixed norm the two are different recipes.
     """
 
     settings: LossSettings

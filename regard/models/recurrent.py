@@ -24,6 +24,7 @@ from regard.nn import (
     Score,
     State,
     mirrored,
+    parts,
     prefix_mask,
 )
 from regard.symbols import PAD
@@ -71,7 +72,9 @@ class RecurrentEncoder(Encoder):
     With `reverse` the source is read from its end (Sutskever 2014, section 3.3); the memory is put back in order.
     """
 
-    def __init__(self, embedding: nn.Embedding, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False) -> None:
+    def __init__(
+        self, embedding: nn.Embedding, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False
+    ) -> None:
         super().__init__()
         self.embedding = embedding
         self.recurrent = recurrent
@@ -99,19 +102,20 @@ class Bridge(nn.Module):
     def __init__(self, input_size: int, size: int, layers: int, tracks: int) -> None:
         super().__init__()
         self.input_size = input_size
-        self.maps = nn.ModuleList(
-            nn.ModuleList(nn.Linear(input_size, size) for _ in range(tracks)) for _ in range(layers)
-        )
+        self.tracks = tracks
+        self.maps = nn.ModuleList(nn.Linear(input_size, size) for _ in range(layers * tracks))
 
     def forward(self, states: Sequence[State]) -> list[State]:
         """The last state of each encoder layer -> the first state of each decoder layer."""
-        return [self.cross(state, maps) for state, maps in zip(states, self.maps, strict=True)]
+        return [self.cross(state, layer) for layer, state in enumerate(states)]
 
-    def cross(self, state: State, maps: Sequence[nn.Module]) -> State:
+    def cross(self, state: State, layer: int) -> State:
         """One layer."""
-        if isinstance(state, Tensor):
-            return torch.tanh(maps[0](state[:, -self.input_size :]))
-        return tuple(torch.tanh(map(part[:, -self.input_size :])) for part, map in zip(state, maps, strict=True))
+        crossed = tuple(
+            torch.tanh(self.maps[layer * self.tracks + track](part[:, -self.input_size :]))
+            for track, part in enumerate(parts(state))
+        )
+        return crossed[0] if isinstance(state, Tensor) else crossed
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:

@@ -1,7 +1,7 @@
 """The two halves of every model here, and how they fit together.
 
 An encoder turns a source into `Encoded`. A decoder has two faces that agree: called on a whole target it gives the
-logits of every position (teacher forcing); `start` and `step` give one token at a time, with the state handed in and out.
+logits of every position (teacher forcing); `start` and `step` give one token at a time, the state handed in and out.
 """
 
 from __future__ import annotations

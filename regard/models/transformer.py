@@ -190,7 +190,7 @@ class TransformerDecoder(Decoder):
         return TransformerState(source, memory.mask, [none] * len(source), 0)
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
-        """Any number of tokens B,T at once: logits B,T,V, the state after them, and the last layer's look at the source."""
+        """Tokens B,T, any number at once: logits B,T,V, the state after them, the last layer's look at the source."""
         x = self.embedding(tokens, state.step)
         pasts = []
         for layer, past, source in zip(self.decoder_layers(), state.past, state.source, strict=True):
@@ -215,12 +215,12 @@ class TransformerDecoder(Decoder):
 
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings; `tie: all` holds where the two vocabularies can be one, else it ties the decoder alone."""
+    """The model of the settings; `tie: all` ties the decoder alone where the two vocabularies cannot be one."""
     size, hidden = settings.size, settings.feedforward or 4 * settings.size
-    kind = {"pre": PreNorm, "post": PostNorm}[settings.norm]
+    kinds: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}
 
     def residual() -> Residual:
-        return kind(size, settings.dropout)
+        return kinds[settings.norm](size, settings.dropout)
 
     def last_norm() -> nn.Module:
         return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()

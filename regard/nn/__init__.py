@@ -7,7 +7,7 @@ from regard.nn.mask import masked_softmax, prefix_mask
 from regard.nn.memory import Attended, Memory, joined
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.position import SinusoidalPositions
-from regard.nn.recurrent import Recurrent, hidden, mirrored
+from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
 from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
 
 __all__ = [
@@ -34,5 +34,6 @@ __all__ = [
     "joined",
     "masked_softmax",
     "mirrored",
+    "parts",
     "prefix_mask",
 ]

@@ -1,8 +1,8 @@
 """Alignments: where a query may look, and how scores become weights.
 
 An alignment is two functions. `window(query, mask, step)` says where each query looks: source positions B,T,2D+1 and a
-prior to multiply the weights by, or None and None for the whole sentence. `weigh(scores, mask, prior)` turns scores into
-weights over what was looked at.
+prior to multiply the weights by, or None and None for the whole sentence. `weigh(scores, mask, prior)` turns scores
+into weights over what was looked at.
 """
 
 from __future__ import annotations

@@ -42,6 +42,9 @@ class Attended(NamedTuple):
 
 def joined(steps: list[Attended]) -> Attended:
     """What attention gave at several steps, one after the other along T."""
-    fields = zip(*steps, strict=True)
-    dims = (1, 2 if steps[0].weights.dim() == 4 else 1, 1, 1, 1)
-    return Attended(*(torch.cat(field, dim) if field[0] is not None else None for field, dim in zip(fields, dims, strict=True)))
+    context, weights, *rest = (
+        None if field[0] is None else torch.cat(field, -2) for field in zip(*(step[:3] for step in steps), strict=True)
+    )
+    assert context is not None
+    assert weights is not None
+    return Attended(context, weights, *rest)

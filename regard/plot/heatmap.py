@@ -20,7 +20,9 @@ def heatmap(
     figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
     axes = figure.add_subplot()
     image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(source)), [clean(word) for word in source], rotation=45, ha="left", rotation_mode="anchor")
+    axes.set_xticks(
+        range(len(source)), [clean(word) for word in source], rotation=45, ha="left", rotation_mode="anchor"
+    )
     axes.set_yticks(range(len(target)), [clean(word) for word in target])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
@@ -31,7 +33,7 @@ def heatmap(
     for spine in axes.spines.values():
         spine.set_visible(False)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize="small", length=0)
     if title:
         figure.suptitle(clean(title), fontsize="medium")

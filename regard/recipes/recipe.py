@@ -57,7 +57,9 @@ def parsed(written: str, where: str) -> Recipe:
     except yaml.YAMLError as error:
         raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(recipe, dict):
-        raise UserError(f"{where} is not a recipe: it holds {type(recipe).__name__}, not sections like model and training")
+        raise UserError(
+            f"{where} is not a recipe: it holds {type(recipe).__name__}, not sections like model and training"
+        )
     for key, value in recipe.items():
         if key not in (*SECTIONS, "base", "paper", "task", "recipe"):
             raise UserError(f"{where}: unknown section {key!r}{nearest(str(key), SECTIONS)}")

@@ -27,7 +27,7 @@ def chart(title: str, points: Sequence[Point], unit: str = "") -> str:
     end_x, end_y = place(xs[-1], ys[-1])
     name = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g}{unit} at step {xs[-1]:.0f}"
     return (
-        f'<figure><figcaption>{escape(title)} <b>{ys[-1]:.4g}{escape(unit)}</b></figcaption>'
+        f"<figure><figcaption>{escape(title)} <b>{ys[-1]:.4g}{escape(unit)}</b></figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">{grid}'
         f'<polyline class="curve" points="{path}"/><circle class="end" cx="{end_x:.1f}" cy="{end_y:.1f}" r="3.5"/>'
         f'<text x="{LEFT}" y="{HEIGHT - 8}">step {first:.0f}</text>'

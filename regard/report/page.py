@@ -36,7 +36,8 @@ def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> str:
         f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"
         f"<h2>Results</h2>{table(results)}"
         f"<h2>Training</h2><div class=charts>{curves(run.metrics())}</div>"
-        f"<h2>Where it looked</h2><p>Rows are what the model wrote, columns what it read; the darker, the more weight.</p>"
+        "<h2>Where it looked</h2>"
+        "<p>Rows are what the model wrote, columns what it read; the darker, the more weight.</p>"
         f"{''.join(map(sample, samples))}"
         f"<h2>Configuration</h2>{configuration(config)}"
     )
@@ -49,7 +50,9 @@ def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> str:
 
 def table(rows: Mapping[str, Any]) -> str:
     """Names and values."""
-    cells = (f"<tr><th scope=row>{escape(str(key))}</th><td>{escape(shown(value))}</td></tr>" for key, value in rows.items())
+    cells = (
+        f"<tr><th scope=row>{escape(str(key))}</th><td>{escape(shown(value))}</td></tr>" for key, value in rows.items()
+    )
     return f"<table class=values>{''.join(cells)}</table>"
 
 
@@ -83,7 +86,8 @@ def matrix(translation: Translation) -> str:
         f"<tr><th scope=row>{escape(word)}</th>{''.join(map(cell, weights.tolist()))}</tr>"
         for word, weights in zip(translation.tokens, translation.attention, strict=True)
     )
-    return f"<div class=scroll><table class=attention><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    whole = f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody>"
+    return f"<div class=scroll><table class=attention>{whole}</table></div>"
 
 
 def cell(weight: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -69,7 +68,7 @@ class Run:
         written = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         beside = self.config_path.with_name(".config.yaml.part")
         beside.write_text(written, encoding="utf-8")
-        os.replace(beside, self.config_path)
+        beside.replace(self.config_path)
 
     def checkpoint_folder(self, step: int) -> Path:
         """Where the checkpoint of a step is."""

@@ -30,7 +30,9 @@ class Trail:
 
     parents: list[Ints] = field(default_factory=list)  # row at step t -> the row at step t−1 that it extends …
     tokens: list[Ints] = field(default_factory=list)  # … and the token it was extended by
-    attention: list[Floats] = field(default_factory=list)  # row at step t -> weights over the source, for its next token
+    attention: list[Floats] = field(
+        default_factory=list
+    )  # row at step t -> weights over the source, for its next token
 
     def back(self, row: int, token: int, source_length: int) -> tuple[list[int], Floats | None]:
         """Tokens and attention of the hypothesis that extends `row` of the newest step by `token`."""

@@ -68,7 +68,9 @@ class Words:
         before = [-1, *words]
         spoken = zip(ids, pieces, words, before, strict=False)
         silent = (PAD, BOS, EOS)
-        return "".join((" " if word > last else "") + piece for id, piece, word, last in spoken if id not in silent).strip()
+        return "".join(
+            (" " if word > last else "") + piece for id, piece, word, last in spoken if id not in silent
+        ).strip()
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """The word of `decode(ids)` that each id is part of; a silent id counts with the word before it."""

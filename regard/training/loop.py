@@ -1,4 +1,4 @@
-"""The training loop. What it holds between two updates is what a checkpoint holds: a run that goes on is the same run."""
+"""The training loop. A checkpoint holds all that it holds between two updates: a run that goes on is the same run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,13 @@ class Trainer:
     """Trains one model on one set of examples into one run."""
 
     def __init__(
-        self, model: Seq2Seq, examples: Examples, validate: Validate, settings: TrainingSettings, run: Run, device: torch.device
+        self,
+        model: Seq2Seq,
+        examples: Examples,
+        validate: Validate,
+        settings: TrainingSettings,
+        run: Run,
+        device: torch.device,
     ) -> None:
         self.model = model.to(device).train()
         self.examples = examples
@@ -165,7 +171,13 @@ class Trainer:
         self.position.step = step
         tokens = sum(int((batch.target_out != PAD).sum()) for batch in batches)
         speed = tokens / max(1e-9, time.monotonic() - began)
-        return {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "tokens_per_second": round(speed, 1), "epoch": epoch}
+        return {
+            "loss": loss,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "tokens_per_second": round(speed, 1),
+            "epoch": epoch,
+        }
 
     def gradients(self, batches: list[Batch]) -> float:
         """Adds up the gradients of the batches as if they were one; the loss of that one."""
@@ -190,7 +202,8 @@ class Trainer:
         kept = f"checkpoint step-{steps[-1]} is kept" if steps else "there is no checkpoint yet"
         return UserError(
             f"at step {step} the loss is {loss} and the gradient's norm {norm}; {kept}. Try a lower "
-            f"training.learning_rate (now {self.settings.learning_rate}), a longer training.warmup or a smaller training.clip"
+            f"training.learning_rate (now {self.settings.learning_rate}), a longer training.warmup or a smaller "
+            f"training.clip"
         )
 
     def measure(self) -> None:
@@ -232,7 +245,9 @@ class Trainer:
         folder = self.run.checkpoint_folder(self.run.newest())
         state = checkpoint.read_state(folder)
         if state["data"] != fingerprint(self.examples):
-            raise UserError(f"the training data is not what {self.run.folder} was trained on so far; it can go on with that only")
+            raise UserError(
+                f"the training data is not what {self.run.folder} was trained on so far; it can go on with that only"
+            )
         checkpoint.read_model(folder, self.model)
         checkpoint.read_optimizer(folder, self.optimizer)
         restore_random(state["random"], self.device)
@@ -289,7 +304,9 @@ def random_state(device: torch.device) -> dict[str, str]:
 
 def restore_random(states: dict[str, str], device: torch.device) -> None:
     """Sets the random generators to what `random_state` wrote."""
-    tensors = {name: torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy()) for name, text in states.items()}
+    tensors = {
+        name: torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy()) for name, text in states.items()
+    }
     torch.set_rng_state(tensors["cpu"])
     if device.type == "cuda" and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"], device)

@@ -22,7 +22,9 @@ class Alignment(NamedTuple):
     pairs: list[Link]  # (source word, target word): for each target word the source word that it looked at most
 
 
-def word_weights(attention: Floats, source_words: Sequence[int], target_words: Sequence[int], shape: tuple[int, int]) -> Floats:
+def word_weights(
+    attention: Floats, source_words: Sequence[int], target_words: Sequence[int], shape: tuple[int, int]
+) -> Floats:
     """Attention of target tokens × source tokens (EOS last on both sides) as target words × source words.
 
     A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows.
@@ -32,8 +34,8 @@ def word_weights(attention: Floats, source_words: Sequence[int], target_words: S
     columns[np.arange(len(source_words)), source_words] = 1
     rows = np.zeros((targets, attention.shape[0]), dtype=np.float32)
     rows[target_words, np.arange(len(target_words))] = 1
-    rows /= np.maximum(rows.sum(1, keepdims=True), 1)
-    return rows @ attention @ columns
+    rows /= np.maximum(rows.sum(1, keepdims=True), np.float32(1))
+    return (rows @ attention @ columns).astype(np.float32)
 
 
 def links(soft: Floats) -> list[Link]:

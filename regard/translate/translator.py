@@ -94,9 +94,7 @@ class Translator:
         written = target.decode(made)
         alignment = None
         if alignments and hypothesis.attention is not None:
-            alignment = align_words(
-                hypothesis.attention, (text.split(), words), (written.split(), target.words(made))
-            )
+            alignment = align_words(hypothesis.attention, (text.split(), words), (written.split(), target.words(made)))
         return Translation(
             source=text,
             text=written,
@@ -123,7 +121,9 @@ class Translator:
     def look(self, examples: Examples, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[Floats | None]:
         """Attention of given targets, tokens × source tokens each, the mean of the models that have it."""
         batch = collate(examples, rows).to(self.device)
-        attended = [model.decoder(model.encode(batch.source, batch.lengths), batch.target_in).attended for model in self.models]
+        attended = [
+            model.decoder(model.encode(batch.source, batch.lengths), batch.target_in).attended for model in self.models
+        ]
         dense = [look.dense(batch.source.shape[1]) for look in attended if look is not None]
         if not dense:
             return [None] * len(rows)

@@ -12,7 +12,7 @@ _GROUPS = {
 
 _TABLE = """
     old alt alt | person animal object place text
-    young jung jung | person animal
+    young jung jung | human animal
     new neu neu | object place text work idea
     big groß groß | animal object place opening nature food
     small klein klein | youth animal object place opening nature food
@@ -41,15 +41,15 @@ _TABLE = """
     hot heiß heiß | drink soup potato meat
     cold kalt kalt | drink soup potato egg meat cake room nature
     delicious lecker lecker | edible drink
-    long lang lang | text work coat scarf table bench street bridge
+    long lang lang | text work coat scarf knife table bench train ship street bridge
     interesting interessant interessant | person text work idea building
     funny lustig lustig | human text work
     difficult schwierig schwierig | idea book poem report letter novel customer pupil guest neighbor child
     important wichtig wichtig | idea text person
     simple einfach einfach | idea text furniture clothing
-    modern modern modern | place vehicle furniture
+    modern modern modern | building room city vehicle furniture
     quiet ruhig ruhig | place nature human
-    dark dunkel dunkl | room building nature clothing
+    dark dunkel dunkl | room building forest park clothing
     clean sauber sauber | object opening room
     dirty schmutzig schmutzig | object opening animal
     heavy schwer schwer | thing furniture coat ship bus
@@ -65,3 +65,21 @@ def _read(line: str) -> Adjective:
 
 
 ADJECTIVES = tuple(map(_read, _TABLE.strip().splitlines()))
+
+# nothing is two of these at once
+_CONTRARIES = (
+    ("old", "young", "new", "modern"),
+    ("big", "small"),
+    ("red", "blue", "black", "white"),
+    ("expensive", "cheap"),
+    ("hot", "cold"),
+    ("clean", "dirty"),
+    ("happy", "sad"),
+    ("rich", "poor"),
+    ("difficult", "simple"),
+)
+
+
+def contrary(one: Adjective, other: Adjective) -> bool:
+    """Whether it makes no sense to say one of what is already called the other."""
+    return one == other or any(one.english in group and other.english in group for group in _CONTRARIES)

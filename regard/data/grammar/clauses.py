@@ -16,9 +16,9 @@ from .phrases import Nominal, Prepositional, Pronoun, Token
 SECOND, FIRST, LAST = "second", "first", "last"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Clause:
-    """Who does what to whom, when, how and where.
+    """Who does what to whom, when, how and where; filled in place by place.
 
     `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
     opens the clause: "subject", "direct", "time", "place", "asked", or "" for a question without a question word.
@@ -151,7 +151,7 @@ def _middle(clause: Clause, order: str) -> list[str]:
     if clause.direct is None or isinstance(clause.direct, Pronoun):
         objects = late
     else:
-        objects = [*late, "direct"] if ph.indefinite(clause.direct) else ["direct", *late]
+        objects = ["direct", *late] if ph.indefinite(clause.direct) else ["direct", *late]
     return [*early, *objects, "place", "complement", "predicate"]
 
 
@@ -171,9 +171,8 @@ def _german_verb(clause: Clause, path: str, joined: bool) -> tuple[Token, list[T
 
 
 def _german_part(clause: Clause, name: str, path: str) -> list[Token]:
-    denied = clause.negated and clause.direct is not None and ph.indefinite(clause.direct)
     if name == "negation":
-        return [("nicht", (path + ".not",))] if clause.negated and not denied else []
+        return [("nicht", (path + ".not",))] if clause.negated and not _kein(clause) else []
     part = getattr(clause, name)
     if part is None:
         return []
@@ -185,8 +184,12 @@ def _german_part(clause: Clause, name: str, path: str) -> list[Token]:
         return ph.german_prepositional(part, inner)
     if isinstance(part, Adverbial):
         return ph.german_adverbial(part, inner)
-    denial = path + ".not" if denied and name == "direct" else ""
+    denial = path + ".not" if name == "direct" and _kein(clause) else ""
     return ph.german(part, _case(clause, name), inner, denial) + _german_relative(clause, path, name, inside=True)
+
+
+def _kein(clause: Clause) -> bool:
+    return clause.negated and clause.direct is not None and ph.indefinite(clause.direct)
 
 
 def _case(clause: Clause, name: str) -> str:

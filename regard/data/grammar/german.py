@@ -95,9 +95,7 @@ def present(parts: tuple[str, str, str, str], person: str) -> str:
         return third
     if person == "p":
         return infinitive
-    return (
-        infinitive[:-3] + "le" if infinitive.endswith("eln") else infinitive.removesuffix("n").removesuffix("e") + "e"
-    )
+    return infinitive.removesuffix("n").removesuffix("e") + "e"
 
 
 def preterite(parts: tuple[str, str, str, str], person: str) -> str:

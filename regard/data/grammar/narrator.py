@@ -1,6 +1,5 @@
 """Draws sentences: statements, questions, and two clauses joined in every way the grammar knows."""
 
-from dataclasses import replace
 from random import Random
 
 from .clauses import Clause
@@ -13,6 +12,8 @@ from .sentences import Sentence
 
 _MODES = ("present",) * 9 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 3 + ("modal",) * 5 + ("modal-past",)
 _ASKED_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
+# one does not hope that somebody must do something
+_HOPED = tuple(tenses for tenses in THAT.tenses if not tenses[1].startswith("modal"))
 _MATRIX = verbs("that", "whether")
 _ONE_OBJECT = tuple(verb for verb in verbs("acc", "dat") if "person" in verb.subjects)
 _ABOUT_THINGS = tuple(verb for verb in _ONE_OBJECT if verb.frame == "acc" and "person" not in verb.objects)
@@ -55,17 +56,21 @@ class Narrator:
     def _statement(self) -> Sentence:
         clause = self.composer.clause(self.random.choice(_MODES))
         if clause.time and self._chance(0.5):
-            clause = replace(clause, front="time")
-        elif clause.place and self._chance(0.35):
-            clause = replace(clause, front="place")
-        return Sentence("statement", self.composer.related(clause) if self._chance(0.24) else clause)
+            clause.front = "time"
+        elif clause.place and self._chance(0.45):
+            clause.front = "place"
+        if self._chance(0.24):
+            self.composer.relate(clause)
+        return Sentence("statement", clause)
 
     def _question(self) -> Sentence:
         mode, draw = self.random.choice(_ASKED_MODES), self.random.random()
         if draw < 0.42:
             # the German verb opens the sentence, so that only a few verbs get to be seen with a capital
             verb = self.random.choice(_OPENING) if mode in {"present", "past"} else self.random.choice(_HUMAN_DEEDS)
-            return Sentence("question", replace(self._ask(mode, verb, rich=0.8), front=""))
+            clause = self._ask(mode, verb, rich=0.8)
+            clause.front = ""
+            return Sentence("question", clause)
         if draw < 0.55:
             return Sentence("question", self.composer.clause(mode, self.random.choice(_ONE_OBJECT), WHO, 0.4, 0.0))
         if draw < 0.72:
@@ -75,29 +80,34 @@ class Narrator:
     def _ask(self, mode: str, verb: Verb | None = None, rich: float = 0.3) -> Clause:
         while True:
             clause = self.composer.clause(mode, verb, rich=rich, denial=0.0)
-            quantified = isinstance(clause.subject, NounPhrase) and clause.subject.determiner in {"no", "every", "some"}
-            if not quantified and clause.subject is not SPEAKER:
-                return replace(clause, frequency=None)
+            if clause.subject is not SPEAKER and not _quantified(clause.subject, ("no", "every", "some")):
+                clause.frequency = None
+                return clause
 
     def _ask_object(self, mode: str) -> Clause:
         draw = self.random.random()
         pool = _ABOUT_THINGS if draw < 0.4 else _ABOUT_PEOPLE if draw < 0.65 else _ONE_OBJECT
         clause = self._ask(mode, self.random.choice(pool))
-        word = WHAT if draw < 0.4 else WHO if draw < 0.65 else self.composer.phraser.asked(clause.verb.objects)
-        return replace(clause, direct=word, front="direct")
+        clause.front = "direct"
+        clause.direct = WHAT if draw < 0.4 else WHO if draw < 0.65 else self.composer.phraser.asked(clause.verb.objects)
+        return clause
 
     def _ask_circumstance(self, mode: str) -> Clause:
         draw = self.random.random()
         if draw < 0.3:
             clause = self._ask(mode, self.random.choice(_PLACED))
-            return replace(clause, asked=WHERE, place=None, front="asked")
-        if draw < 0.45:
+            clause.asked, clause.place = WHERE, None
+        elif draw < 0.45:
             clause = self._ask(mode, self.random.choice(_LED))
-            return replace(clause, asked=WHITHER, complement=None, front="asked")
-        clause = self._ask(mode)
-        if draw < 0.7 and not clause.verb.stative:
-            return replace(clause, asked=WHEN, time=None, front="asked")
-        return replace(clause, asked=WHY, front="asked")
+            clause.asked, clause.complement = WHITHER, None
+        elif draw < 0.7:
+            clause = self._ask(mode, self.composer.deed())
+            clause.asked, clause.time = WHEN, None
+        else:
+            clause = self._ask(mode)
+            clause.asked = WHY
+        clause.front = "asked"
+        return clause
 
     def _complex(self) -> Sentence:
         conjunction = self.random.choice(SUBORDINATORS)
@@ -107,16 +117,15 @@ class Narrator:
         early, late = (subordinate, main) if leading else (main, subordinate)
         first = self._scene(early, timely)
         second = self._next(late, first, timely)
-        return (
-            Sentence("leading", second, first, conjunction)
-            if leading
-            else Sentence("trailing", first, second, conjunction)
-        )
+        if leading:
+            return Sentence("leading", second, first, conjunction)
+        return Sentence("trailing", first, second, conjunction)
 
     def _content(self) -> Sentence:
         verb = self.random.choice(_MATRIX)
-        main, subordinate = self.random.choice(THAT.tenses)
-        first = self.composer.clause(main, verb, denial=0.0 if verb.english[0] == "hope" else 0.14)
+        hopeful = verb.english[0] == "hope"
+        main, subordinate = self.random.choice(_HOPED if hopeful else THAT.tenses)
+        first = self.composer.clause(main, verb, denial=0.0 if hopeful else 0.14)
         doubtful = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
         return Sentence("trailing", first, self._next(subordinate, first), WHETHER if doubtful else THAT)
 
@@ -124,25 +133,33 @@ class Narrator:
         conjunction = self.random.choice((AND, AND, BUT))
         one, other = self.random.choice(conjunction.tenses)
         first = self.composer.clause(one, rich=0.3)
-        if conjunction is AND and _animate(first.subject) and self._chance(0.5):
-            verb = self._verb(first)
+        if conjunction is AND and _active(first.subject) and self._chance(0.5):
+            verb = self._verb(first, timely=True)
             return Sentence("shared", first, self.composer.clause(other, verb, first.subject, 0.3, 0.0), conjunction)
         second = self.composer.clause(other, rich=0.3) if conjunction is AND else self._next(other, first)
         return Sentence("joined", first, second, conjunction)
 
     def _next(self, mode: str, earlier: Clause, timely: bool = False) -> Clause:
-        pronoun, denial = _pronoun(earlier.subject), 0.0 if timely else 0.14
+        """A clause that goes on from an earlier one, often about the same person."""
+        pronoun = _pronoun(earlier.subject)
         if pronoun and self._chance(0.5):
-            return self.composer.clause(mode, self._verb(earlier, timely), pronoun, 0.3, denial)
+            return self._scene(mode, timely, self._verb(earlier, timely), pronoun)
         return self._scene(mode, timely)
 
-    def _scene(self, mode: str, timely: bool = False) -> Clause:
+    def _scene(
+        self, mode: str, timely: bool = False, verb: Verb | None = None, subject: Nominal | None = None
+    ) -> Clause:
         """What may be the cause or the occasion of something else: a deed, or how somebody is."""
-        if timely:
-            return self.composer.clause(mode, self.composer.deed(), rich=0.3, denial=0.0)
-        if self._chance(0.85):
-            return self.composer.clause(mode, self.composer.deed(), rich=0.3)
-        return self.composer.clause(mode, BE, self.composer.phraser.subject(HUMAN), rich=0.3)
+        if verb is None and not timely and self._chance(0.15):
+            verb, subject = BE, self.composer.phraser.subject(HUMAN)
+        clause = self.composer.clause(mode, verb or self.composer.deed(), subject, 0.3, 0.0 if timely else 0.14)
+        if not timely:
+            return clause
+        # a moment is neither every day nor about everybody or nobody
+        if _quantified(clause.subject, ("no", "every")):
+            return self._scene(mode, timely, verb, subject)
+        clause.time = clause.frequency = None
+        return clause
 
     def _verb(self, earlier: Clause, timely: bool = False) -> Verb:
         """Something else that the subject can do or be."""
@@ -159,15 +176,19 @@ def _pronoun(subject: Nominal) -> Pronoun | None:
         return subject
     if isinstance(subject, NounPhrase) and subject.noun.kind not in HUMAN:
         return None
-    if isinstance(subject, NounPhrase) and subject.determiner in {"no", "every"}:
+    if _quantified(subject, ("no", "every")):
         return None
     if subject.person == "p" or isinstance(subject, Conjoined):
         return THEY
     return {"m": HE, "f": SHE}.get(subject.noun.gender)
 
 
-def _animate(subject: Nominal) -> bool:
-    return not isinstance(subject, NounPhrase) or subject.noun.kind in (*HUMAN, "pet")
+def _quantified(subject: Nominal, determiners: tuple[str, ...]) -> bool:
+    return isinstance(subject, NounPhrase) and subject.determiner in determiners
+
+
+def _active(subject: Nominal) -> bool:
+    return not isinstance(subject, NounPhrase) or (subject.noun.kind in (*HUMAN, "pet") and subject.determiner != "no")
 
 
 def _ambiguous(clause: Clause | None) -> bool:

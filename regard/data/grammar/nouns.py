@@ -50,7 +50,6 @@ _TABLES = {
         pig pigs n Schwein Schweins Schweine
     """,
     "wild": """
-        bear bears m Bär Bären Bären
         lion lions m Löwe Löwen Löwen
         wolf wolves m Wolf Wolfes Wölfe
     """,
@@ -169,7 +168,6 @@ _TABLES = {
         problem problems n Problem Problems Probleme
         idea ideas f Idee Idee Ideen
         plan plans m Plan Plans Pläne
-        mistake mistakes m Fehler Fehlers Fehler
     """,
     "work": """
         film films m Film Films Filme

@@ -11,8 +11,11 @@ from .phrases import Conjoined, Nominal, NounPhrase, Prepositional, Pronoun
 
 @dataclass(frozen=True, slots=True)
 class _Habit:
-    """The determiners usual in a place, each as often as it is listed; the shares of plurals and of possessives, and of
-    adjectives after an ein-word, whose endings are the most various."""
+    """The determiners usual in a place, each as often as it is listed, and what else is usual there.
+
+    `share` is that of plurals, `owned` that of possessives, and `adorned` that of adjectives after an ein-word: their
+    endings are the most various, so they are the ones to be shown often.
+    """
 
     one: tuple[str, ...]
     many: tuple[str, ...]
@@ -67,12 +70,9 @@ _PLACE = ("the",) * 12 + ("a",) * 3 + ("this",)
 
 _POSSESSIVES = ("my", "his", "her", "our", "their")
 _OF_PRONOUN = {SPEAKER.english: "my", HE.english: "his", SHE.english: "her", WE.english: "our", THEY.english: "their"}
-# what people call theirs, and what a phrase with "of" gives an owner to
-_OWNABLE = (
-    *("kin", "pet", "farm", "thing", "clothing", "text", "vehicle", "furniture", "room", "idea", "teacher", "doctor"),
-    *("neighbor", "friend", "colleague", "guest", "child", "house", "garden", "school", "village", "city"),
-)
-_OWNED = ("kin", "pet", "thing", "clothing", "vehicle", "text", "house", "garden", "room", "idea", "friend", "neighbor")
+# what a phrase with "of" gives an owner to, and what else people call theirs
+_OWNED = ("kin", "pet", "thing", "clothing", "car", "bicycle", "text", "house", "garden", "room", "friend", "neighbor")
+_OWNABLE = (*_OWNED, "farm", "furniture", "idea", "teacher", "doctor", "colleague", "guest", "child", "school", "city")
 _STRANGERS = ("person", "youth")
 _CARRIED = ("coat", "hat", "jacket", "bag", "umbrella", "suitcase", "dog")
 
@@ -130,20 +130,19 @@ class Phraser:
         """Whom or what it is done to; what is denied must read well with kein or nicht."""
         if "person" in kinds and self.chance(0.22):
             return self._other(subject)
-        return self._phrase(self.noun(kinds), _owners(subject), _DENIED if denied else _OBJECT)
+        return self._owned(kinds, subject, _DENIED if denied else _OBJECT)
 
     def known(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
         """A definite phrase or a pronoun: for recipients, and after a preposition in a denial."""
         if "person" in kinds and self.chance(0.3):
             return self._other(subject)
-        return self._phrase(self.noun(kinds), _owners(subject), _KNOWN)
+        return self._owned(kinds, subject, _KNOWN)
 
     def asked(self, kinds: tuple[str, ...]) -> NounPhrase:
         """What a question with "which" asks about."""
         word = self.noun(kinds)
-        return self._adorn(
-            NounPhrase(word, "which", not word.mass and not suits(word, _SINGLE) and self.chance(0.3)), 0.2
-        )
+        plural = not (word.mass or suits(word, _SINGLE)) and self.chance(0.3)
+        return self._adorn(NounPhrase(word, "which", plural), 0.2)
 
     def place(self, kinds: tuple[str, ...]) -> Prepositional:
         """Where it happens."""
@@ -171,6 +170,12 @@ class Phraser:
         speakers = (SPEAKER, WE) if subject in (SPEAKER, WE) else ()
         return self.random.choice([pronoun for pronoun in PRONOUNS if pronoun not in speakers])
 
+    def _owned(self, kinds: tuple[str, ...], subject: Nominal, habit: _Habit) -> NounPhrase:
+        word = self.noun(kinds)
+        childless = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
+        strange = childless and word.english in {"son", "daughter"}
+        return self._phrase(word, ("my", "our") if strange else _owners(subject), habit)
+
     def _phrase(self, word: Noun, owners: tuple[str, ...], habit: _Habit) -> NounPhrase:
         if word.mass:
             return self._adorn(NounPhrase(word, self.random.choice(habit.mass)), 0.3)
@@ -182,7 +187,7 @@ class Phraser:
         if suits(word, _OWNABLE) and self.chance(0.7 if kin else habit.owned):
             return self._adorn(NounPhrase(word, self.random.choice(owners), plural), 0.42 if kin else habit.adorned)
         phrase = NounPhrase(word, "the" if kin else self.random.choice(many if plural else habit.one), plural)
-        if phrase.determiner == "the" and suits(word, _OWNED) and (kin or self.chance(0.12)):
+        if phrase.determiner == "the" and suits(word, _OWNED) and (kin or self.chance(0.16)):
             phrase = replace(phrase, owner=self._owner(kin))
         return self._adorn(phrase, habit.adorned if phrase.determiner == "a" else 0.24)
 
@@ -196,8 +201,6 @@ class Phraser:
         if not self.chance(share):
             return phrase
         fitting = adjectives(phrase.noun)
-        if not fitting:
-            return phrase
         word = self.random.choice(fitting)
         inner = [other for other in fitting if other.english in _INNER and other.english != word.english]
         if word.english in _OUTER and inner and self.chance(0.3):

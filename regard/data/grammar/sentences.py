@@ -10,7 +10,7 @@ How words are linked:
 - "of" and "to" before what is a bare genitive or dative in German link to the first word of that phrase;
 - a German comma without an English one links to the conjunction that opens the clause.
 
-Every German word has a link; an English word may be without.
+Every word of either language has a link.
 """
 
 from dataclasses import dataclass

@@ -87,16 +87,28 @@ def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
     allowed = ["data.train", "data.dev", *(f"training.{name}" for name in CHANGEABLE)]
     for key in changes:
         if key not in allowed:
-            raise UserError(f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can")
+            raise UserError(
+                f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can"
+            )
     run.newest()
     return override(run.config(), changes)
 
 
-CHANGEABLE = ("steps", "epochs", "patience", "validate_every", "checkpoint_every", "keep", "log_every", "tensorboard", "device")
+CHANGEABLE = (
+    "steps",
+    "epochs",
+    "patience",
+    "validate_every",
+    "checkpoint_every",
+    "keep",
+    "log_every",
+    "tensorboard",
+    "device",
+)
 
 
 def check(config: Mapping[str, Any]) -> TrainingSettings:
-    """Parses every section and builds the model without its numbers, so that a mistake shows before any work is done."""
+    """Parses every section and builds the model without its numbers: a mistake shows before any work is done."""
     whole = sized(config)
     parse(TextSettings, whole.get("text", {}), "text")
     parse(DataSettings, whole.get("data", {}), "data")
@@ -142,7 +154,12 @@ def used(encoding: Encoding) -> Examples:
 
 
 def description(
-    config: Mapping[str, Any], model: Seq2Seq, encoding: Encoding, dev: int, tokenizers: Tokenizers, device: torch.device
+    config: Mapping[str, Any],
+    model: Seq2Seq,
+    encoding: Encoding,
+    dev: int,
+    tokenizers: Tokenizers,
+    device: torch.device,
 ) -> str:
     """What is about to be trained on what."""
     left_out = [
