@@ -71,20 +71,26 @@ class Recurrent(nn.Module):
         return x, after
 
 
-def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
+def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
     """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word.
 
     Padding comes after the sentence, so nothing real has seen it: it needs no mask inside the loop.
     """
-    states = []
+    states, state = [], initial
     for word in x.unbind(1):
         state = cell(word, state)
-        states.append(state)
-    ends = (lengths - 1).clamp(min=0)[:, None, None]
-    tracks = [torch.stack(track, 1) for track in zip(*map(parts, states), strict=True)]  # h, c, … each B,S,H
-    read = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
-    last = [t.gather(1, ends.expand(-1, 1, t.shape[2])).squeeze(1) * (lengths > 0)[:, None] for t in tracks]
-    return tracks[0] * read, last[0] if isinstance(state, Tensor) else tuple(last)
+        states.append(parts(state))
+    tracks = [torch.stack(track, 1) for track in zip(*states, strict=True)]  # h, c, … each B,S,H
+    begin = [torch.zeros_like(track[:, 0]) for track in tracks] if initial is None else parts(initial)
+    last = tuple(at_end(track, lengths, first) for track, first in zip(tracks, begin, strict=True))
+    real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    return tracks[0] * real[..., None], last[0] if isinstance(state, Tensor) else last
+
+
+def at_end(track: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+    """The state after each sentence's last word, of states B,S,H; the initial one B,H where there is no word."""
+    ends = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, track.shape[2])
+    return torch.where(lengths[:, None] > 0, track.gather(1, ends).squeeze(1), initial)
 
 
 def mirrored(lengths: Tensor, size: int) -> Tensor:

@@ -12,7 +12,7 @@ _GROUPS = {
 
 _TABLE = """
     old alt alt | person animal object place text
-    young jung jung | human animal
+    young jung jung | person animal child girl pupil
     new neu neu | object place text work idea
     big groß groß | animal object place opening nature food
     small klein klein | youth animal object place opening nature food

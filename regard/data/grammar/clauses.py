@@ -151,7 +151,7 @@ def _middle(clause: Clause, order: str) -> list[str]:
     if clause.direct is None or isinstance(clause.direct, Pronoun):
         objects = late
     else:
-        objects = ["direct", *late] if ph.indefinite(clause.direct) else ["direct", *late]
+        objects = [*late, "direct"] if ph.indefinite(clause.direct) else ["direct", *late]
     return [*early, *objects, "place", "complement", "predicate"]
 
 

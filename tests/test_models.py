@@ -1,0 +1,269 @@
+"""What must hold for every model, in every form it can take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.models import Seq2Seq, build
+from regard.models.bahdanau import BahdanauDecoder
+from regard.models.luong import LuongDecoder
+from regard.nn import hidden, prefix_mask
+from regard.recipes import names, read
+from regard.symbols import BOS, PAD
+
+SOURCE, TARGET, SIZE = 11, 13, 8
+LENGTHS = torch.tensor([6, 3, 1])
+B, S, T = 3, 6, 5
+
+SCORES = ("dot", "general", "concat", "location")
+CELLS = ("gru", "lstm", "elman")
+FORMS: list[tuple[str, dict[str, Any]]] = [
+    *(
+        ("bahdanau2015", {"cell": cell, "score": score, "bidirectional": score != "dot"})
+        for cell in CELLS
+        for score in SCORES
+    ),
+    ("bahdanau2015", {"layers": 3}),
+    ("bahdanau2015", {"readout": "current"}),
+    ("bahdanau2015", {"tie": True, "maxout": SIZE}),
+    ("bahdanau2015", {"embedding": 5, "attention": 6, "maxout": 3}),
+    ("bahdanau2015", {"reverse": True, "initialisation": "torch"}),
+    *(("luong2015-global", {"cell": cell, "score": score, "layers": 2}) for cell in CELLS for score in SCORES),
+    ("luong2015-global", {"input_feeding": False}),
+    ("luong2015-global", {"bidirectional": True, "reverse": False, "cell": "lstm"}),
+    ("luong2015-global", {"tie": True, "layers": 1}),
+    ("luong2015-global", {"embedding": 5}),
+    *(
+        ("vaswani2017-base", {"norm": norm, "heads": heads, "layers": 2})
+        for norm in ("pre", "post")
+        for heads in (1, 4)
+    ),
+    *(("vaswani2017-base", {"tie": tie, "layers": 1, "feedforward": 16}) for tie in ("all", "decoder", "none")),
+    ("default", {"heads": 2, "layers": 2}),
+]
+
+
+def form_name(form: tuple[str, dict[str, Any]]) -> str:
+    return form[0] + "".join(f" {key}={value}" for key, value in form[1].items())
+
+
+forms = pytest.mark.parametrize("form", FORMS, ids=form_name)
+
+
+def model_of(form: tuple[str, dict[str, Any]], **more: Any) -> Seq2Seq:
+    torch.manual_seed(7)
+    name, overrides = form
+    model = build(name, SOURCE, TARGET, **({"size": SIZE} | overrides | more)).double().eval()
+    with torch.no_grad():  # the papers' first weights are too small to tell a mistake from a rounding
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    source = torch.randint(4, SOURCE, (B, S), generator=generator).masked_fill(~prefix_mask(LENGTHS, S), PAD)
+    target = torch.randint(4, TARGET, (B, T), generator=generator)
+    target[:, 0] = BOS
+    return source, target
+
+
+@forms
+def test_forward_is_repeated_step(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    encoded = model.encode(source, LENGTHS)
+    decoded = model.decoder(encoded, target)
+    state = model.decoder.start(encoded)
+    for position in range(T):
+        log_probs, state, attended = model.decoder.step(state, target[:, position])
+        expected = decoded.logits[:, position].float().log_softmax(-1)
+        torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(attended.dense(S)[:, 0], decoded.attended.dense(S)[:, position])
+
+
+@forms
+def test_batch_mates_and_padding_do_not_matter(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    together = model.decoder(model.encode(source, LENGTHS), target)
+    padded = torch.cat((source, torch.full((B, 3), PAD)), 1)
+    with_padding = model.decoder(model.encode(padded, LENGTHS), target)
+    torch.testing.assert_close(with_padding.logits, together.logits)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = model.decoder(
+            model.encode(source[row : row + 1, :length], LENGTHS[row : row + 1]), target[row : row + 1]
+        )
+        torch.testing.assert_close(alone.logits[0], together.logits[row])
+        torch.testing.assert_close(alone.attended.dense(length)[0], together.attended.dense(S)[row, :, :length])
+        assert not together.attended.dense(S)[row, :, length:].any()
+
+
+@forms
+def test_the_past_does_not_see_the_future(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    encoded = model.encode(source, LENGTHS)
+    changed = target.clone()
+    changed[:, 3] = (target[:, 3] - 4 + 1) % (TARGET - 4) + 4
+    before, after = model.decoder(encoded, target).logits, model.decoder(encoded, changed).logits
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3], after[:, 3])
+
+
+@forms
+def test_every_parameter_gets_a_gradient(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = (
+        model_of(form, **({"max_source": S} if form[1].get("score") == "location" else {})),
+        batch(),
+    )
+    model.loss(source, LENGTHS, target, target).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+
+
+@forms
+def test_every_row_of_attention_is_a_distribution_over_the_source(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    weights = model.decoder(model.encode(source, LENGTHS), target).attended.dense(S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T, dtype=torch.float64))
+
+
+@forms
+def test_selected_rows_go_their_own_way(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    decoder = model.decoder
+    _, state, _ = decoder.step(decoder.start(model.encode(source, LENGTHS)), target[:, 0])
+    rows = torch.tensor([2, 0, 0, 1])
+    expected, _, _ = decoder.step(state, target[:, 1])
+    found, _, _ = decoder.step(decoder.select(state, rows), target[rows, 1])
+    torch.testing.assert_close(found, expected[rows])
+
+
+@pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global"])
+def test_reading_reversed_leaves_the_memory_in_order(name: str) -> None:
+    model, (source, _) = model_of((name, {"reverse": True, "bidirectional": False})), batch()
+    changed = source.clone()
+    changed[0, 2] = (source[0, 2] - 4 + 1) % (SOURCE - 4) + 4
+    before, after = model.encode(source, LENGTHS).memory, model.encode(changed, LENGTHS).memory
+    differs = (before.keys[0] != after.keys[0]).any(-1)
+    assert differs.tolist() == [True, True, True, False, False, False]
+
+
+def test_the_loss_is_per_token_or_per_sentence_and_padding_counts_for_nothing() -> None:
+    source, target = batch()
+    out = target.clone()
+    out[1, 2:] = PAD
+    per_token = model_of(("vaswani2017-base", {"layers": 1, "heads": 2}))
+    log_probs = per_token(source, LENGTHS, target).log_softmax(-1)
+    real = out != PAD
+    picked = log_probs.gather(2, out[..., None])[..., 0]
+    smooth = log_probs.mean(-1)
+    expected = -((0.9 * picked + 0.1 * smooth) * real).sum() / real.sum()
+    torch.testing.assert_close(per_token.loss(source, LENGTHS, target, out), expected)
+    per_sentence = model_of(("luong2015-global", {"layers": 1}))
+    log_probs = per_sentence(source, LENGTHS, target).log_softmax(-1)
+    expected = -(log_probs.gather(2, out[..., None])[..., 0] * real).sum() / B
+    torch.testing.assert_close(per_sentence.loss(source, LENGTHS, target, out), expected)
+
+
+def test_bahdanau_step_is_the_papers_equations() -> None:
+    model, (source, target) = model_of(("bahdanau2015", {})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, BahdanauDecoder)
+    encoded = model.encode(source, LENGTHS)
+    h = encoded.memory.keys
+    s = torch.tanh(decoder.bridge.maps[0](h[:, 0, SIZE:]))  # the backward direction's last state is at the first word
+    score, word = decoder.attention.score, decoder.embedding(target[:, 0])
+    energy = torch.tanh(s @ score.query_weight.T + (h @ score.key_weight.T).transpose(0, 1)) @ score.v  # type: ignore[attr-defined]
+    energy = energy.T.masked_fill(~prefix_mask(LENGTHS, S), -torch.inf)
+    c = (energy.softmax(-1)[..., None] * h).sum(1)
+    out = decoder.output
+    pairs = (out.U_o(s) + out.V_o(word) + out.C_o(c)).view(B, -1, 2)
+    logits = out.W_o(torch.maximum(pairs[..., 0], pairs[..., 1]))
+    torch.testing.assert_close(decoder(encoded, target).logits[:, 0], logits)
+    _, state, _ = decoder.step(decoder.start(encoded), target[:, 0])
+    cell = decoder.recurrent.forwards[0]
+    torch.testing.assert_close(hidden(state.recurrent[0]), cell(torch.cat((word, c), -1), s))
+
+
+def test_luong_step_is_the_papers_equations() -> None:
+    model, (source, target) = model_of(("luong2015-global", {"layers": 1})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, LuongDecoder)
+    encoded = model.encode(source, LENGTHS)
+    h_s = encoded.memory.keys
+    state = encoded.state[0]
+    fed = torch.zeros(B, SIZE, dtype=torch.float64)
+    cell = decoder.recurrent.forwards[0]
+    decoded = decoder(encoded, target)
+    for t in range(2):
+        state = cell(torch.cat((decoder.embedding(target[:, t]), fed), -1), state)
+        h_t = state[0]
+        score = torch.einsum("bq,qk,bsk->bs", h_t, decoder.attention.score.weight, h_s)  # type: ignore[arg-type]
+        a_t = score.masked_fill(~prefix_mask(LENGTHS, S), -torch.inf).softmax(-1)
+        c_t = torch.einsum("bs,bsk->bk", a_t, h_s)
+        fed = torch.tanh(decoder.W_c(torch.cat((c_t, h_t), -1)))
+        torch.testing.assert_close(decoded.attended.weights[:, t], a_t)
+        torch.testing.assert_close(decoded.logits[:, t], decoder.W_s(fed))
+
+
+def test_without_input_feeding_the_first_layer_is_narrower() -> None:
+    widths = {
+        feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size  # type: ignore[union-attr, index]
+        for feeding in (True, False)
+    }
+    assert widths == {True: 16, False: 8}
+
+
+def test_paper_sizes_and_ties() -> None:
+    with torch.device("meta"):
+        base = build("vaswani2017-base", 37000, 37000)
+        bahdanau = build("bahdanau2015", 30000, 30000)
+    count = sum(parameter.numel() for parameter in base.parameters())
+    assert abs(count - 65e6) < 3e6  # the paper's Table 3 says 65 million
+    assert bahdanau.encoder.embedding.embedding_dim == 620  # type: ignore[union-attr]
+    assert bahdanau.decoder.output.W_o.in_features == 500  # type: ignore[union-attr]
+    tied = build("vaswani2017-base", 9, 9, size=8)
+    assert tied.encoder.embedding.words.weight is tied.decoder.output.weight  # type: ignore[union-attr]
+    apart = build("vaswani2017-base", 9, 10, size=8)
+    assert apart.encoder.embedding.words.weight is not apart.decoder.output.weight  # type: ignore[union-attr]
+    assert apart.decoder.embedding.words.weight is apart.decoder.output.weight  # type: ignore[union-attr]
+
+
+def test_a_new_size_carries_the_embedding_with_it() -> None:
+    small = build("bahdanau2015", 9, 9, size=12)
+    assert small.encoder.embedding.embedding_dim == 12  # type: ignore[union-attr]
+    assert build("bahdanau2015", 9, 9, size=12, embedding=5).encoder.embedding.embedding_dim == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("bahdanau2015", {"score": "dot", "size": 8}, "8, the encoder's 16"),
+        ("vaswani2017-base", {"size": 10, "heads": 4}, "4 heads, size 10"),
+        ("vaswani2017-base", {"sise": 10}, "did you mean 'model.size'"),
+        ("vaswani2017-base", {"score": "dot"}, "has no key 'model.score'"),
+        ("bahdanau2015", {"cell": "gruu"}, "one of gru, lstm, elman, not 'gruu'"),
+        ("bahdanau2015", {"size": 0}, "size must be at least 1, not 0"),
+        ("luong2015-global", {"dropout": 1.0}, "not 1.0"),
+        ("luong2015-global", {"size": "large"}, "a whole number, not 'large'"),
+        ("luong2015-global", {"size": 8, "embedding": 4, "tie": True}, "embeddings have 4 numbers, h̃ has 8"),
+        ("vaswani2017", {}, "did you mean 'vaswani2017-base'"),
+    ],
+)
+def test_what_cannot_be_built_says_why(name: str, overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        build(name, 9, 9, **overrides)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recipe_builds_from_its_mapping(name: str) -> None:
+    with torch.device("meta"):
+        model = build(read(name), SOURCE, TARGET)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 0
