@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
     for key in values:
         if key not in fields:
-            raise UserError(f"unknown key {where}.{key}{nearest(key, fields)}")
+            raise UserError(f"unknown key {where}.{key}{nearest(str(key), fields)}")
     given = {key: convert(value, fields[key], f"{where}.{key}") for key, value in values.items()}
     try:
         return cls(**given)
@@ -70,6 +71,9 @@ def convert_any(value: Any, hints: tuple[Any, ...], where: str) -> Any:
 def as_float(value: int | float | str, where: str) -> float:
     """A number; YAML reads `1e-6` as text, which is a number to everybody else."""
     try:
-        return float(value)
-    except ValueError:
-        raise UserError(f"{where} is a number, not {value!r}") from None
+        number = float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        raise UserError(f"{where} is a number, not {value!r}")
+    return number

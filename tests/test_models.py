@@ -83,6 +83,7 @@ def test_forward_is_repeated_step(form: tuple[str, dict[str, Any]]) -> None:
         log_probs, state, attended = model.decoder.step(state, target[:, position])
         expected = decoded.logits[:, position].float().log_softmax(-1)
         torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-5)
+        assert attended is not None
         torch.testing.assert_close(attended.dense(S)[:, 0], decoded.attended.dense(S)[:, position])
 
 
@@ -204,7 +205,7 @@ def test_luong_step_is_the_papers_equations() -> None:
     for t in range(2):
         state = cell(torch.cat((decoder.embedding(target[:, t]), fed), -1), state)
         h_t = state[0]
-        score = torch.einsum("bq,qk,bsk->bs", h_t, decoder.attention.score.weight, h_s)  # type: ignore[arg-type]
+        score = torch.einsum("bq,qk,bsk->bs", h_t, decoder.attention.score.weight, h_s)  # type: ignore[attr-defined]
         a_t = score.masked_fill(~prefix_mask(LENGTHS, S), -torch.inf).softmax(-1)
         c_t = torch.einsum("bs,bsk->bk", a_t, h_s)
         fed = torch.tanh(decoder.W_c(torch.cat((c_t, h_t), -1)))

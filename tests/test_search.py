@@ -63,12 +63,15 @@ def test_a_beam_as_wide_as_the_space_finds_the_best(name: str, penalty: float) -
 def plain_greedy(model: Seq2Seq, row: int, limit: int) -> tuple[list[int], list[Tensor]]:
     """The loop that anybody would write."""
     encoded = model.encode(SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1])
-    state, token, tokens, looks = model.decoder.start(encoded), BOS, [], []
+    tokens: list[int] = []
+    looks: list[Tensor] = []
+    state, token = model.decoder.start(encoded), BOS
     while token != EOS and len(tokens) < limit:
         log_probs, state, attended = model.decoder.step(state, torch.tensor([token]))
         log_probs[:, [PAD, BOS]] = -math.inf
         token = int(log_probs.argmax())
         tokens.append(token)
+        assert attended is not None
         looks.append(attended.dense(int(LENGTHS[row]))[0, 0])
     return tokens, looks
 

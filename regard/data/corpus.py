@@ -35,11 +35,19 @@ def jsonl(path: Path) -> Iterator[Pair]:
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(row, dict) or not all(isinstance(row.get(side), str) for side in ("source", "target")):
             raise UserError(f'{path}:{number}: not a pair; a line of a .jsonl file is {{"source": "…", "target": "…"}}')
-        yield Pair(row["source"], row["target"])
+        pair = Pair(row["source"], row["target"])
+        if not all(map(writable, pair)):
+            raise UserError(f"{path}:{number}: half a character (\\ud800 to \\udfff alone), which no file can hold")
+        yield pair
+
+
+def writable(text: str) -> bool:
+    """Whether text has a form in UTF-8: JSON may write one half of a surrogate pair, which has none."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 READERS: dict[str, Callable[[Path], Iterator[Pair]]] = {".tsv": tsv, ".jsonl": jsonl}

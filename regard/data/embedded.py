@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.data.grammar import make
+from regard.data.links import pharaoh
 from regard.errors import UserError
-from regard.evaluate.alignment import pharaoh
 
 HELD_OUT = 1000  # dev and test pairs, at the most
 

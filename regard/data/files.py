@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
@@ -30,7 +31,7 @@ def lines(path: Path) -> Iterator[str]:
         with opened(path) as file:
             for number, line in enumerate(file, 1):
                 yield decoded(line.removeprefix(BOM) if number == 1 else line, path, number)
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError) as error:
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise UserError(f"{path} is damaged, it cannot be decompressed: {error}") from error
 
 

@@ -29,7 +29,8 @@ class Sentences:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> npt.NDArray[np.int32]:
-        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+        row = range(len(self))[index]
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

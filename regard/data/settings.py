@@ -39,22 +39,29 @@ class Encoding(NamedTuple):
 
 
 def hold_out(pairs: Sequence[Pair], settings: DataSettings, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Training and dev pairs: at most a tenth, chosen by the seed; equal sources stay together on one side."""
-    wanted = min(settings.dev_pairs, max(1, len(pairs) // 10))
+    """Training and dev pairs: at most a tenth, chosen by the seed; equal sources stay together on one side.
+
+    Where no source's pairs fit into a tenth, those of the source with the fewest are dev.
+    """
     by_source: dict[str, list[Pair]] = {}
     for pair in pairs:
         by_source.setdefault(pair.source, []).append(pair)
-    if len(by_source) < 2:
-        raise UserError(f"{len(by_source)} distinct source sentence is too little to train and validate on; give --dev")
-    groups = list(by_source.values())
+    groups = [group for group in by_source.values() if any(is_whole(pair) for pair in group)]
+    if len(groups) < 2:
+        raise UserError(f"{len(groups)} distinct source sentence is too little to train and validate on; give --dev")
+    wanted = min(settings.dev_pairs, max(1, sum(map(len, groups)) // 10))
     dev: list[Pair] = []
-    held: set[int] = set()
     for index in np.random.default_rng([seed, len(groups)]).permutation(len(groups)).tolist():
-        if len(dev) >= wanted:
-            break
-        dev.extend(groups[index])
-        held.add(index)
-    return [pair for index, group in enumerate(groups) if index not in held for pair in group], dev
+        if len(dev) + len(groups[index]) <= wanted:
+            dev.extend(groups[index])
+    dev = dev or min(groups, key=len)
+    held = {pair.source for pair in dev}
+    return [pair for pair in pairs if pair.source not in held], dev
+
+
+def is_whole(pair: Pair) -> bool:
+    """Whether both sides have text."""
+    return bool(pair.source.strip() and pair.target.strip())
 
 
 def encode(pairs: Sequence[Pair], tokenizers: Tokenizers, max_length: int) -> Encoding:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import lines
+from regard.data.links import Link
 from regard.errors import UserError
 
-Link = tuple[int, int]  # source word, target word, from 0
 LINK = re.compile(r"(\d+)([-?])(\d+)")
 
 
@@ -42,7 +42,7 @@ def read_gold(path: Path, pairs: Sequence[tuple[str, str]]) -> list[Gold]:
         raise UserError(f"{path} has {len(gold)} lines for {len(pairs)} pairs; there is one line of links a pair")
     for number, (links, (source, target)) in enumerate(zip(gold, pairs, strict=True), 1):
         size = len(source.split()), len(target.split())
-        for link in links.possible:
+        for link in sorted(links.possible):
             if link[0] >= size[0] or link[1] >= size[1]:
                 raise UserError(
                     f"{path}:{number}: link {link[0]}-{link[1]} runs past the sentences, which have {size[0]} and "
@@ -65,8 +65,3 @@ def parse_gold(line: str, path: Path, number: int) -> Gold:
         if match[2] == "-":
             sure.add(link)
     return Gold(frozenset(sure), frozenset(possible))
-
-
-def pharaoh(links: Iterable[Link]) -> str:
-    """Links as `0-0 1-2`, in order."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))

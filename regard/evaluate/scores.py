@@ -27,7 +27,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 def measured(metric: sacrebleu.BLEU | sacrebleu.CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """One of sacreBLEU's metrics over a corpus."""
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    if not hypotheses or len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(float(value), str(metric.get_signature()))

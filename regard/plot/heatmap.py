@@ -48,7 +48,7 @@ def clean(text: str) -> str:
 def save(figure: Figure, path: Path) -> None:
     """Writes the picture in the format that the name asks for."""
     known = figure.canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in known:
+    if path.suffix.removeprefix(".").lower() not in known:
         raise UserError(f"{path}: a picture's name ends in one of {', '.join('.' + name for name in sorted(known))}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,18 @@ FOLDER = Path(__file__).parent
 SECTIONS = ("model", "loss", "text", "data", "training")
 
 Recipe = dict[str, Any]
+
+
+class Loader(yaml.SafeLoader):
+    """YAML in which only `true` and `false` are truth values, as in YAML 1.2: `data.target=no` is Norwegian."""
+
+
+TRUTH = "tag:yaml.org,2002:bool"
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != TRUTH]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(TRUTH, re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF"))
 
 
 def names() -> list[str]:
@@ -31,30 +44,42 @@ def text(name: str) -> str:
 
 
 def read(name: str | Path) -> Recipe:
-    """A recipe by its name, or from a file of one's own, which may build on another with `base: NAME`."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise UserError(f"there is no recipe file {path}")
-        return on_base(parsed(path.read_text(encoding="utf-8"), str(path)), str(path))
-    return parsed(text(str(name)), str(name)) | {"recipe": str(name)}
+    """A recipe by its name, or from a file of one's own, which may build on another with `base: NAME` or a file."""
+    return read_file(Path(name), above=()) if is_file_name(name) else parsed(text(str(name)), str(name), str(name))
 
 
-def on_base(own: Recipe, where: str) -> Recipe:
-    """A user's recipe over the one that it names as its base."""
+def is_file_name(name: str | Path) -> bool:
+    """Whether a recipe is named by its file."""
+    return Path(name).suffix in (".yaml", ".yml")
+
+
+def read_file(path: Path, above: tuple[Path, ...]) -> Recipe:
+    """A user's recipe over the one that it names as its base; `above` are the files that led here."""
+    if not path.is_file():
+        raise UserError(f"there is no recipe file {path}")
+    if path.resolve() in above:
+        raise UserError(f"{path} is its own base; one of the files that it builds on names it again")
+    try:
+        written = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
+    own = parsed(written, str(path), path.stem)
     base = own.pop("base", None)
     if base is None:
-        return {"recipe": Path(where).stem} | own
+        return own
+    if not isinstance(base, str):
+        raise UserError(f"{path}: base is the name of a recipe or of a file, not {base!r}")
+    below = read_file(path.parent / base, (*above, path.resolve())) if is_file_name(base) else read(base)
     flat = {f"{section}.{key}": value for section in SECTIONS for key, value in own.get(section, {}).items()}
     top = {key: value for key, value in own.items() if key not in SECTIONS}
-    return override(read(base), flat) | {"recipe": Path(where).stem} | top
+    return override(below | {"recipe": own["recipe"]}, flat) | top
 
 
-def parsed(written: str, where: str) -> Recipe:
-    """YAML as a mapping of sections."""
+def parsed(written: str, where: str, name: str) -> Recipe:
+    """YAML as a mapping of sections, with the recipe's name."""
     try:
-        recipe = yaml.safe_load(written)
-    except yaml.YAMLError as error:
+        recipe = yaml.load(written, Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(recipe, dict):
         raise UserError(
@@ -65,7 +90,7 @@ def parsed(written: str, where: str) -> Recipe:
             raise UserError(f"{where}: unknown section {key!r}{nearest(str(key), SECTIONS)}")
         if key in SECTIONS and not isinstance(value, dict):
             raise UserError(f"{where}: section {key!r} holds keys with values, not {value!r}")
-    return recipe
+    return {"recipe": name} | recipe
 
 
 def override(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
@@ -90,6 +115,6 @@ def parse_override(argument: str) -> tuple[str, Any]:
     """`model.size=256` -> ("model.size", 256); the value is read as YAML."""
     key, _, value = argument.partition("=")
     try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
+        return key.strip(), yaml.load(value, Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
         return key.strip(), value

@@ -36,11 +36,12 @@ USUAL = 100_000  # pairs, where nobody has said
 
 
 def sized(recipe: Mapping[str, Any], pairs: int = USUAL) -> Recipe:
-    """The recipe with each `auto` replaced by what suits a corpus of so many pairs."""
+    """The recipe with each `auto` replaced by what suits a corpus of so many pairs, and nothing else changed."""
     row = next(row for row in TABLE if pairs < row.below)
     wanted = {f"{SECTION.get(name, 'model')}.{name}": value for name, value in row._asdict().items() if name != "below"}
     auto = {key: value for key, value in wanted.items() if asks(recipe, key)}
-    return override(recipe, auto)
+    kept = {f"model.{name}": value for name, value in recipe.get("model", {}).items() if name == "embedding"}
+    return override(recipe, kept | auto)
 
 
 def asks(recipe: Mapping[str, Any], key: str) -> bool:

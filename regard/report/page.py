@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -66,7 +67,7 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     charts = []
     for title, kind, key, unit in CURVES:
         points = [(float(row["step"]), float(row[key])) for row in metrics if row["kind"] == kind and key in row]
-        charts.append(chart(title, points, unit))
+        charts.append(chart(title, [point for point in points if math.isfinite(point[1])], unit))
     return "".join(charts)
 
 

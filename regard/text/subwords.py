@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,7 @@ from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
 
 SPACE = "▁"  # what SentencePiece writes where a word begins
+WORD = re.compile(r"\S+")
 
 
 class Subwords:
@@ -59,17 +62,24 @@ class Subwords:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            reason = str(error).rsplit("] ", 1)[-1].strip() or "the text gave no pieces"
-            raise UserError(f"text.vocabulary={size} does not suit this text for text.kind={kind}: {reason}") from error
+            raise UserError(
+                f"text.vocabulary={size} does not suit this text for text.kind={kind}: {reason(str(error))}"
+            ) from error
         return cls(model.getvalue(), lowercase)
 
     @classmethod
     def load(cls, path: Path, lowercase: bool = False) -> Subwords:
         """Reads what `save` wrote."""
+        model = path.read_bytes()
         try:
-            return cls(path.read_bytes(), lowercase)
+            if not model:
+                raise RuntimeError("SentencePiece takes an empty file for no file")
+            loaded = cls(model, lowercase)
         except RuntimeError as error:
             raise UserError(f"{path} is not a SentencePiece model") from error
+        if tuple(loaded.pieces(range(min(len(NAMES), loaded.size)))) != NAMES:
+            raise UserError(f"{path} is not a vocabulary of regard: its first four pieces are not {' '.join(NAMES)}")
+        return loaded
 
     def save(self, path: Path) -> None:
         """One file, which every SentencePiece tool reads."""
@@ -95,15 +105,41 @@ class Subwords:
         return str(self.processor.decode([id for id in ids if id not in (PAD, BOS, EOS)]))
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        """The word of `decode(ids)` that each id is part of; a lone space counts with the word that follows."""
-        numbers, number, begins = [], -1, True
-        for piece in (self.processor.id_to_piece(id) if id not in (PAD, BOS, EOS) else "" for id in ids):
-            begins = begins or piece.startswith(SPACE)
-            if piece.strip(SPACE) and begins:
-                number, begins = number + 1, False
-            numbers.append(number + 1 if begins and piece else max(number, 0))
+        """The word of `decode(ids)` that each id is part of.
+
+        A lone space counts with the word that follows, if one does, and a silent id with the word before it.
+        """
+        spelt = [self.spelt(id) for id in ids]
+        ends = word_ends(b"".join(spelt))
+        numbers, number, place = [], 0, 0
+        for letters in spelt:
+            if letters:
+                number = min(bisect_right(ends, place), max(0, len(ends) - 1))
+            numbers.append(number)
+            place += len(letters)
         return numbers
+
+    def spelt(self, id: int) -> bytes:
+        """What an id adds to a text, in UTF-8; a byte piece may be only a part of a character."""
+        if id in (PAD, BOS, EOS):
+            return b""
+        piece = str(self.processor.id_to_piece(id))
+        return bytes([int(piece[3:5], 16)]) if self.processor.is_byte(id) else piece.replace(SPACE, " ").encode()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces, with `▁` where a word begins."""
         return [str(self.processor.id_to_piece(id)) for id in ids]
+
+
+def word_ends(text: bytes) -> list[int]:
+    """Where each white-space word ends, counted in bytes; bytes that are no character count as letters."""
+    letters = text.decode("utf-8", "surrogateescape")
+    return [len(letters[: word.end()].encode("utf-8", "surrogateescape")) for word in WORD.finditer(letters)]
+
+
+def reason(error: str) -> str:
+    """What SentencePiece's trainer complains of, without the names of its own options."""
+    few = re.search(r"required_chars\. \d+ vs (\d+)", error)
+    if few:
+        return f"its characters and the special ids alone need {few[1]}; give it at least that many"
+    return error.rsplit("] ", 1)[-1].strip() or "the text gave no pieces"

@@ -35,8 +35,12 @@ class Words:
     @classmethod
     def load(cls, path: Path, lowercase: bool = False) -> Words:
         """Reads what `save` wrote."""
-        vocabulary = path.read_text(encoding="utf-8").split("\n")[:-1]
-        if tuple(vocabulary[:4]) != NAMES or len(set(vocabulary)) != len(vocabulary):
+        try:
+            *vocabulary, rest = path.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not a vocabulary: it is not UTF-8") from error
+        each_once = len(set(vocabulary)) == len(vocabulary) and all(word.split() == [word] for word in vocabulary)
+        if rest or tuple(vocabulary[:4]) != NAMES or not each_once:
             raise UserError(f"{path} is not a vocabulary: one word a line, each once, the first four {' '.join(NAMES)}")
         return cls(vocabulary, lowercase)
 

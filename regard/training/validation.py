@@ -61,7 +61,7 @@ class Validator:
         references = [pair.target for pair in self.pairs[: self.translated]]
         samples = [
             Sample(pair.source, pair.target, hypothesis)
-            for pair, hypothesis in zip(self.pairs[:5], hypotheses[:5], strict=True)
+            for pair, hypothesis in zip(self.pairs, hypotheses[:5], strict=False)
         ]
         return Validation(loss, math.exp(min(loss, 100.0)), bleu(hypotheses, references).value, samples)
 

@@ -30,6 +30,8 @@ def word_weights(
     A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows.
     """
     targets, sources = shape
+    if not targets or not sources:
+        return np.zeros(shape, dtype=np.float32)
     columns = np.zeros((attention.shape[1], sources), dtype=np.float32)
     columns[np.arange(len(source_words)), source_words] = 1
     rows = np.zeros((targets, attention.shape[0]), dtype=np.float32)

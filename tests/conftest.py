@@ -1,0 +1,85 @@
+"""What several tests share: a small corpus and a run that was trained on it for a few seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.data.embedded import write
+from regard.runs import Run
+from regard.training import train
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parent.parent
+QUICK: dict[str, Any] = {
+    "model.size": 24,
+    "model.layers": 1,
+    "text.kind": "word",
+    "text.vocabulary": 600,
+    "training.steps": 24,
+    "training.batch_tokens": 300,
+    "training.optimizer": "adam",
+    "training.learning_rate": 0.01,
+    "training.warmup": 4,
+    "training.schedule": "inverse-sqrt",
+    "training.epochs": None,
+    "training.validate_every": 12,
+    "training.checkpoint_every": 12,
+    "training.validate_pairs": 10,
+    "training.log_every": 4,
+    "training.tensorboard": False,
+}
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train, dev and test, each .en, .de and .align."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write(folder, 300)
+    return folder
+
+
+def files(corpus: Path, split: str) -> list[Path]:
+    """The two sides of a split."""
+    return [corpus / f"{split}.en", corpus / f"{split}.de"]
+
+
+@pytest.fixture(scope="session")
+def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of `bahdanau2015`; nobody changes it."""
+    out = tmp_path_factory.mktemp("runs") / "bahdanau"
+    return train("bahdanau2015", files(corpus, "train"), out, dev=files(corpus, "dev"), **QUICK)
+
+
+def environment() -> dict[str, str]:
+    """That of a real process: one thread, the checkout on the path, no terminal."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture
+def regard(tmp_path: Path) -> Command:
+    """Runs the real command in a folder of its own."""
+
+    def call(*arguments: object, input: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
+        data = input.encode() if isinstance(input, str) else input
+        done = subprocess.run(
+            command(arguments), input=data or b"", capture_output=True, cwd=tmp_path, env=environment(), check=False
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return call
+
+
+def command(arguments: Sequence[object]) -> list[str]:
+    """`python -m regard …`."""
+    return [sys.executable, "-m", "regard", *map(str, arguments)]

@@ -1,0 +1,260 @@
+"""The command line as a user meets it: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import QUICK, ROOT, Command, command, environment, files
+
+from regard.cli.train import spread
+from regard.runs import Run
+from regard.version import VERSION
+
+KEYS = [f"{key}={'null' if value is None else value}" for key, value in QUICK.items()]
+
+
+def test_help_answers_without_pytorch() -> None:
+    look = "import sys, regard.cli.app as a; sys.argv = ['regard', '--help']\ntry: a.main()\nexcept SystemExit: pass\n"
+    look += "assert not {'torch', 'numpy', 'matplotlib', 'sacrebleu'} & set(sys.modules), sorted(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    for verb in ("demo", "train", "translate", "evaluate", "plot", "recipes", "data"):
+        assert verb in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["demo", "train", "translate", "evaluate", "plot", "recipes", "data make"])
+def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
+    done = regard(*verb.split(), "--help")
+    assert done.returncode == 0
+    assert f"regard {verb}" in done.stdout
+    assert "Example" in done.stdout
+
+
+def test_version(regard: Command) -> None:
+    assert regard("--version").stdout == f"regard {VERSION}\n"
+
+
+def test_recipes(regard: Command) -> None:
+    listed = regard("recipes").stdout
+    assert all(name in listed for name in ("bahdanau2015", "luong2015-global", "vaswani2017-base", "default"))
+    shown = regard("recipes", "bahdanau2015")
+    assert shown.stdout == (ROOT / "regard/recipes/bahdanau2015.yaml").read_text(encoding="utf-8")
+
+
+def test_data_make(regard: Command, tmp_path: Path) -> None:
+    done = regard("data", "make", "--pairs", 40, "--out", "c", "--seed", 3)
+    assert done.returncode == 0
+    names = {f"{split}.{ending}" for split in ("train", "dev", "test") for ending in ("en", "de", "align")}
+    assert {path.name for path in (tmp_path / "c").iterdir()} == names
+    assert len((tmp_path / "c/train.en").read_text(encoding="utf-8").splitlines()) == 40
+    assert regard("data", "make", "--pairs", 2, "--out", "d").returncode == 2
+
+
+def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    done = regard(
+        "train",
+        *files(corpus, "train"),
+        "--dev",
+        *files(corpus, "dev"),
+        "--recipe",
+        "luong2015-global",
+        "--out",
+        "r",
+        *KEYS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 24/24" in done.stderr
+    assert "translate with: regard translate r FILE" in done.stderr
+    assert Run(tmp_path / "r").config()["model"]["size"] == 24
+    text = (corpus / "test.en").read_text(encoding="utf-8")
+    made = regard("translate", "r", input=text + "\n")
+    assert made.returncode == 0
+    assert len(made.stdout.splitlines()) == len(text.splitlines()) + 1
+    assert made.stdout.endswith("\n\n")
+    assert regard("translate", "r", corpus / "test.en").stdout == made.stdout[:-1]
+    scored = json.loads(
+        regard("evaluate", "r", *files(corpus, "test"), "--gold", corpus / "test.align", "--json").stdout
+    )
+    assert set(scored) == {"pairs", "bleu", "bleu_signature", "chrf", "chrf_signature", "aer"}
+    assert 0 < scored["aer"] < 1
+    (tmp_path / "out.de").write_text(made.stdout[:-1], encoding="utf-8")
+    again = regard("evaluate", "--hypothesis", "out.de", *files(corpus, "test"), "--json")
+    assert json.loads(again.stdout)["bleu"] == pytest.approx(scored["bleu"])
+    for picture, magic in (("a.png", b"\x89PNG"), ("deep/a.svg", b"<?xml")):
+        drawn = regard("plot", "r", text.splitlines()[0], "--out", picture)
+        assert drawn.returncode == 0, drawn.stderr
+        assert drawn.stdout.splitlines() == [made.stdout.splitlines()[0], picture]
+        assert (tmp_path / picture).read_bytes().startswith(magic)
+
+
+def test_forms_of_output(regard: Command, run: Run) -> None:
+    text = "The dog sleeps .\n\nThe man reads a book .\n"
+    rows = [
+        json.loads(line)
+        for line in regard("translate", run.folder, "--json", "--n-best", 2, input=text).stdout.splitlines()
+    ]
+    assert [row["source"] for row in rows] == text.split("\n")[:-1]
+    assert rows[1]["text"] == ""
+    assert rows[1]["alignment"] is None
+    assert len(rows[0]["alignment"]["soft"]) == len(rows[0]["text"].split())
+    assert rows[0]["alternatives"][0]["score"] <= rows[0]["score"]
+    linked = regard("translate", run.folder, "--alignments", "pharaoh", input=text).stdout.splitlines()
+    assert linked[0].split(" ||| ")[0] == rows[0]["text"]
+    links = [tuple(map(int, link.split("-"))) for link in linked[0].split(" ||| ")[1].split()]
+    assert sorted(links) == sorted(map(tuple, rows[0]["alignment"]["pairs"]))
+    best = regard("translate", run.folder, "--n-best", 2, input="The dog sleeps .\n").stdout.splitlines()
+    assert [line.split(" ||| ")[0] for line in best] == ["0", "0"]
+    assert best[0].split(" ||| ")[1] == rows[0]["text"]
+
+
+def test_default_names_and_a_single_file(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    (tmp_path / "de-en.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in zip(*sides, strict=True)), encoding="utf-8")
+    done = regard("train", "de-en.tsv", "training.steps=1", "training.validate_pairs=2")
+    assert done.returncode == 0, done.stderr
+    config = Run(tmp_path / "runs/de-en-default").config()
+    assert (config["recipe"], config["data"]["source"], config["data"]["target"]) == ("default", "de", "en")
+    assert "270 pairs" in done.stderr
+
+
+BAD = [
+    (["train", "nowhere.tsv"], "there is no file nowhere.tsv"),
+    (["train", "a.en", "b.de", "--out", "x"], "a.en has 3 lines and b.de has 2"),
+    (["train", "latin.tsv", "--out", "x"], "latin.tsv:2: not UTF-8"),
+    (["train", "empty.tsv", "--out", "x"], "empty.tsv: no pairs"),
+    (["train", "good.tsv", "--out", "x", "--recipe", "bahdanou2015"], "did you mean 'bahdanau2015'?"),
+    (["train", "good.tsv", "--out", "x", "model.sise=3"], "did you mean 'model.size'?"),
+    (["train", "good.tsv", "--out", "x", "model.size=big"], "model.size is a whole number, not 'big'"),
+    (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "there is no recipe file no.yaml"),
+    (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),
+    (["train", "good.tsv", "--out", "x", "--resume"], "x has no checkpoint yet"),
+    (["train"], "nothing to train on"),
+    (["translate", "nowhere"], "there is no run nowhere"),
+    (["evaluate", "nowhere", "good.tsv"], "nowhere"),
+    (["plot", "nowhere", "a sentence"], "nowhere is not a run"),
+    (["recipes", "defaut"], "did you mean 'default'?"),
+    (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(
+    regard: Command, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    (tmp_path / "b.de").write_text("eins\nzwei\n", encoding="utf-8")
+    (tmp_path / "latin.tsv").write_bytes(b"one\teins\ntwo\tgr\xfc\xdfe\n")
+    (tmp_path / "empty.tsv").write_text("", encoding="utf-8")
+    (tmp_path / "good.tsv").write_text("one\teins\ntwo\tzwei\n", encoding="utf-8")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = regard(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert done.stderr.startswith("regard: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_run_is_never_overwritten(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "x")
+    content = {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()}
+    done = regard("train", *files(corpus, "train"), "--out", "x")
+    assert done.returncode == 2
+    assert "x already holds a run; go on with it by --resume" in done.stderr
+    assert {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()} == content
+
+
+def test_a_damaged_checkpoint_is_one_sentence(regard: Command, run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "x")
+    copy = Run(tmp_path / "x")
+    (copy.checkpoint_folder(copy.newest()) / "model.safetensors").write_bytes(b"nothing")
+    for arguments in (("translate", "x"), ("train", "--resume", "--out", "x", "training.steps=30")):
+        done = regard(*arguments, input="The dog sleeps .\n")
+        assert done.returncode == 2
+        assert "is damaged: model.safetensors does not match its checksum" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
+    regard: Command, corpus: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    base = [
+        "train",
+        *files(corpus, "train"),
+        "--dev",
+        *files(corpus, "dev"),
+        "--recipe",
+        "bahdanau2015",
+        *KEYS,
+        "training.log_every=1",
+    ]
+    base += ["model.dropout=0.2", "training.steps=60", "training.validate_every=30", "training.checkpoint_every=30"]
+    process = subprocess.Popen(
+        command([*base, "--out", "cut"]), stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("step 5/"):
+            process.send_signal(number)
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 128 + number
+    assert "checkpoint saved; go on with: regard train --resume --out cut" in rest
+    stopped = Run(tmp_path / "cut").newest()
+    assert 5 <= stopped < 60
+    assert regard("train", "--resume", "--out", "cut").returncode == 0
+    assert regard(*base, "--out", "whole").returncode == 0
+    ends = [Run(tmp_path / name).checkpoint_folder(60) / "model.safetensors" for name in ("cut", "whole")]
+    assert ends[0].read_bytes() == ends[1].read_bytes()
+
+
+def test_a_closed_pipe_ends_quietly(run: Run, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(["translate", run.folder, "--beam", 1]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stdin.write(b"The dog sleeps .\n" * 300)
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    process.wait()
+
+
+def test_text_that_is_not_utf8_on_standard_input(regard: Command, run: Run) -> None:
+    done = regard("translate", run.folder, input=b"The dog .\n\xff\xfe\n")
+    assert done.returncode == 2
+    assert "standard input:2: not UTF-8" in done.stderr
+
+
+def test_two_files_may_follow_dev() -> None:
+    assert spread(["a", "b", "--dev", "c.en", "c.de", "--out", "x"]) == [
+        "a",
+        "b",
+        "--dev",
+        "c.en",
+        "--dev",
+        "c.de",
+        "--out",
+        "x",
+    ]
+    assert spread(["--dev", "c.tsv", "a.en", "a.de"]) == ["--dev", "c.tsv", "a.en", "a.de"]
+    assert spread(["a", "--dev", "c.en", "--out", "x"]) == ["a", "--dev", "c.en", "--out", "x"]
+    assert spread(["a", "--dev", "c.en", "model.size=3"]) == ["a", "--dev", "c.en", "model.size=3"]

@@ -1,0 +1,156 @@
+"""Mappings become dataclasses, and every mistake is named."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.config import convert, parse
+from regard.errors import UserError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oven:
+    heat: int = 180
+    share: float = 0.5
+    fan: bool = False
+    name: str = "plain"
+    mode: Literal["grill", "bake"] = "bake"
+    level: Literal[1, 2] = 1
+    minutes: int | None = None
+    limit: float | None = None
+    curve: tuple[float, ...] = (0.9, 0.98)
+    files: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.heat < 0:
+            raise ValueError(f"heat must not be negative, it is {self.heat}")
+
+
+def oven(**values: Any) -> Oven:
+    return parse(Oven, values, "oven")
+
+
+def complaint(**values: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        oven(**values)
+    return str(caught.value)
+
+
+def test_missing_keys_take_the_defaults() -> None:
+    assert oven() == Oven()
+
+
+def test_every_type_arrives_as_the_dataclass_says() -> None:
+    made = oven(
+        heat=200, share=0.25, fan=True, name="x", mode="grill", level=2, minutes=3, limit=1.5, curve=[0.1], files=["a"]
+    )
+    assert made == Oven(
+        heat=200,
+        share=0.25,
+        fan=True,
+        name="x",
+        mode="grill",
+        level=2,
+        minutes=3,
+        limit=1.5,
+        curve=(0.1,),
+        files=("a",),
+    )
+    assert isinstance(made.curve, tuple)
+
+
+def test_null_is_for_what_may_be_null() -> None:
+    made = oven(minutes=None, limit=None, files=None)
+    assert (made.minutes, made.limit, made.files) == (None, None, None)
+    assert complaint(heat=None) == "oven.heat is a whole number, not None"
+
+
+@pytest.mark.parametrize(("key", "right"), [("heta", "heat"), ("mod", "mode"), ("minute", "minutes")])
+def test_an_unknown_key_is_named_with_the_nearest_right_one(key: str, right: str) -> None:
+    assert complaint(**{key: 1}) == f"unknown key oven.{key}; did you mean {right!r}?"
+
+
+def test_an_unknown_key_like_no_other_is_named_with_all() -> None:
+    said = complaint(zzz=1)
+    assert said.startswith("unknown key oven.zzz; there are curve, fan, files, heat, ")
+
+
+def test_a_key_that_is_no_text_is_unknown_too() -> None:
+    values: Any = {7: 1}
+    with pytest.raises(UserError, match=r"unknown key oven\.7"):
+        parse(Oven, values, "oven")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("heat", "hot", "oven.heat is a whole number, not 'hot'"),
+        ("heat", 1.5, "oven.heat is a whole number, not 1.5"),
+        ("heat", True, "oven.heat is a whole number, not True"),
+        ("heat", [1], "oven.heat is a whole number, not [1]"),
+        ("share", "half", "oven.share is a number, not 'half'"),
+        ("share", False, "oven.share is a number, not False"),
+        ("share", "nan", "oven.share is a number, not 'nan'"),
+        ("share", math.nan, "oven.share is a number, not nan"),
+        ("share", None, "oven.share is a number, not None"),
+        ("fan", 1, "oven.fan is true or false, not 1"),
+        ("fan", "yes", "oven.fan is true or false, not 'yes'"),
+        ("name", 3, "oven.name is text, not 3"),
+        ("name", True, "oven.name is text, not True"),
+        ("mode", "fry", "oven.mode is one of grill, bake, not 'fry'"),
+        ("mode", ["bake"], "oven.mode is one of grill, bake, not ['bake']"),
+        ("level", 3, "oven.level is one of 1, 2, not 3"),
+        ("level", True, "oven.level is one of 1, 2, not True"),
+        ("level", 1.0, "oven.level is one of 1, 2, not 1.0"),
+        ("minutes", "ten", "oven.minutes is a whole number or null, not 'ten'"),
+        ("limit", "low", "oven.limit is a number or null, not 'low'"),
+        ("curve", 0.9, "oven.curve is a list, not 0.9"),
+        ("curve", "0.9", "oven.curve is a list, not '0.9'"),
+        ("curve", [0.9, "x"], "oven.curve is a number, not 'x'"),
+        ("files", "a.tsv", "oven.files is a list or null, not 'a.tsv'"),
+    ],
+)
+def test_a_wrong_type_names_the_value_and_what_is_wanted(key: str, value: Any, said: str) -> None:
+    assert complaint(**{key: value}) == said
+
+
+def test_a_number_too_large_for_a_float_is_a_mistake() -> None:
+    assert complaint(share=10**400).startswith("oven.share is a number, not 1000")
+
+
+def test_what_a_section_checks_itself_is_reported_with_its_name() -> None:
+    assert complaint(heat=-1) == "oven: heat must not be negative, it is -1"
+
+
+@pytest.mark.parametrize(("written", "number"), [("1e-6", 1e-6), ("2E3", 2000.0), ("1.5", 1.5), ("-1e-2", -0.01)])
+def test_a_float_that_yaml_reads_as_text_is_a_number(written: str, number: float) -> None:
+    made = oven(share=written, limit=written, curve=[written])
+    assert (made.share, made.limit, made.curve) == (number, number, (number,))
+
+
+@given(st.floats(allow_nan=False))
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_any_float_comes_back_from_its_text(number: float) -> None:
+    assert convert(repr(number), float, "x") == number
+    assert convert(number, float, "x") == number
+
+
+@given(st.integers(-(2**53), 2**53))
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_a_whole_number_may_be_written_as_a_float_and_the_other_way_round(number: int) -> None:
+    as_int, as_float = convert(float(number), int, "x"), convert(number, float, "x")
+    assert (type(as_int), as_int) == (int, number)
+    assert (type(as_float), as_float) == (float, float(number))
+
+
+def test_a_user_error_is_a_value_error() -> None:
+    assert issubclass(UserError, ValueError)
+
+
+def test_nearest_prefers_the_closest() -> None:
+    assert nearest("layrs", ["layers", "lyre", "size"]) == "; did you mean 'layers'?"
+    assert nearest("q", ["size", "layers"]) == "; there are layers, size"

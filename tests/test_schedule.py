@@ -1,0 +1,62 @@
+"""Learning rates at the steps where they turn."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from regard.training import TrainingSettings
+from regard.training.schedule import learning_rate
+
+
+def test_inverse_square_root_is_the_transformers_schedule() -> None:
+    size, warmup = 512, 4000
+    peak = size**-0.5 * warmup**-0.5
+    settings = TrainingSettings(schedule="inverse-sqrt", warmup=warmup, learning_rate=peak)
+    for step in (1, 10, 3999, 4000, 4001, 100_000):
+        paper = size**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert learning_rate(settings, step, 0.0) == pytest.approx(paper)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "share"), [(0.0, 1), (4.99, 1), (5.0, 1 / 2), (5.9, 1 / 2), (6.0, 1 / 4), (9.99, 1 / 32)]
+)
+def test_luong_halves_every_epoch_after_the_fifth(epoch: float, share: float) -> None:
+    settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=1.0, halve_after=5, halve_every=1)
+    assert learning_rate(settings, 1234, epoch) == share
+
+
+def test_sutskever_halves_every_half_epoch() -> None:
+    settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=0.7, halve_after=5, halve_every=0.5)
+    assert learning_rate(settings, 1, 7.49) == pytest.approx(0.7 / 32)
+
+
+def test_cosine_goes_from_the_peak_to_zero() -> None:
+    settings = TrainingSettings(schedule="cosine", warmup=10, learning_rate=2.0, steps=110)
+    assert learning_rate(settings, 5, 0) == pytest.approx(1.0)
+    assert learning_rate(settings, 10, 0) == pytest.approx(2.0)
+    assert learning_rate(settings, 60, 0) == pytest.approx(1.0)
+    assert learning_rate(settings, 35, 0) == pytest.approx(1 + math.cos(math.pi / 4))
+    assert learning_rate(settings, 110, 0) == pytest.approx(0.0)
+
+
+def test_constant_rises_over_the_warmup_and_stays() -> None:
+    settings = TrainingSettings(schedule="constant", warmup=4, learning_rate=1.0)
+    assert [learning_rate(settings, step, 0) for step in (1, 2, 4, 5, 1000)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps": None}, "both are null"),
+        ({"steps": None, "epochs": 3, "schedule": "cosine"}, "not null"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
+        ({"learning_rate": -0.1}, "learning_rate must not be negative, it is -0.1"),
+        ({"betas": (0.9,)}, "two numbers, not [0.9]"),
+    ],
+)
+def test_settings_that_make_no_sense(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainingSettings(**values)  # type: ignore[arg-type]

@@ -1,0 +1,300 @@
+"""The training loop: what it keeps, and that a run which goes on is the run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import QUICK, files
+from torch import Tensor
+
+from regard.data.batches import collate
+from regard.data.sentences import Examples, Sentences
+from regard.errors import UserError
+from regard.models import Seq2Seq, build
+from regard.runs import Run, checkpoint
+from regard.training import Trainer, TrainingSettings, train
+from regard.training.validation import Validation
+
+NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
+
+
+def small(name: str, **more: Any) -> dict[str, Any]:
+    heads = {"model.heads": 2} if name in ("vaswani2017-base", "default") else {"model.initialisation": "torch"}
+    return {**QUICK, **heads, **{key.replace("__", "."): value for key, value in more.items()}}
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    return run.model(run.tokenizers(), run.newest()).state_dict()
+
+
+def go_on(folder: Path, changes: dict[str, Any], data: list[Path] | None = None) -> Run:
+    return train("any", data, folder, resume=True, **changes)
+
+
+def equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_trains_and_its_loss_falls(name: str, corpus: Path, tmp_path: Path) -> None:
+    run = train(name, files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **small(name))
+    rows = run.metrics()
+    losses = [row["loss"] for row in rows if row["kind"] == "dev"]
+    assert losses[-1] < math.log(run.tokenizers().target.size) - 1
+    assert losses[-1] < losses[0]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [4, 8, 12, 16, 20, 24]
+    assert run.steps() == [12, 24]
+    samples = (run.folder / "samples" / "step-24.jsonl").read_text(encoding="utf-8").splitlines()
+    assert set(json.loads(samples[0])) == {"source", "reference", "translation"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_goes_on_is_the_run_that_never_stopped(name: str, corpus: Path, tmp_path: Path) -> None:
+    more = {"model__dropout": 0.2, "training__accumulate": 2}
+    whole = train(name, files(corpus, "train"), tmp_path / "whole", dev=files(corpus, "dev"), **small(name, **more))
+    parts = tmp_path / "parts"
+    train(name, files(corpus, "train"), parts, dev=files(corpus, "dev"), **small(name, **more, training__steps=7))
+    torch.manual_seed(99)  # whatever happened in between
+    go_on(parts, {"training.steps": 15})
+    resumed = go_on(parts, {"training.steps": 24})
+    assert equal(weights(whole), weights(resumed))
+    optimizers = [(run.checkpoint_folder(24) / "optimizer.safetensors").read_bytes() for run in (whole, resumed)]
+    assert optimizers[0] == optimizers[1]
+    last = [run.metrics()[-1] for run in (whole, resumed)]
+    assert last[0] == last[1]
+
+
+def test_seeds_make_runs(corpus: Path, tmp_path: Path) -> None:
+    runs = [
+        train(
+            "bahdanau2015",
+            files(corpus, "train"),
+            tmp_path / str(number),
+            **small("bahdanau2015", training__seed=seed, training__steps=3),
+        )
+        for number, seed in enumerate((1, 1, 2))
+    ]
+    assert equal(weights(runs[0]), weights(runs[1]))
+    assert not equal(weights(runs[0]), weights(runs[2]))
+
+
+class Scripted:
+    """A validator that says what it is told, one step after the other."""
+
+    def __init__(self, bleus: list[float]) -> None:
+        self.bleus = iter(bleus)
+
+    def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
+        bleu = next(self.bleus)
+        return Validation(10 - bleu, 1.0, bleu, [])
+
+
+def examples(count: int = 24) -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(4, 12, (2 + number % 5,), generator=generator).tolist() for number in range(count)]
+    return Examples(Sentences.of(rows), Sentences.of(rows))
+
+
+def trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
+    torch.manual_seed(0)
+    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=0.0)
+    defaults = {
+        "steps": 8,
+        "batch_tokens": 40,
+        "validate_every": 2,
+        "warmup": 1,
+        "tensorboard": False,
+        "optimizer": "adam",
+    }
+    chosen = TrainingSettings(**{**defaults, **settings})
+    return Trainer(model, examples(), Scripted(bleus or [1.0] * 99), chosen, Run(folder), torch.device("cpu"))
+
+
+def test_early_stopping_counts_validations_without_a_new_best(tmp_path: Path) -> None:
+    position = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=1, steps=99).fit()
+    assert position.step == 8
+    assert position.best is not None
+    assert (position.best.step, position.best.bleu) == (4, 5.0)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    job = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0], patience=None, keep=1, steps=10)
+    job.fit()
+    assert job.run.steps() == [4, 10]
+    assert job.run.best() == 4
+
+
+def test_the_best_may_be_that_of_the_loss(tmp_path: Path) -> None:
+    position = trainer(tmp_path, [5.0, 9.0, 1.0, 2.0], best="loss", patience=None).fit()
+    assert position.best is not None
+    assert position.best.step == 4
+
+
+def test_patience_survives_going_on(tmp_path: Path) -> None:
+    bleus = [5.0, 4.0, 3.0, 2.0]
+    first = trainer(tmp_path, bleus, patience=2, steps=4)
+    assert first.fit().bad_validations == 1
+    second = trainer(tmp_path, bleus[2:], patience=2, steps=99)
+    second.resume()
+    assert second.fit().step == 8
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
+    job = trainer(tmp_path, optimizer="sgd", learning_rate=1.0, warmup=0, schedule="constant", clip=None)
+    parts = [collate(job.examples, rows) for rows in job.batches[:3]]
+    job.gradients(parts)
+    accumulated = {
+        name: parameter.grad.clone() for name, parameter in job.model.named_parameters() if parameter.grad is not None
+    }
+    together = collate(job.examples, torch.cat([torch.from_numpy(rows) for rows in job.batches[:3]]).numpy())
+    loss = job.gradients([together])
+    for name, parameter in job.model.named_parameters():
+        torch.testing.assert_close(parameter.grad, accumulated[name])
+    assert loss == pytest.approx(job.model.loss(*together).item(), rel=1e-5)
+
+
+def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
+    job = trainer(tmp_path, clip=0.01)
+    job.gradients([collate(job.examples, job.batches[0])])
+    assert float(job.clip()) > 0.01
+    norm = torch.stack([p.grad.norm() for p in job.model.parameters() if p.grad is not None]).norm()
+    assert float(norm) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_loss_that_is_no_number_stops_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
+    job = trainer(tmp_path, learning_rate=1e-3, steps=4)
+    job.fit()
+    again = trainer(tmp_path, steps=99)
+    again.resume()
+    with torch.no_grad():
+        next(again.model.parameters()).fill_(math.nan)
+    with pytest.raises(UserError) as error:
+        again.fit()
+    assert "at step 5 the loss is nan" in str(error.value)
+    assert "step-4 is kept" in str(error.value)
+    assert "training.learning_rate" in str(error.value)
+    assert again.run.steps()[-1] == 4
+    checkpoint.read_state(again.run.checkpoint_folder(4))
+
+
+def test_going_on_forgets_what_was_measured_after_the_checkpoint(tmp_path: Path) -> None:
+    job = trainer(tmp_path, log_every=1, steps=4)
+    job.fit()
+    with job.run.metrics_path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "train", "step": 5, "loss": 0}\n')
+    again = trainer(tmp_path, log_every=1, steps=6)
+    again.resume()
+    again.fit()
+    steps = [row["step"] for row in again.run.metrics() if row["kind"] == "train"]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+def test_a_damaged_checkpoint_is_refused_by_name(name: str, how: str, run: Run, tmp_path: Path) -> None:
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(run.folder, copy.folder)
+    path = copy.checkpoint_folder(copy.newest()) / name
+    content = bytearray(path.read_bytes())
+    if how == "remove":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 2] ^= 0x55
+        path.write_bytes(content if name != "state.json" else b"[]")
+    with pytest.raises(UserError) as error:
+        copy.model(copy.tokenizers(), copy.newest())
+    assert "is damaged" in str(error.value)
+    assert name in str(error.value)
+
+
+def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = trainer(tmp_path, steps=2)
+    job.fit()
+
+    def full_disk(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    job.position.step = 3
+    monkeypatch.setattr(checkpoint, "save_file", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        job.save()
+    assert job.run.steps() == [2]
+    checkpoint.read_state(job.run.checkpoint_folder(2))
+
+
+def test_a_checkpoint_of_a_later_format_says_so(run: Run, tmp_path: Path) -> None:
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(run.folder, copy.folder)
+    path = copy.checkpoint_folder(copy.newest()) / "state.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"format": 1', '"format": 9'), encoding="utf-8")
+    with pytest.raises(UserError, match="format 9"):
+        copy.best()
+
+
+def test_what_may_not_change_when_a_run_goes_on(run: Run, corpus: Path, tmp_path: Path) -> None:
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(run.folder, copy.folder)
+    with pytest.raises(UserError, match=r"model\.size cannot change"):
+        go_on(copy.folder, {"model.size": 8})
+    with pytest.raises(UserError, match="is not what"):
+        go_on(copy.folder, {"training.steps": 30}, files(corpus, "test"))
+    with pytest.raises(UserError, match="already holds a run"):
+        train("bahdanau2015", files(corpus, "train"), copy.folder)
+
+
+def test_the_default_is_sized_by_the_corpus_and_the_config_says_how(corpus: Path, tmp_path: Path) -> None:
+    quick: dict[str, Any] = {"training.steps": 1, "training.validate_pairs": 1, "training.tensorboard": False}
+    run = train("default", files(corpus, "train"), tmp_path / "run", **quick)
+    config = run.config()
+    assert "auto" not in [
+        value for section in config.values() if isinstance(section, dict) for value in section.values()
+    ]
+    assert (config["model"]["size"], config["model"]["layers"]) == (128, 3)
+    assert (config["data"]["source"], config["data"]["target"]) == ("en", "de")
+
+
+def test_separate_vocabularies_tie_the_decoder_alone(corpus: Path, tmp_path: Path) -> None:
+    more = small("vaswani2017-base", text__shared=False, training__steps=1)
+    run = train("vaswani2017-base", files(corpus, "train"), tmp_path / "run", **more)
+    assert run.config()["model"]["tie"] == "decoder"
+
+
+def test_a_corpus_in_which_nothing_is_short_enough(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="0 have an empty side, 300 are longer"):
+        train(
+            "bahdanau2015",
+            files(corpus, "train"),
+            tmp_path / "run",
+            dev=files(corpus, "dev"),
+            **small("bahdanau2015", data__max_length=1),
+        )
+    assert not Run(tmp_path / "run").exists
+
+
+def test_a_recipe_of_ones_own_builds_on_another(corpus: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("base: bahdanau2015\nmodel:\n  size: 20\n  maxout: 7\n", encoding="utf-8")
+    changes = {key: value for key, value in small("bahdanau2015", training__steps=1).items() if key != "model.size"}
+    run = train(own, files(corpus, "train"), tmp_path / "run", **changes)
+    assert run.config()["recipe"] == "mine"
+    assert run.config()["model"]["embedding"] is None
+
+
+def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+
+    job = trainer(tmp_path, tensorboard=True, log_every=2, steps=4)
+    job.fit()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [2, 4]
+    assert [event.step for event in events.Scalars("dev/bleu")] == [2, 4]
