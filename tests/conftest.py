@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -17,6 +18,9 @@ from regard.runs import Run
 from regard.training import train
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=60, derandomize=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=10_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ROOT = Path(__file__).parent.parent
 QUICK: dict[str, Any] = {

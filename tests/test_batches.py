@@ -37,9 +37,9 @@ def test_each_pair_comes_once_an_epoch_and_batches_keep_the_limit(
 @quick
 def test_the_order_is_a_pure_function(sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int) -> None:
     given_sizes = sizes.copy()
-    np.random.seed(seed)  # noqa: NPY002
+    np.random.seed(seed)
     first = as_lists(order(sizes, batch_tokens, pool, seed, epoch))
-    np.random.seed(seed + 1)  # noqa: NPY002
+    np.random.seed(seed + 1)
     order(sizes, batch_tokens, pool, seed + 1, epoch)
     assert as_lists(order(sizes, batch_tokens, pool, seed, epoch)) == first
     assert (sizes == given_sizes).all()
@@ -74,12 +74,9 @@ def test_a_pool_is_sorted_so_that_little_is_padding() -> None:
 
 
 def test_a_pool_holds_so_many_batches_and_no_more() -> None:
-    sizes = np.ones(100, dtype=np.int64)
-    sizes[:50] = 9
-    pools = as_lists(order(sizes, 10, 1, 1, 0))
-    lengths = [int(sizes[batch[0]]) for batch in pools]
-    assert {len({int(sizes[row]) for row in batch}) for batch in pools} <= {1, 2}
-    assert lengths != sorted(lengths), "one batch's worth is sorted together, not the whole corpus"
+    sizes = np.array([9, 1] * 50, dtype=np.int64)  # 5 on average, so a pool of one batch of 10 tokens is two pairs
+    assert max(map(len, order(sizes, 10, 1, 1, 0))) == 2
+    assert max(map(len, order(sizes, 10, 100, 1, 0))) == 10
 
 
 @given(some_sizes, st.integers(1, 120))

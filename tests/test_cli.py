@@ -200,16 +200,16 @@ def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
         "training.log_every=1",
     ]
     base += ["model.dropout=0.2", "training.steps=60", "training.validate_every=30", "training.checkpoint_every=30"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command([*base, "--out", "cut"]), stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("step 5/"):
-            process.send_signal(number)
-            break
-    rest = process.stderr.read()
-    assert process.wait() == 128 + number
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("step 5/"):
+                process.send_signal(number)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 128 + number
     assert "checkpoint saved; go on with: regard train --resume --out cut" in rest
     stopped = Run(tmp_path / "cut").newest()
     assert 5 <= stopped < 60
@@ -220,22 +220,22 @@ def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
 
 
 def test_a_closed_pipe_ends_quietly(run: Run, tmp_path: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command(["translate", run.folder, "--beam", 1]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
         env=environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    process.stdin.write(b"The dog sleeps .\n" * 300)
-    process.stdin.close()
-    assert process.stderr.read() == b""
-    process.wait()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"The dog sleeps .\n" * 300)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_text_that_is_not_utf8_on_standard_input(regard: Command, run: Run) -> None:

@@ -237,6 +237,7 @@ def test_words_set_punctuation_as_people_do() -> None:
     line = "we see the well-kept gardens ( and the river ) ."
     assert made.decode(made.encode(line)) == "we see the well-kept gardens (and the river)."
     assert made.pieces(made.encode(line)) == line.split()
+    assert made.decode(made.encode(") river")) == ") river"
     ids, numbers = made.split("isn't she, (the river)?")
     assert made.pieces(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
     assert numbers == [0, 1, 1, 2, 2, 3, 3, 3]

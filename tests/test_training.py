@@ -290,7 +290,7 @@ def test_a_recipe_of_ones_own_builds_on_another(corpus: Path, tmp_path: Path) ->
 
 
 def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     job = trainer(tmp_path, tensorboard=True, log_every=2, steps=4)
     job.fit()

@@ -94,5 +94,5 @@ class GRUCell(Cell):
         b_rz, b_n = self.bias_hh.tensor_split([2 * self.hidden_size])
         r, z = torch.sigmoid(x_rz + F.linear(h, W_rz, b_rz)).chunk(2, -1)
         if self.form == "torch":
-            return torch.lerp(torch.tanh(x_n + r * F.linear(h, W_n, b_n)), h, z)
-        return torch.lerp(h, torch.tanh(x_n + F.linear(r * h, W_n, b_n)), z)
+            return (1 - z) * torch.tanh(x_n + r * F.linear(h, W_n, b_n)) + z * h
+        return (1 - z) * h + z * torch.tanh(x_n + F.linear(r * h, W_n, b_n))

@@ -55,6 +55,5 @@ def align_words(
 ) -> Alignment:
     """The alignment of two texts' words, each given with the word that every one of its tokens is part of."""
     (source_text, source_words), (target_text, target_words) = source, target
-    written = attention[: len(target_words)]
-    soft = word_weights(written, source_words, target_words, (len(target_text), len(source_text)))
+    soft = word_weights(attention, source_words, target_words, (len(target_text), len(source_text)))
     return Alignment(list(source_text), list(target_text), soft, links(soft))

@@ -1,0 +1,46 @@
+# Everything sets itself up: a virtual environment in .venv, with the versions of constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := regard tests benchmarks
+
+.PHONY: setup demo test learn fuzz test-gpu bench clean
+
+setup: .venv/dev
+
+.venv/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) setuptools wheel
+	$(PIP) --no-build-isolation --editable '.[tensorboard]'
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --no-build-isolation --editable '.[tensorboard,dev]'
+	@touch $@
+
+demo: .venv/core
+	$(BIN)/regard demo
+
+test: .venv/dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# Minutes: models trained until they have learnt, held to stated figures.
+learn: .venv/dev
+	$(BIN)/pytest -m learn
+
+# Many more examples for the tests that make their own.
+fuzz: .venv/dev
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m hypothesis
+
+# On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
+test-gpu:
+	$(PYTHON) -m pytest -m gpu
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/training.py
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

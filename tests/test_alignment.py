@@ -1,0 +1,123 @@
+"""From attention over tokens to alignments of words, against plain loops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.translate.alignment import Floats, align_words, links, word_weights
+
+quick = settings(deadline=None, max_examples=100, derandomize=True)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Floats, list[int], list[int], tuple[int, int]]:
+    """Weights of target tokens × source tokens with EOS on both sides, and the word of each token but EOS."""
+    sources, targets = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    source_words = sorted(draw(st.lists(st.integers(0, sources - 1), max_size=8)))
+    target_words = sorted(draw(st.lists(st.integers(0, targets - 1), max_size=8)))
+    shape = (len(target_words) + 1, len(source_words) + 1)
+    random = np.random.default_rng(draw(st.integers(0, 10_000)))
+    weights = random.dirichlet(np.ones(shape[1]), shape[0]).astype(np.float32)
+    return weights, source_words, target_words, (targets, sources)
+
+
+def by_loops(
+    attention: Floats, source_words: list[int], target_words: list[int], shape: tuple[int, int]
+) -> list[list[float]]:
+    """For each target word the mean over its tokens of what they gave to each source word's tokens together."""
+    found = []
+    for target in range(shape[0]):
+        rows = [row for row, word in enumerate(target_words) if word == target]
+        line = []
+        for source in range(shape[1]):
+            columns = [column for column, word in enumerate(source_words) if word == source]
+            total = sum(float(attention[row, column]) for row in rows for column in columns)
+            line.append(total / len(rows) if rows else 0.0)
+        found.append(line)
+    return found
+
+
+@given(cases())
+@quick
+def test_word_weights_are_sums_over_the_source_and_means_over_the_target(
+    case: tuple[Floats, list[int], list[int], tuple[int, int]],
+) -> None:
+    found = word_weights(*case)
+    assert found.dtype == np.float32
+    assert found.shape == case[3]
+    np.testing.assert_allclose(found, np.array(by_loops(*case)).reshape(case[3]), atol=1e-6)
+    assert (found.sum(1) <= 1 + 1e-5).all()
+
+
+@given(cases())
+@quick
+def test_align_words_is_weights_and_strongest_links(
+    case: tuple[Floats, list[int], list[int], tuple[int, int]],
+) -> None:
+    attention, source_words, target_words, (targets, sources) = case
+    source, target = [f"s{number}" for number in range(sources)], [f"t{number}" for number in range(targets)]
+    found = align_words(attention, (source, source_words), (target, target_words))
+    assert (found.source, found.target) == (source, target)
+    expected = by_loops(*case)
+    np.testing.assert_allclose(found.soft, np.array(expected).reshape(found.soft.shape), atol=1e-6)
+    linked = {target: source for source, target in found.pairs}
+    assert len(linked) == len(found.pairs), "a target word has one link at the most"
+    assert found.pairs == sorted(found.pairs)
+    for number, line in enumerate(expected):
+        assert (number in linked) == (max(line) > 0)
+        if number in linked:
+            assert line[linked[number]] == pytest.approx(max(line), abs=1e-6)
+    without_eos = align_words(attention[:-1], (source, source_words), (target, target_words))
+    np.testing.assert_array_equal(without_eos.soft, found.soft)
+
+
+def test_subwords_are_merged_and_eos_is_dropped() -> None:
+    # source: "tea" "cher" "reads" EOS; target: "Leh" "rer" "liest" EOS
+    attention = np.array(
+        [[0.5, 0.3, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.7], [0.0, 0.0, 0.0, 1.0]], dtype=np.float32
+    )
+    found = align_words(attention, (["teacher", "reads"], [0, 0, 1]), (["Lehrer", "liest"], [0, 0, 1]))
+    np.testing.assert_allclose(found.soft, [[0.55, 0.2], [0.1, 0.2]], atol=1e-6)
+    assert found.pairs == [(0, 0), (1, 1)]
+
+
+def test_a_word_without_tokens_has_no_weight_and_no_link() -> None:
+    attention = np.array([[0.9, 0.1], [0.5, 0.5]], dtype=np.float32)
+    found = align_words(attention, (["a", "\u200b"], [0]), (["x", "\u200b"], [0]))
+    np.testing.assert_allclose(found.soft, [[0.9, 0.0], [0.0, 0.0]], atol=1e-6)
+    assert found.pairs == [(0, 0)]
+
+
+def test_a_word_that_looked_only_at_eos_has_no_link() -> None:
+    attention = np.array([[0.0, 1.0], [0.3, 0.7]], dtype=np.float32)
+    found = align_words(attention, (["a"], [0]), (["x"], [0]))
+    assert found.soft.tolist() == [[0.0]]
+    assert found.pairs == []
+
+
+def test_links_take_the_first_of_equals_and_sort_by_source() -> None:
+    soft = np.array([[0.0, 0.2, 0.8], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
+    assert links(soft) == [(0, 1), (2, 0)]
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
+def test_no_words_no_links(shape: tuple[int, int]) -> None:
+    assert links(np.zeros(shape, dtype=np.float32)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (([], []), ([], [])),
+        (([], []), (["x"], [0])),
+        ((["a"], [0]), ([], [])),
+        ((["a"], [0]), ([], [0])),  # ids that write nothing, a lone space say
+        (([], [0]), (["x"], [0])),
+    ],
+)
+def test_empty_sides(source: tuple[list[str], list[int]], target: tuple[list[str], list[int]]) -> None:
+    attention = np.full((len(target[1]) + 1, len(source[1]) + 1), 0.5, dtype=np.float32)
+    found = align_words(attention, source, target)
+    assert found.soft.shape == (len(target[0]), len(source[0]))
+    assert found.pairs == []

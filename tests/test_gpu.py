@@ -1,0 +1,57 @@
+"""The same on a GPU: numbers, training in bf16, and going on where a run was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import QUICK, files
+
+from regard.models import build
+from regard.search import search
+from regard.symbols import BOS
+from regard.training import train
+from regard.translate import load
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
+]
+NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
+
+
+def small(name: str) -> dict[str, Any]:
+    return {**QUICK, **({"model.heads": 2} if name in ("vaswani2017-base", "default") else {})}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gpu_gives_the_cpus_numbers(name: str) -> None:
+    torch.manual_seed(0)
+    model = build(name, 20, 30, size=16, layers=2).eval()
+    with torch.no_grad():  # with the papers' first weights all words are equally likely, and the order is chance
+        for parameter in model.parameters():
+            parameter.normal_(std=0.4)
+    source, lengths = torch.randint(4, 20, (3, 7)), torch.tensor([7, 4, 1])
+    target = torch.randint(4, 30, (3, 5))
+    target[:, 0] = BOS
+    with torch.no_grad():
+        expected = model(source, lengths, target)
+        best = search(model, source, lengths, beam=4, n_best=2, max_length=8)
+        model = model.cuda()
+        found = model(source.cuda(), lengths.cuda(), target.cuda()).cpu()
+        there = search(model, source.cuda(), lengths.cuda(), beam=4, n_best=2, max_length=8)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert [[hypothesis.tokens for hypothesis in row] for row in there] == [[h.tokens for h in row] for row in best]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_in_bf16_goes_on_and_translates(name: str, corpus: Path, tmp_path: Path) -> None:
+    first = {**small(name), "training.steps": 10}
+    run = train(name, files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **first)
+    more: dict[str, Any] = {"training.steps": 24}
+    run = train(name, None, run.folder, resume=True, **more)
+    losses = [row["loss"] for row in run.metrics() if row["kind"] == "dev"]
+    assert losses[-1] < losses[0]
+    assert load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None

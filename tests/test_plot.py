@@ -1,0 +1,122 @@
+"""Pictures of attention: what is on them, and the files they become."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from regard.errors import UserError
+from regard.plot import drawing, heatmap, save
+
+WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
+SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
+
+
+def labels(figure: Figure, axis: str) -> list[str]:
+    axes = figure.axes[0]
+    return [label.get_text() for label in (axes.get_xticklabels() if axis == "x" else axes.get_yticklabels())]
+
+
+def written_words(figure: Figure, path: Path) -> list[str]:
+    """All text of the picture, as somebody who looks at it reads it."""
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        save(figure, path)
+    texts = ElementTree.fromstring(path.read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(text.itertext()).strip() for text in texts]
+
+
+def test_the_heat_map_shows_the_weights_and_the_words() -> None:
+    figure = heatmap(WEIGHTS, SOURCE, TARGET, "a title")
+    (image,) = figure.axes[0].get_images()
+    shown = image.get_array()
+    assert shown is not None
+    np.testing.assert_array_equal(np.asarray(shown), WEIGHTS)
+    assert image.get_clim() == (0, 1), "colours mean the same in every picture"
+    assert labels(figure, "x") == SOURCE
+    assert labels(figure, "y") == TARGET
+    assert figure.get_suptitle() == "a title"
+    assert figure.axes[0].yaxis_inverted(), "the first target word is at the top"
+    assert len(figure.axes) == 2, "the matrix and its scale"
+
+
+def test_larger_matrices_get_larger_pictures() -> None:
+    def size(columns: int, rows: int) -> tuple[float, float]:
+        figure = heatmap(np.zeros((rows, columns), dtype=np.float32), ["w"] * columns, ["v"] * rows)
+        return float(figure.get_figwidth()), float(figure.get_figheight())
+
+    small, wide, high = size(3, 3), size(30, 3), size(3, 30)
+    assert wide[0] > 2 * small[0]
+    assert wide[1] == small[1]
+    assert high[1] > 2 * small[1]
+    assert high[0] == small[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"),
+    [("a.png", b"\x89PNG\r\n\x1a\n"), ("b.svg", b"<?xml"), ("c.pdf", b"%PDF-"), ("d.PNG", b"\x89PNG")],
+)
+def test_the_name_decides_the_format(name: str, magic: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / name
+    save(heatmap(WEIGHTS, SOURCE, TARGET), path)
+    assert path.read_bytes().startswith(magic)
+
+
+def test_an_svg_is_well_formed_and_holds_the_words(tmp_path: Path) -> None:
+    found = written_words(heatmap(WEIGHTS, ["<b>", "a&b", "ß"], TARGET, "x < y"), tmp_path / "a.svg")
+    assert {"<b>", "a&b", "ß", "▁Haus", "</s>", "x < y"} <= set(found)
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.txt", "picture.", "picture.png.gz"])
+def test_an_unknown_ending_is_named_with_the_known_ones(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / name
+    with pytest.raises(UserError) as caught:
+        save(heatmap(WEIGHTS, SOURCE, TARGET), path)
+    assert str(caught.value).startswith(f"{path}: a picture's name ends in one of ")
+    assert ".png, " in str(caught.value)
+    assert ".svg" in str(caught.value)
+    assert not path.parent.exists()
+
+
+def test_a_dollar_is_a_dollar(tmp_path: Path) -> None:
+    words = ["$5", "$x^2$", "\\$", "$", "100$\\frac$"]
+    weights = np.full((1, len(words)), 0.2, dtype=np.float32)
+    found = written_words(heatmap(weights, words, ["$$"], "cost: $a_1$"), tmp_path / "a.svg")
+    assert {*words, "$$", "cost: $a_1$"} <= set(found)
+
+
+def test_the_drawing_to_the_letter() -> None:
+    weights = np.array([[1.0, 0.1, 0.0], [0.25, 0.45, 0.65]], dtype=np.float32)
+    expected = [
+        "Haus │██    ",
+        "  da │░░▒▒▓▓",
+        "     └──────",
+        "      │ │ └ there",
+        "      │ └ house",
+        "      └ a",
+    ]
+    assert drawing(weights, ["a", "house", "there"], ["Haus", "da"]) == "\n".join(expected)
+
+
+def test_each_shade_is_a_fifth() -> None:
+    weights = np.array([[0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.79, 0.81, 1.0, 1.5, -0.5]], dtype=np.float32)
+    first = drawing(weights, ["s"] * 12, [""]).splitlines()[0]
+    assert first == " │" + "    " + "░░░░" + "▒▒▒▒" + "▓▓▓▓" + "██████" + "  "
+
+
+def test_wide_and_combining_characters_keep_the_columns() -> None:
+    weights = np.array([[1.0], [0.0], [1.0]], dtype=np.float32)
+    lines = drawing(weights, ["house"], ["房子", "a\u0308", "abcd"]).splitlines()
+    assert lines[:4] == ["房子 │██", "   a\u0308 │  ", "abcd │██", "     └──"]
+
+
+def test_the_drawing_of_nothing() -> None:
+    assert drawing(np.zeros((0, 0), dtype=np.float32), [], []) == " └"
+    assert drawing(np.zeros((0, 1), dtype=np.float32), ["a"], []) == " └──\n  └ a"
+
+
+def test_the_drawing_wants_a_row_a_word() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        drawing(WEIGHTS, SOURCE, ["one"])
