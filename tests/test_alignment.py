@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.translate.alignment import Floats, align_words, links, word_weights
-
-quick = settings(deadline=None, max_examples=100, derandomize=True)
 
 
 @st.composite
@@ -39,7 +37,6 @@ def by_loops(
 
 
 @given(cases())
-@quick
 def test_word_weights_are_sums_over_the_source_and_means_over_the_target(
     case: tuple[Floats, list[int], list[int], tuple[int, int]],
 ) -> None:
@@ -51,7 +48,6 @@ def test_word_weights_are_sums_over_the_source_and_means_over_the_target(
 
 
 @given(cases())
-@quick
 def test_align_words_is_weights_and_strongest_links(
     case: tuple[Floats, list[int], list[int], tuple[int, int]],
 ) -> None:

@@ -4,14 +4,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.batches import Batch, collate, cuts, order, padded
 from regard.data.sentences import Examples, Sentences
 from regard.symbols import BOS, EOS, PAD
 
-quick = settings(deadline=None, max_examples=80, derandomize=True)
 Sizes = npt.NDArray[np.int64]
 some_sizes = st.lists(st.integers(1, 40), min_size=1, max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 token_rows = st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=8)
@@ -22,7 +21,6 @@ def as_lists(batches: list[npt.NDArray[np.int64]]) -> list[list[int]]:
 
 
 @given(some_sizes, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
-@quick
 def test_each_pair_comes_once_an_epoch_and_batches_keep_the_limit(
     sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int
 ) -> None:
@@ -34,7 +32,6 @@ def test_each_pair_comes_once_an_epoch_and_batches_keep_the_limit(
 
 
 @given(some_sizes, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
-@quick
 def test_the_order_is_a_pure_function(sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int) -> None:
     given_sizes = sizes.copy()
     np.random.seed(seed)
@@ -80,7 +77,6 @@ def test_a_pool_holds_so_many_batches_and_no_more() -> None:
 
 
 @given(some_sizes, st.integers(1, 120))
-@quick
 def test_cuts_are_greedy_and_keep_the_order(sizes: Sizes, batch_tokens: int) -> None:
     rows = np.argsort(sizes, kind="stable")
     found = as_lists(cuts(rows, sizes, batch_tokens))
@@ -109,7 +105,6 @@ def test_collate_places_the_special_ids() -> None:
 
 
 @given(token_rows, st.data())
-@quick
 def test_collate_loses_nothing(sources: list[list[int]], data: st.DataObject) -> None:
     size = len(sources)
     targets = data.draw(st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=size, max_size=size))
@@ -142,7 +137,6 @@ def test_padded_without_additions() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=8))
-@quick
 def test_sentences_come_back(rows: list[list[int]]) -> None:
     packed = Sentences.of(iter(rows))
     assert len(packed) == len(rows)

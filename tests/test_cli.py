@@ -235,7 +235,7 @@ def test_a_closed_pipe_ends_quietly(run: Run, tmp_path: Path) -> None:
         process.stdin.write(b"The dog sleeps .\n" * 300)
         process.stdin.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+    assert process.returncode == -signal.SIGPIPE
 
 
 def test_text_that_is_not_utf8_on_standard_input(regard: Command, run: Run) -> None:

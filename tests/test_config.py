@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import convert, parse
@@ -133,14 +133,12 @@ def test_a_float_that_yaml_reads_as_text_is_a_number(written: str, number: float
 
 
 @given(st.floats(allow_nan=False))
-@settings(deadline=None, max_examples=100, derandomize=True)
 def test_any_float_comes_back_from_its_text(number: float) -> None:
     assert convert(repr(number), float, "x") == number
     assert convert(number, float, "x") == number
 
 
 @given(st.integers(-(2**53), 2**53))
-@settings(deadline=None, max_examples=100, derandomize=True)
 def test_a_whole_number_may_be_written_as_a_float_and_the_other_way_round(number: int) -> None:
     as_int, as_float = convert(float(number), int, "x"), convert(number, float, "x")
     assert (type(as_int), as_int) == (int, number)

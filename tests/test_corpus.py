@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read
@@ -21,7 +21,6 @@ from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.text import Tokenizers, Words
 
-quick = settings(deadline=None, max_examples=60, derandomize=True)
 # what may stand inside a line, and what other tools take for the end of one
 ODD = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 inside = st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")))
@@ -146,7 +145,6 @@ def test_windows_line_ends(tmp_path: Path) -> None:
 
 
 @given(written=st.lists(inside, max_size=6))
-@quick
 def test_only_a_line_feed_ends_a_line(written: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(line + "\n" for line in ["", *written]).encode())
@@ -161,7 +159,6 @@ def test_odd_separators_do_not_shift_two_files(odd: str, tmp_path: Path) -> None
 
 
 @given(rows=st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), inside), min_size=1, max_size=5))
-@quick
 def test_jsonl_gives_back_any_text(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     for ascii_only in (True, False):
@@ -230,7 +227,6 @@ words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
 
 
 @given(st.lists(st.builds(Pair, words, words), max_size=60), st.integers(1, 8), st.integers(0, 5))
-@quick
 def test_held_out_pairs_share_no_source_with_the_rest(corpus: list[Pair], wanted: int, seed: int) -> None:
     whole = [pair for pair in corpus if pair.source.strip() and pair.target.strip()]
     if len({pair.source for pair in whole}) < 2:

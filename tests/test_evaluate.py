@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.evaluate import Gold, Link, aer, bleu, chrf, pharaoh, read_gold
 
-quick = settings(deadline=None, max_examples=100, derandomize=True)
 SIZE = 4
 link_sets = st.frozensets(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=6)
 corpora = st.lists(st.tuples(link_sets, link_sets, link_sets), min_size=1, max_size=5)
@@ -74,7 +73,6 @@ def test_aer_of_nothing() -> None:
 
 
 @given(corpora)
-@quick
 def test_aer_is_the_definition(rows: list[tuple[AbstractSet[Link], AbstractSet[Link], AbstractSet[Link]]]) -> None:
     found, sure, possible = zip(*rows, strict=True)
     value = aer(found, sure, possible)
@@ -126,7 +124,6 @@ def test_pharaoh_is_in_order() -> None:
 
 
 @given(rows=st.lists(link_sets, min_size=1, max_size=4))
-@quick
 def test_pharaoh_comes_back(rows: list[frozenset[Link]], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = gold_file(tmp_path_factory.getbasetemp(), "".join(pharaoh(links) + "\n" for links in rows))
     gold = read_gold(path, [(" a" * SIZE, " b" * SIZE)] * len(rows))
@@ -155,7 +152,6 @@ words = st.lists(st.sampled_from(["a", "b", "c", ".", "the"]), max_size=8).map("
 
 
 @given(st.lists(st.tuples(words, words), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=25, derandomize=True)
 def test_scores_are_sacrebleus_on_any_text(rows: list[tuple[str, str]]) -> None:
     hypotheses, references = [row[0] for row in rows], [row[1] for row in rows]
     assert bleu(hypotheses, references).value == sacrebleu.corpus_bleu(hypotheses, [references], force=True).score

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import recipes
@@ -249,7 +249,6 @@ def test_an_override_on_the_command_line_is_yaml(argument: str, key: str, value:
 
 
 @given(st.integers(0, 3_000_000))
-@settings(deadline=None, max_examples=40, derandomize=True)
 def test_sized_leaves_no_auto_and_touches_nothing_else(pairs: int) -> None:
     recipe = read("default")
     found = sized(recipe, pairs)

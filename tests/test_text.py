@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import text
@@ -29,7 +29,6 @@ TARGET = (
     "der Fluss ist 40% tiefer ; niemand weiß , warum !",
     "sie lesen die Bücher , die ihnen die Lehrer gaben .",
 )
-quick = settings(deadline=None, max_examples=60, derandomize=True)
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)
 
@@ -106,7 +105,6 @@ def test_special_names_in_a_text_are_ordinary_text(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @given(written=any_text)
-@quick
 def test_any_text_comes_back_in_normal_form(kind: Kind, written: str) -> None:
     made = learnt(kind)
     ids = made.encode(written)
@@ -116,7 +114,6 @@ def test_any_text_comes_back_in_normal_form(kind: Kind, written: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @given(written=ascii_text)
-@quick
 def test_plain_text_comes_back_with_single_spaces(kind: Kind, written: str) -> None:
     made = learnt(kind)
     assert made.decode(made.encode(written)) == " ".join(written.split())
@@ -137,7 +134,6 @@ def test_what_no_piece_covers(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(written=any_text)
-@quick
 def test_split_says_which_word_each_id_is_of(kind: Kind, written: str) -> None:
     made = learnt(kind)
     ids, numbers = made.split(written)
@@ -150,7 +146,6 @@ def test_split_says_which_word_each_id_is_of(kind: Kind, written: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@quick
 def test_words_of_any_ids_point_into_their_text(kind: Kind, data: st.DataObject) -> None:
     made = learnt(kind)
     ids = data.draw(ids_of(kind))
@@ -164,7 +159,6 @@ def test_words_of_any_ids_point_into_their_text(kind: Kind, data: st.DataObject)
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@quick
 def test_the_ids_of_a_word_spell_it(kind: Kind, data: st.DataObject) -> None:
     """Ids that are no single bytes: their pieces, put together by word, are the words."""
     made = learnt(kind)
@@ -181,7 +175,6 @@ def test_the_ids_of_a_word_spell_it(kind: Kind, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
 @given(written=any_text)
-@quick
 def test_words_and_split_agree_on_ordinary_text(kind: Kind, written: str) -> None:
     made = learnt(kind)
     if all(normal(word) and " " not in normal(word) for word in written.split()):
@@ -225,7 +218,6 @@ def test_silent_ids_count_with_the_word_before() -> None:
 
 
 @given(st.data())
-@quick
 def test_words_written_and_read_again_are_the_same_ids(data: st.DataObject) -> None:
     made = learnt("word")
     ids = data.draw(ids_of("word"))

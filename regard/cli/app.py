@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -50,12 +49,9 @@ def regard(
 
 
 def main() -> None:
-    """Runs a command; a user's mistake is one sentence and exit code 2, a closed pipe is nothing at all."""
+    """Runs a command; a user's mistake is one sentence and exit code 2."""
     try:
         app()
     except UserError as error:
         sys.stderr.write(f"regard: {error}\n")
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

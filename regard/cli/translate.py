@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -37,6 +38,7 @@ def translate(
     """
     from regard.translate import load
 
+    end_with_the_pipe()
     if n_best > beam:
         raise UserError(f"--n-best {n_best} needs a --beam of at least as many, not {beam}")
     if alignments not in (None, "pharaoh"):
@@ -51,6 +53,12 @@ def translate(
             for line in written(made, number * AT_ONCE + row, n_best, form):
                 sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+def end_with_the_pipe() -> None:
+    """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def lines(files: list[Path]) -> Iterator[str]:
@@ -81,9 +89,8 @@ def written(made: Translation, number: int, n_best: int, form: str) -> list[str]
         return [json.dumps(document, ensure_ascii=False)]
     rows = []
     for translation in (made, *made.alternatives):
-        parts = [translation.text]
-        if n_best > 1:
-            parts = [str(number), translation.text, f"{translation.score:.4f}"]
+        text = translation.text.replace("\n", " ").replace("\r", " ")  # a line in is a line out
+        parts = [str(number), text, f"{translation.score:.4f}"] if n_best > 1 else [text]
         if form == "pharaoh":
             parts.append(links(translation))
         rows.append(" ||| ".join(parts))
