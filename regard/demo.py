@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,15 +18,16 @@ from regard.recipes import read
 from regard.report import Shown, page
 from regard.runs import Run
 from regard.training import train
-from regard.translate import Assessment, Translation, assess, load
+from regard.translate import Translation, assess, load
 
 PAIRS = 20_000
 SAMPLES = 5
+WORDS = range(6, 13)  # long enough to show something, short enough for a screen
 EVERYWHERE = {
     "text.kind": "word",
     "text.vocabulary": 4000,
     "text.shared": False,
-    "loss.label_smoothing": 0.0,
+    "loss.label_smoothing": 0.1,  # sharpens the alignments, too
     "loss.per": "token",
     "training.optimizer": "adam",
     "training.betas": [0.9, 0.98],
@@ -59,6 +60,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "model.layers": 1,
         "model.dropout": 0.0,
         "model.initialisation": "torch",
+        "training.learning_rate": 0.002,
         "training.batch_tokens": 600,
         "training.steps": 2400,
         "training.validate_every": 600,
@@ -82,8 +84,7 @@ class Demo(NamedTuple):
     """What the demo leaves."""
 
     results: dict[str, Any]
-    assessment: Assessment
-    pairs: list[Pair]
+    samples: list[Shown]
     picture: Path
     report: Path
 
@@ -118,17 +119,30 @@ def run_demo(recipe: str, out: Path) -> Demo:
         "test_pairs": len(test),
         "overrides": overrides,
     }
-    draw(assessment.translations[0], picture)
-    shown = [Shown(translation, pair.target) for translation, pair in zip(assessment.translations, test, strict=True)]
-    report.write_text(page(run, without(results, "overrides"), shown[:SAMPLES]), encoding="utf-8")
+    shown = samples(assessment.translations, test)
+    draw(max((item.translation for item in shown), key=crossings), picture)
+    report.write_text(page(run, without(results, "overrides"), shown), encoding="utf-8")
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Demo(results, assessment, test, picture, report)
+    return Demo(results, shown, picture, report)
 
 
 def small(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that make a recipe a demo; only keys that the recipe has."""
     wanted = {**EVERYWHERE, **SMALL[recipe["model"]["kind"]]}
     return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
+
+
+def samples(translations: Sequence[Translation], test: Sequence[Pair]) -> list[Shown]:
+    """The first sentences of the test set that fit on a screen."""
+    both = zip(translations, test, strict=True)
+    fitting = [Shown(translation, pair.target) for translation, pair in both if len(pair.source.split()) in WORDS]
+    return fitting[:SAMPLES]
+
+
+def crossings(translation: Translation) -> int:
+    """How many pairs of links cross: what makes a picture worth looking at."""
+    links = translation.alignment.pairs if translation.alignment else []
+    return sum(left[0] < right[0] and left[1] > right[1] for left in links for right in links)
 
 
 def without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -146,26 +160,29 @@ def summary(demo: Demo, out: Path) -> str:
     """What the demo prints at its end."""
     results = demo.results
     error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
-    parts = [
-        "\n\n".join(
-            told(translation, pair)
-            for translation, pair in zip(demo.assessment.translations[:SAMPLES], demo.pairs, strict=False)
-        ),
+    figures = [
         f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
         f"AER       {error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
         f"heat map  {demo.picture}",
         f"report    {demo.report}",
+    ]
+    commands = [
         "Try next:",
-        f'  regard plot {out} "the old teacher reads a book ." --out picture.png',
-        f'  echo "the child sees the dog ." | regard translate {out} --json',
+        f'  regard plot {out} "The old teacher gives the child a book ." --out picture.png',
+        f'  echo "We can not see the dog ." | regard translate {out} --alignments pharaoh',
         "  regard demo --recipe bahdanau2015 --out runs/bahdanau",
     ]
-    return "\n\n".join(parts[:1]) + "\n\n" + "\n".join(parts[1:])
+    return "\n\n".join([*map(told, demo.samples), "\n".join(figures), "\n".join(commands)])
 
 
-def told(translation: Translation, pair: Pair) -> str:
+def told(item: Shown) -> str:
     """One sample with its alignment."""
-    lines = [f"source       {pair.source}", f"reference    {pair.target}", f"translation  {translation.text}"]
+    translation = item.translation
+    lines = [
+        f"source       {translation.source}",
+        f"reference    {item.reference}",
+        f"translation  {translation.text}",
+    ]
     alignment = translation.alignment
     if alignment is not None:
         lines.append(drawing(alignment.soft, alignment.source, alignment.target))

@@ -23,7 +23,7 @@ def make(
 ) -> None:
     """Write the embedded English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
 
-    Example: `regard data make --pairs 20000 --out corpus`
+    Example: regard data make --pairs 20000 --out corpus
     """
     from regard.data.embedded import write
 

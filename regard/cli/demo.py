@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Train a small translator on the embedded corpus, in minutes, and show what it learnt and where it looked.
 
-    Example: `regard demo --recipe bahdanau2015 --out runs/bahdanau`
+    Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
     from regard.demo import run_demo, summary
 

@@ -21,7 +21,7 @@ def evaluate(
 ) -> None:
     """Score a run, or a file of translations, on a test set: BLEU, chrF, and AER where gold alignments are given.
 
-    Example: `regard evaluate runs/mine test.en test.de --gold test.align`
+    Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
     figures = of_file(hypothesis, paths, gold) if hypothesis else of_runs(paths, gold, beam)
     if as_json:

@@ -18,7 +18,7 @@ def plot(
 ) -> None:
     """Translate a sentence and draw where the model looked.
 
-    Example: `regard plot runs/demo "the old teacher reads a book ." --out picture.png`
+    Example: regard plot runs/demo "The old teacher gives the child a book ." --out picture.png
     """
     from regard.plot import heatmap, save
     from regard.translate import load

@@ -12,7 +12,7 @@ def recipes(
 ) -> None:
     """List the recipes, or print one.
 
-    Example: `regard recipes luong2015-global > mine.yaml`
+    Example: regard recipes luong2015-global > mine.yaml
     """
     from regard.recipes import names, text
 

@@ -12,7 +12,6 @@ from typer.core import TyperCommand
 from regard.cli.stopping import saying_how_to_go_on
 from regard.data.corpus import holds_pairs
 from regard.errors import UserError
-from regard.recipes import parse_override
 
 OVERRIDE = re.compile(r"[a-z_]+\.[a-z_.]+=.*", re.DOTALL)
 
@@ -60,9 +59,10 @@ def train(
 ) -> None:
     """Train a model on your own text.
 
-    Example: `regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000`
+    Example: regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000
     """
     from regard.console import say
+    from regard.recipes import parse_override
     from regard.training import train as run_training
 
     given = data or []

@@ -34,7 +34,7 @@ def translate(
 ) -> None:
     """Translate a file, or standard input, line by line.
 
-    Example: `echo "a sentence" | regard translate runs/mine --json`
+    Example: echo "a sentence" | regard translate runs/mine --json
     """
     from regard.translate import load
 
