@@ -187,7 +187,7 @@ def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     "values", [[(0.0, 3.0)], [(0.0, 3.0), (5.0, 3.0)], [(0.0, 0.0), (1.0, 1e-12)], [(7.0, -1e9), (8.0, 1e9)]]
 )
 def test_charts_stay_inside_their_frame(values: list[tuple[float, float]]) -> None:
-    walk = Walk(chart("a < b", values, " <s>"))
+    walk = Walk(chart("a < b", values))
     (curve,) = walk.all("polyline")
     assert len(points(curve)) == len(values)
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points(curve))

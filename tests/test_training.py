@@ -131,6 +131,13 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     assert job.run.best() == 4
 
 
+def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
+    job = trainer(tmp_path, [1.0, 9.0], validate_every=5, checkpoint_every=2, steps=8)
+    job.fit()
+    assert job.run.steps()[-1] == 8
+    assert checkpoint.read_state(job.run.checkpoint_folder(8))["best"]["bleu"] == 9.0
+
+
 def test_the_best_may_be_that_of_the_loss(tmp_path: Path) -> None:
     position = trainer(tmp_path, [5.0, 9.0, 1.0, 2.0], best="loss", patience=None).fit()
     assert position.best is not None

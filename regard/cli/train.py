@@ -63,6 +63,7 @@ def train(
     """
     from regard.console import say
     from regard.recipes import parse_override
+    from regard.report import write_outcome
     from regard.training import train as run_training
 
     given = data or []
@@ -74,6 +75,6 @@ def train(
         out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe).stem}"
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
-    say(
-        f"done: the best model is step {run.best()} in {run.folder}; translate with: regard translate {run.folder} FILE"
-    )
+    report = write_outcome(run)
+    say(f"the best model is that of step {run.best()}; curves, samples and heat maps: {report}")
+    say(f"translate with: regard translate {run.folder} FILE")

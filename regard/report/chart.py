@@ -9,7 +9,7 @@ Point = tuple[float, float]
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 220, 48, 30, 12
 
 
-def chart(title: str, points: Sequence[Point], unit: str = "") -> str:
+def chart(title: str, points: Sequence[Point]) -> str:
     """One curve over the steps, with its title, axes and last value."""
     if not points:
         return ""
@@ -25,9 +25,9 @@ def chart(title: str, points: Sequence[Point], unit: str = "") -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
     grid = "".join(grid_line(place(first, value)[1], value, right) for value in ticks(low, high))
     end_x, end_y = place(xs[-1], ys[-1])
-    name = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g}{unit} at step {xs[-1]:.0f}"
+    name = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g} at step {xs[-1]:.0f}"
     return (
-        f"<figure><figcaption>{escape(title)} <b>{ys[-1]:.4g}{escape(unit)}</b></figcaption>"
+        f"<figure><figcaption>{escape(title)} <b>{short(ys[-1])}</b></figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">{grid}'
         f'<polyline class="curve" points="{path}"/><circle class="end" cx="{end_x:.1f}" cy="{end_y:.1f}" r="3.5"/>'
         f'<text x="{LEFT}" y="{HEIGHT - 8}">step {first:.0f}</text>'
@@ -39,10 +39,15 @@ def grid_line(y: float, value: float, right: float) -> str:
     """A horizontal line and what it stands for."""
     return (
         f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+        f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(value)}</text>'
     )
 
 
 def ticks(low: float, high: float) -> list[float]:
     """Four values from the bottom to the top."""
     return [low + (high - low) * part / 3 for part in range(4)]
+
+
+def short(value: float) -> str:
+    """A number in a few signs: 0.0012, 41.3, 18.2k."""
+    return f"{value / 1000:.3g}k" if abs(value) >= 1000 else f"{value:.3g}"

@@ -13,11 +13,11 @@ from regard.runs import Run
 from regard.translate import Translation
 
 CURVES = (
-    ("Training loss", "train", "loss", ""),
-    ("Dev perplexity", "dev", "perplexity", ""),
-    ("Dev BLEU", "dev", "bleu", ""),
-    ("Learning rate", "train", "learning_rate", ""),
-    ("Target tokens a second", "train", "tokens_per_second", ""),
+    ("Training loss", "train", "loss"),
+    ("Dev perplexity", "dev", "perplexity"),
+    ("Dev BLEU", "dev", "bleu"),
+    ("Learning rate", "train", "learning_rate"),
+    ("Target tokens a second", "train", "tokens_per_second"),
 )
 
 
@@ -65,9 +65,9 @@ def shown(value: Any) -> str:
 def curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     """A chart for each thing that was measured."""
     charts = []
-    for title, kind, key, unit in CURVES:
+    for title, kind, key in CURVES:
         points = [(float(row["step"]), float(row[key])) for row in metrics if row["kind"] == kind and key in row]
-        charts.append(chart(title, [point for point in points if math.isfinite(point[1])], unit))
+        charts.append(chart(title, [point for point in points if math.isfinite(point[1])]))
     return "".join(charts)
 
 
@@ -94,7 +94,8 @@ def matrix(translation: Translation) -> str:
 def cell(weight: float) -> str:
     """One weight; what is below a hundredth is left blank to the ear as to the eye."""
     label = f"{weight:.2f}" if weight >= 0.01 else ""
-    return f'<td style="--w:{weight:.3f}" title="{weight:.3f}">{label.removeprefix("0")}</td>'
+    shade = " class=dark" if weight >= 0.5 else ""
+    return f'<td{shade} style="--w:{weight:.3f}" title="{weight:.3f}">{label.removeprefix("0")}</td>'
 
 
 def configuration(config: Mapping[str, Any]) -> str:

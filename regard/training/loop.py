@@ -89,6 +89,7 @@ class Trainer:
         self.batches: list[Indices] = self.order(0)
         self.stop_signal = 0
         self.started = 0.0
+        self.saved = -1  # the step of the newest checkpoint
 
     def order(self, epoch: int) -> list[Indices]:
         """The batches of an epoch."""
@@ -214,6 +215,7 @@ class Trainer:
             found.bleu > position.best.bleu if self.settings.best == "bleu" else found.loss < position.best.loss
         )
         position.validated = position.step
+        self.saved = -1  # a checkpoint of this step would not know of this
         position.bad_validations = 0 if better else position.bad_validations + 1
         if better:
             position.best = Best(position.step, found.loss, found.bleu)
@@ -229,12 +231,15 @@ class Trainer:
         (folder / f"step-{position.step}.jsonl").write_text("".join(lines), encoding="utf-8")
 
     def save(self) -> None:
-        """Writes a checkpoint and removes those that are neither new nor best."""
+        """Writes a checkpoint, if this step has none yet, and removes those that are neither new nor best."""
         position = self.position
+        if self.saved == position.step:
+            return
         position.seconds = time.monotonic() - self.started
         folder = self.run.checkpoint_folder(position.step)
         state = {**asdict(position), "random": random_state(self.device), "data": fingerprint(self.examples)}
         checkpoint.write(folder, self.model, self.optimizer, state)
+        self.saved = position.step
         best = position.best.step if position.best else None
         for step in self.run.steps()[: -self.settings.keep]:
             if step != best:
@@ -255,6 +260,7 @@ class Trainer:
         fields = {name: state[name] for name in ("step", "epoch", "batch", "bad_validations", "validated", "seconds")}
         self.position = Position(best=Best(**best) if best else None, **fields)
         self.batches = self.order(self.position.epoch)
+        self.saved = self.position.step
 
     def note(self, figures: dict[str, float]) -> str:
         """An update in a few words."""

@@ -1,0 +1,55 @@
+"""What a training run leaves for people to look at, beside its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.config import parse
+from regard.data.corpus import Pair, pairs
+from regard.data.settings import DataSettings, hold_out
+from regard.plot import heatmap, save
+from regard.report.page import Shown, page
+from regard.runs import Run, checkpoint
+from regard.translate import Translation, load
+
+SAMPLES = 5
+
+
+def write_outcome(run: Run) -> Path:
+    """`report.html`, and under `samples/` a heat map for each sentence in it; gives back the report's path."""
+    dev = [pair for pair in dev_pairs(run) if pair.source.strip()][:SAMPLES]
+    translations = load(run.folder).translate([pair.source for pair in dev])
+    for number, translation in enumerate(translations, 1):
+        draw(translation, run.folder / "samples" / f"attention-{number}.png")
+    shown = [Shown(translation, pair.target) for translation, pair in zip(translations, dev, strict=True)]
+    return write_page(run, best(run), shown)
+
+
+def write_page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> Path:
+    """The report of a run."""
+    path = run.folder / "report.html"
+    path.write_text(page(run, results, samples), encoding="utf-8")
+    return path
+
+
+def draw(translation: Translation, path: Path) -> None:
+    """The heat map of one translation, if its model has attention."""
+    if translation.attention is not None:
+        save(heatmap(translation.attention, translation.source_tokens, translation.tokens), path)
+
+
+def dev_pairs(run: Run) -> list[Pair]:
+    """The dev set that the run was validated on."""
+    config = run.config()
+    settings = parse(DataSettings, config["data"], "data")
+    if settings.dev:
+        return pairs([Path(path) for path in settings.dev])
+    return hold_out(pairs([Path(path) for path in settings.train or ()]), settings, config["training"]["seed"])[1]
+
+
+def best(run: Run) -> dict[str, Any]:
+    """The figures of the best checkpoint."""
+    state = checkpoint.read_state(run.checkpoint_folder(run.newest()))
+    return {f"dev {name}" if name != "step" else name: value for name, value in (state["best"] or {}).items()}

@@ -1,0 +1,61 @@
+"""The demo, made short: what it writes and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK
+
+from regard.demo import run_demo, small, summary
+from regard.errors import UserError
+from regard.models import build
+from regard.recipes import names, override, read, sized
+from regard.runs import Run
+
+SHORT: dict[str, Any] = {key: value for key, value in QUICK.items() if key.startswith("training.")} | {"model.size": 16}
+
+
+def test_the_demo_leaves_what_it_promises(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    demo = run_demo("bahdanau2015", out, 200, **SHORT)
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert results == demo.results
+    assert {"recipe", "bleu", "aer", "seconds", "signature"} <= set(results)
+    assert results["recipe"] == "bahdanau2015"
+    assert 0 <= results["bleu"] <= 100
+    assert 0 <= results["aer"] <= 1
+    assert demo.picture.read_bytes().startswith(b"\x89PNG")
+    assert demo.report.read_text(encoding="utf-8").count("<section>") == 5
+    said = summary(demo, out)
+    assert f"BLEU      {results['bleu']:.1f}  (nrefs:1|case:mixed|eff:no|tok:13a" in said
+    assert f"AER       {results['aer']:.3f}" in said
+    assert str(demo.picture) in said
+    assert str(demo.report) in said
+    assert said.count("translation  ") == 5
+    assert said.count("└──") == 5
+    commands = said.split("Try next:\n")[1].splitlines()
+    assert len(commands) == 3
+    assert all("regard " in command for command in commands)
+
+
+def test_a_finished_demo_is_shown_again_and_another_recipe_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    first = run_demo("bahdanau2015", out, 200, **SHORT)
+    newest = Run(out).checkpoint_folder(Run(out).newest()) / "model.safetensors"
+    before = newest.stat().st_mtime_ns
+    again = run_demo("bahdanau2015", out, 200, **SHORT)
+    assert newest.stat().st_mtime_ns == before
+    assert again.results["bleu"] == first.results["bleu"]
+    with pytest.raises(UserError, match="already holds a run of bahdanau2015"):
+        run_demo("luong2015-global", out, 200, **SHORT)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recipe_has_a_demo(name: str) -> None:
+    recipe = override(sized(read(name)), small(read(name)))
+    model = build(recipe, 600, 1200)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 2_000_000
+    assert recipe["training"]["steps"] <= 3000
