@@ -131,7 +131,7 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
 
 def small(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that make a recipe a demo; only keys that the recipe has."""
-    wanted = {**EVERYWHERE, **SMALL[recipe["model"]["kind"]]}
+    wanted = {**EVERYWHERE, **SMALL[recipe["model"]["kind"].split("-")[0]]}
     return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
 
 

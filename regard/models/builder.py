@@ -18,6 +18,8 @@ Builder = Callable[[Any, int, int, CrossEntropy], Seq2Seq]
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
     "luong": (luong.LuongSettings, luong.build),
+    "luong-local-m": (luong.LocalSettings, luong.build_local_m),
+    "luong-local-p": (luong.LocalSettings, luong.build_local_p),
     "transformer": (transformer.TransformerSettings, transformer.build),
 }
 

@@ -15,7 +15,18 @@ from torch import Tensor, nn
 from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, score
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
-from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, joined
+from regard.nn import (
+    Alignment,
+    Attended,
+    Attention,
+    Global,
+    LocalMonotonic,
+    LocalPredictive,
+    Memory,
+    Recurrent,
+    State,
+    joined,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +37,13 @@ class LuongSettings(RecurrentSettings):
     bidirectional: bool = False
     reverse: bool = True
     input_feeding: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings(LuongSettings):
+    """The `model` section of the recipes with local attention."""
+
+    window: int = 10
 
 
 class LuongState(NamedTuple):
@@ -111,7 +129,25 @@ class LuongDecoder(Decoder):
 
 
 def build(settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
+    """Global attention."""
+    return assemble(settings, source_size, target_size, criterion, Global())
+
+
+def build_local_m(settings: LocalSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """Local attention with a window that goes along."""
+    return assemble(settings, source_size, target_size, criterion, LocalMonotonic(settings.window))
+
+
+def build_local_p(settings: LocalSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """Local attention with a window whose place is predicted."""
+    alignment = LocalPredictive(settings.size, settings.window, settings.size)
+    return assemble(settings, source_size, target_size, criterion, alignment)
+
+
+def assemble(
+    settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy, alignment: Alignment
+) -> Seq2Seq:
+    """The model of the settings, looking where the alignment says."""
     size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
     cell = CELLS[settings.cell]
     first = word_size + (size if settings.input_feeding else 0)
@@ -119,7 +155,7 @@ def build(settings: LuongSettings, source_size: int, target_size: int, criterion
     decoder = LuongDecoder(
         embedding(target_size, word_size),
         Recurrent(cell, first, size, settings.layers, dropout=settings.dropout),
-        Attention(score(settings, size, memory_size, size), Global()),
+        Attention(score(settings, size, memory_size, size), alignment),
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
         list if same else Bridge(memory_size, size, settings.layers, cell.tracks),

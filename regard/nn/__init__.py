@@ -1,11 +1,12 @@
 """The papers' equations as plain PyTorch modules; imports nothing but torch."""
 
-from regard.nn.alignment import Alignment, Global
+from regard.nn.alignment import Alignment, Drawn, Global, Hard, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell, State
 from regard.nn.mask import masked_softmax, prefix_mask
 from regard.nn.memory import Attended, Memory, joined
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.pooling import AttentionOverAttention, Document, HierarchicalAttention, StructuredSelfAttention
 from regard.nn.position import SinusoidalPositions
 from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
 from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
@@ -14,14 +15,21 @@ __all__ = [
     "Alignment",
     "Attended",
     "Attention",
+    "AttentionOverAttention",
     "Cell",
     "Concat",
+    "Document",
     "Dot",
+    "Drawn",
     "ElmanCell",
     "GRUCell",
     "General",
     "Global",
+    "Hard",
+    "HierarchicalAttention",
     "LSTMCell",
+    "LocalMonotonic",
+    "LocalPredictive",
     "Location",
     "Memory",
     "MultiHeadAttention",
@@ -30,6 +38,7 @@ __all__ = [
     "Score",
     "SinusoidalPositions",
     "State",
+    "StructuredSelfAttention",
     "hidden",
     "joined",
     "masked_softmax",

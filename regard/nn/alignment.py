@@ -2,16 +2,26 @@
 
 An alignment is two functions. `window(query, mask, step)` says where each query looks: source positions B,T,2D+1 and a
 prior to multiply the weights by, or None and None for the whole sentence. `weigh(scores, mask, prior)` turns scores
-into weights over what was looked at.
+into weights over what was looked at; where the weights are a sample, it gives what they were drawn from, too.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.nn.mask import masked_softmax
+
+
+class Drawn(NamedTuple):
+    """Weights that are a sample."""
+
+    weights: Tensor  # B,T,S one-hot
+    log_prob: Tensor  # B,T of the place chosen
+    probabilities: Tensor  # B,T,S what it was drawn from
 
 
 class Alignment(Protocol):
@@ -21,7 +31,7 @@ class Alignment(Protocol):
         """Positions B,T,2D+1 and their prior, each None for the whole sentence; `step`: index of the first query."""
         ...
 
-    def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
+    def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor | Drawn:
         """Weights of the scores B,T,S (or B,T,2D+1); the mask broadcasts over T where there is no window."""
         ...
 
@@ -36,3 +46,89 @@ class Global(nn.Module):
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
         """Softmax over the real positions."""
         return masked_softmax(scores, mask)
+
+
+class LocalMonotonic(nn.Module):
+    """local-m: p_t = t, the window [p_t − D, p_t + D], softmax over its real positions (Luong 2015, section 3.2).
+
+    Positions count from 0; a target longer than its source stays at the source's last word, as in the authors' code.
+    """
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.offsets = offsets(window)
+
+    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, None]:
+        """Query B,T,Q -> positions B,T,2D+1 and no prior."""
+        t = torch.arange(step, step + query.shape[1], device=query.device)
+        p = torch.minimum(t, mask.sum(1, keepdim=True) - 1)  # B,T
+        return around(p, self.offsets), None
+
+    def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
+        """Softmax over the window's real positions."""
+        return masked_softmax(scores, mask)
+
+
+class LocalPredictive(nn.Module):
+    """local-p: p_t = S·σ(v_pᵀ tanh(W_p h_t)) (Luong 2015, eq. 9), a window around ⌊p_t⌋, and a Gaussian around p_t.
+
+    a_t(s) = align(h_t, h̄_s) · exp(−(s − p_t)² / 2σ²) with σ = D/2 (eq. 10): the softmax is over the real positions of
+    the window, and what the Gaussian takes away is not given back, as in the authors' code. S is the sentence's own
+    length, positions count from 0. The gradient reaches p_t through the Gaussian.
+    """
+
+    def __init__(self, query_size: int, window: int, size: int) -> None:
+        super().__init__()
+        self.offsets = offsets(window)
+        self.sigma = window / 2
+        self.weight = nn.Parameter(torch.empty(size, query_size))  # W_p
+        self.v = nn.Parameter(torch.empty(size))  # v_p
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.uniform_(self.v, -(size**-0.5), size**-0.5)
+
+    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Query B,T,Q -> positions B,T,2D+1 and the Gaussian at them."""
+        S = mask.sum(1, keepdim=True)
+        p = S * torch.sigmoid(torch.tanh(F.linear(query, self.weight)) @ self.v)  # B,T
+        positions = around(p.detach().floor().long(), self.offsets)
+        return positions, torch.exp(-((positions - p[..., None]) ** 2) / (2 * self.sigma**2))
+
+    def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
+        """Softmax over the window's real positions, times the Gaussian."""
+        weights = masked_softmax(scores, mask)
+        return weights if prior is None else weights * prior
+
+
+class Hard(nn.Module):
+    """One place: s_t ~ Multinoulli(α_t) while training (Xu 2015, eq. 8), the most likely one otherwise."""
+
+    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[None, None]:
+        """No window: the whole sentence."""
+        return None, None
+
+    def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Drawn:
+        """One-hot weights, the log-probability of the place, and the softmax that it was drawn from."""
+        probabilities = masked_softmax(scores, mask)
+        somewhere = probabilities.sum(-1) > 0  # a sentence without words has no place to choose
+        place = self.choose(torch.where(somewhere[..., None], probabilities.detach(), 1.0))
+        weights = F.one_hot(place, probabilities.shape[-1]).to(scores.dtype) * somewhere[..., None]
+        chosen = probabilities.gather(-1, place[..., None]).squeeze(-1)
+        return Drawn(weights, torch.log(torch.where(somewhere, chosen, 1.0)), probabilities)
+
+    def choose(self, probabilities: Tensor) -> Tensor:
+        """Places B,T of distributions B,T,S."""
+        if not self.training:
+            return probabilities.argmax(-1)
+        return torch.multinomial(probabilities.flatten(0, 1), 1).view(probabilities.shape[:2])
+
+
+def offsets(window: int) -> range:
+    """−D … D of a window that has a middle and two sides."""
+    if window < 1:
+        raise ValueError(f"a window reaches at least 1 word to each side, not {window}")
+    return range(-window, window + 1)
+
+
+def around(centre: Tensor, offsets: range) -> Tensor:
+    """Positions B,T,2D+1 around centres B,T."""
+    return centre[..., None] + torch.arange(offsets.start, offsets.stop, device=centre.device)

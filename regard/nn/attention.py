@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.nn.alignment import Alignment
+from regard.nn.alignment import Alignment, Drawn
 from regard.nn.memory import Attended, Memory
 from regard.nn.score import Score
 
@@ -34,11 +34,16 @@ class Attention(nn.Module):
         positions, prior = self.alignment.window(query, memory.mask, step)
         if positions is None:
             scores = self.score(query, memory.projected, None)
-            weights = self.alignment.weigh(scores, memory.mask[:, None], prior)
-            return Attended(weights @ memory.values, weights)
+            weights, *drawn = sampled(self.alignment.weigh(scores, memory.mask[:, None], prior))
+            return Attended(weights @ memory.values, weights, None, *drawn)
         keys, values, mask = look(memory.projected, memory.values, memory.mask, positions)
-        weights = self.alignment.weigh(self.score(query, keys, positions), mask, prior)
-        return Attended((weights[:, :, None] @ values).squeeze(2), weights, positions)
+        weights, *drawn = sampled(self.alignment.weigh(self.score(query, keys, positions), mask, prior))
+        return Attended((weights[:, :, None] @ values).squeeze(2), weights, positions, *drawn)
+
+
+def sampled(found: Tensor | Drawn) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Weights, and what is known of the draw, if they are a sample."""
+    return (found, None, None) if isinstance(found, Tensor) else found
 
 
 def look(keys: Tensor, values: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -42,9 +42,9 @@ class Attended(NamedTuple):
 
 def joined(steps: list[Attended]) -> Attended:
     """What attention gave at several steps, one after the other along T."""
-    context, weights, *rest = (
-        None if field[0] is None else torch.cat(field, -2) for field in zip(*(step[:3] for step in steps), strict=True)
-    )
+    along = (-2, -2, -2, -1, -2)  # where T stands in each field
+    fields = zip(zip(*steps, strict=True), along, strict=True)
+    context, weights, *rest = (None if field[0] is None else torch.cat(field, dim) for field, dim in fields)
     assert context is not None
     assert weights is not None
     return Attended(context, weights, *rest)
