@@ -11,7 +11,9 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
 from regard.models.bahdanau import BahdanauDecoder
+from regard.models.cho import ChoDecoder
 from regard.models.luong import LuongDecoder
+from regard.models.sutskever import SutskeverDecoder
 from regard.nn import hidden, prefix_mask
 from regard.recipes import names, read
 from regard.symbols import BOS, PAD
@@ -23,6 +25,10 @@ B, S, T = 3, 6, 5
 SCORES = ("dot", "general", "concat", "location")
 CELLS = ("gru", "lstm", "elman")
 FORMS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"cell": cell, "layers": 2}) for name in ("sutskever2014", "cho2014") for cell in CELLS),
+    *((name, {"bidirectional": True, "layers": 1, "cell": "lstm"}) for name in ("sutskever2014", "cho2014")),
+    ("sutskever2014", {"tie": True, "layers": 1}),
+    ("cho2014", {"tie": True, "maxout": SIZE, "embedding": SIZE}),
     *(
         ("bahdanau2015", {"cell": cell, "score": score, "bidirectional": score != "dot"})
         for cell in CELLS
@@ -55,7 +61,9 @@ def form_name(form: tuple[str, dict[str, Any]]) -> str:
     return form[0] + "".join(f" {key}={value}" for key, value in form[1].items())
 
 
+LOOKING = [form for form in FORMS if form[0] not in ("sutskever2014", "cho2014")]
 forms = pytest.mark.parametrize("form", FORMS, ids=form_name)
+looking = pytest.mark.parametrize("form", LOOKING, ids=form_name)
 
 
 def model_of(form: tuple[str, dict[str, Any]], **more: Any) -> Seq2Seq:
@@ -86,8 +94,9 @@ def test_forward_is_repeated_step(form: tuple[str, dict[str, Any]]) -> None:
         log_probs, state, attended = model.decoder.step(state, target[:, position])
         expected = decoded.logits[:, position].float().log_softmax(-1)
         torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-5)
-        assert attended is not None
-        torch.testing.assert_close(attended.dense(S)[:, 0], decoded.attended.dense(S)[:, position])
+        assert (attended is None) == (decoded.attended is None)
+        if attended is not None:
+            torch.testing.assert_close(attended.dense(S)[:, 0], decoded.attended.dense(S)[:, position])
 
 
 @forms
@@ -102,8 +111,9 @@ def test_batch_mates_and_padding_do_not_matter(form: tuple[str, dict[str, Any]])
             model.encode(source[row : row + 1, :length], LENGTHS[row : row + 1]), target[row : row + 1]
         )
         torch.testing.assert_close(alone.logits[0], together.logits[row])
-        torch.testing.assert_close(alone.attended.dense(length)[0], together.attended.dense(S)[row, :, :length])
-        assert not together.attended.dense(S)[row, :, length:].any()
+        if form in LOOKING:
+            torch.testing.assert_close(alone.attended.dense(length)[0], together.attended.dense(S)[row, :, :length])
+            assert not together.attended.dense(S)[row, :, length:].any()
 
 
 @forms
@@ -130,7 +140,7 @@ def test_every_parameter_gets_a_gradient(form: tuple[str, dict[str, Any]]) -> No
         assert parameter.grad.any(), name
 
 
-@forms
+@looking
 def test_every_row_of_attention_is_a_distribution_over_the_source(form: tuple[str, dict[str, Any]]) -> None:
     model, (source, target) = model_of(form), batch()
     mass = model.decoder(model.encode(source, LENGTHS), target).attended.dense(S).sum(-1)
@@ -218,6 +228,40 @@ def test_luong_step_is_the_papers_equations() -> None:
         fed = torch.tanh(decoder.W_c(torch.cat((c_t, h_t), -1)))
         torch.testing.assert_close(decoded.attended.weights[:, t], a_t)
         torch.testing.assert_close(decoded.logits[:, t], decoder.W_s(fed))
+
+
+def test_cho_step_is_the_papers_equations() -> None:
+    model, (source, target) = model_of(("cho2014", {})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, ChoDecoder)
+    encoded = model.encode(source, LENGTHS)
+    c = torch.tanh(decoder.summary(encoded.state[0]))
+    h = torch.tanh(decoder.bridge.maps[0](c))
+    out, cell = decoder.output, decoder.recurrent.forwards[0]
+    logits = decoder(encoded, target).logits
+    for t in range(3):
+        word = decoder.embedding(target[:, t])
+        h = cell(torch.cat((word, c), -1), h)
+        pairs = (out.U_o(h) + out.V_o(word) + out.C_o(c)).view(B, -1, 2)
+        torch.testing.assert_close(logits[:, t], out.W_o(torch.maximum(pairs[..., 0], pairs[..., 1])))
+
+
+def test_sutskever_starts_from_the_encoders_last_state_and_sees_the_source_no_more() -> None:
+    model, (source, target) = model_of(("sutskever2014", {"layers": 2})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, SutskeverDecoder)
+    encoded = model.encode(source, LENGTHS)
+    states = list(encoded.state)
+    logits = decoder(encoded, target).logits
+    for t in range(3):
+        x = decoder.embedding(target[:, t])
+        for layer, cell in enumerate(decoder.recurrent.forwards):
+            states[layer] = cell(x, states[layer])
+            x = states[layer][0]
+        torch.testing.assert_close(logits[:, t], decoder.output(x))
+    memory = encoded.memory
+    blind = encoded._replace(memory=memory._replace(keys=memory.keys * 0, values=memory.values * 0))
+    torch.testing.assert_close(decoder(blind, target).logits, logits)
 
 
 def test_without_input_feeding_the_first_layer_is_narrower() -> None:

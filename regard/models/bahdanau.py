@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, score
+from regard.models.readout import DeepOutput
+from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, orthogonal, score
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
 from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
 
 
 @dataclass(frozen=True, kw_only=True)
-class BahdanauSettings(RecurrentSettings):
+class BahdanauSettings(AttentiveSettings):
     """The `model` section of `bahdanau2015`."""
 
     score: Literal["dot", "general", "concat", "location"] = "concat"
@@ -33,26 +34,6 @@ class BahdanauState(NamedTuple):
     memory: Memory
     recurrent: list[State]
     step: int
-
-
-class DeepOutput(nn.Module):
-    """t_i = maxout(U_o s + V_o E y_{i-1} + C_o c_i) and the logits W_o t_i (appendix A.2.2)."""
-
-    def __init__(
-        self, state_size: int, word_size: int, context_size: int, maxout: int, vocabulary: int, dropout: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.U_o = nn.Linear(state_size, 2 * maxout)
-        self.V_o = nn.Linear(word_size, 2 * maxout, bias=False)
-        self.C_o = nn.Linear(context_size, 2 * maxout, bias=False)
-        self.W_o = nn.Linear(maxout, vocabulary)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
-        """States B,T,n, embedded words B,T,m, contexts B,T,· -> logits B,T,V."""
-        t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
-        logits: Tensor = self.W_o(self.dropout(t))
-        return logits
 
 
 class BahdanauDecoder(Decoder):
@@ -129,28 +110,10 @@ def build(settings: BahdanauSettings, source_size: int, target_size: int, criter
         settings.readout,
     )
     if settings.tie:
-        tie(decoder, output)
+        output.tie(decoder.embedding)
     model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
-        initialise(model)
+        orthogonal(model)
+        for parameter in decoder.attention.parameters():
+            nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)
     return model
-
-
-def tie(decoder: BahdanauDecoder, output: DeepOutput) -> None:
-    """One matrix for the target's embeddings and W_o."""
-    words, rows = decoder.embedding.embedding_dim, output.W_o.in_features
-    if words != rows:
-        raise ValueError(f"tie: embeddings have {words} numbers, maxout gives {rows}; make embedding and maxout equal")
-    output.W_o.weight = decoder.embedding.weight
-
-
-def initialise(model: Seq2Seq) -> None:
-    """Appendix B.1: recurrent weights orthogonal, the aligner N(0, 0.001²), v_a and biases 0, the rest N(0, 0.01²)."""
-    for name, parameter in model.named_parameters():
-        if name.endswith("weight_hh"):
-            for gate in parameter.chunk(len(parameter) // parameter.shape[1]):
-                nn.init.orthogonal_(gate)
-        elif parameter.dim() == 1:
-            nn.init.zeros_(parameter)
-        else:
-            nn.init.normal_(parameter, std=0.001 if ".score." in name else 0.01)

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, luong, transformer
+from regard.models import bahdanau, cho, luong, sutskever, transformer
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
 from regard.recipes.recipe import override, read
@@ -17,9 +17,11 @@ Builder = Callable[[Any, int, int, CrossEntropy], Seq2Seq]
 
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
+    "cho": (cho.ChoSettings, cho.build),
     "luong": (luong.LuongSettings, luong.build),
     "luong-local-m": (luong.LocalSettings, luong.build_local_m),
     "luong-local-p": (luong.LocalSettings, luong.build_local_p),
+    "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
 }
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, score
+from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, score, uniform
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
 from regard.nn import (
     Alignment,
@@ -30,7 +30,7 @@ from regard.nn import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class LuongSettings(RecurrentSettings):
+class LuongSettings(AttentiveSettings):
     """The `model` section of the `luong2015` recipes."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
@@ -168,6 +168,5 @@ def assemble(
         decoder.W_s.weight = decoder.embedding.weight
     model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
-        for parameter in model.parameters():
-            nn.init.uniform_(parameter, -0.1, 0.1)
+        uniform(model, 0.1)
     return model

@@ -43,15 +43,13 @@ class RecurrentSettings:
     cell: Literal["gru", "lstm", "elman"] = "gru"
     bidirectional: bool = True
     reverse: bool = False
-    score: Literal["dot", "general", "concat", "location"] = "general"
-    max_source: int = 100
     tie: bool = False
     initialisation: Literal["paper", "torch"] = "paper"
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        for name, width in (("size", self.size), ("layers", self.layers), ("max_source", self.max_source)):
+        for name, width in (("size", self.size), ("layers", self.layers)):
             if width < 1:
                 raise ValueError(f"{name} must be at least 1, not {width}")
 
@@ -64,6 +62,19 @@ class RecurrentSettings:
     def memory_size(self) -> int:
         """Width of an encoder state h̄_s."""
         return self.size * (2 if self.bidirectional else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentiveSettings(RecurrentSettings):
+    """What a recurrent recipe with attention has besides."""
+
+    score: Literal["dot", "general", "concat", "location"] = "general"
+    max_source: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_source < 1:
+            raise ValueError(f"max_source must be at least 1, not {self.max_source}")
 
 
 class RecurrentEncoder(Encoder):
@@ -136,7 +147,7 @@ def encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
     return RecurrentEncoder(embedding(source_size, settings.word_size), recurrent, settings.dropout, settings.reverse)
 
 
-def score(settings: RecurrentSettings, query_size: int, key_size: int, hidden: int) -> Score:
+def score(settings: AttentiveSettings, query_size: int, key_size: int, hidden: int) -> Score:
     """The score that the settings ask for."""
     if settings.score == "dot" and query_size != key_size:
         raise ValueError(
@@ -150,3 +161,21 @@ def score(settings: RecurrentSettings, query_size: int, key_size: int, hidden: i
         "location": lambda: Location(query_size, settings.max_source),
     }
     return makers[settings.score]()
+
+
+def uniform(model: nn.Module, reach: float) -> None:
+    """Every parameter U[−reach, reach] (Sutskever 2014: 0.08; Luong 2015: 0.1)."""
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -reach, reach)
+
+
+def orthogonal(model: nn.Module) -> None:
+    """Recurrent matrices orthogonal, the others N(0, 0.01²), biases 0 (Cho 2014; Bahdanau 2015, appendix B.1)."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("weight_hh"):
+            for gate in parameter.chunk(len(parameter) // parameter.shape[1]):
+                nn.init.orthogonal_(gate)
+        elif parameter.dim() == 1:
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.normal_(parameter, std=0.01)

@@ -132,7 +132,8 @@ class Trainer:
     def last_step(self) -> int | None:
         """The number of updates in all; of epochs it is an estimate."""
         settings = self.settings
-        by_epochs = None if settings.epochs is None else settings.epochs * -(-len(self.batches) // settings.accumulate)
+        per_epoch = -(-len(self.batches) // settings.accumulate)
+        by_epochs = None if settings.epochs is None else math.ceil(settings.epochs * per_epoch)
         limits = [limit for limit in (settings.steps, by_epochs) if limit is not None]
         return min(limits) if limits else None
 
@@ -141,9 +142,13 @@ class Trainer:
         settings, position = self.settings, self.position
         return (
             (settings.steps is not None and position.step >= settings.steps)
-            or (settings.epochs is not None and position.epoch >= settings.epochs)
+            or (settings.epochs is not None and self.epoch() >= settings.epochs)
             or (settings.patience is not None and position.bad_validations > settings.patience)
         )
+
+    def epoch(self) -> float:
+        """Passes over the data so far, the one at hand in part."""
+        return self.position.epoch + self.position.batch / len(self.batches)
 
     def next_batches(self) -> list[Batch]:
         """The batches of the next update; the last update of an epoch may have fewer."""
@@ -158,7 +163,7 @@ class Trainer:
     def update(self) -> dict[str, float]:
         """One update of the weights; what it cost and what it found."""
         began = time.monotonic()
-        epoch = self.position.epoch + self.position.batch / len(self.batches)
+        epoch = self.epoch()
         batches = self.next_batches()
         step = self.position.step + 1
         rate = learning_rate(self.settings, step, epoch)

@@ -11,7 +11,7 @@ class TrainingSettings:
     """How a model is trained; each recipe says what each key means."""
 
     steps: int | None = 50_000
-    epochs: int | None = None
+    epochs: float | None = None
     batch_tokens: int = 4000
     accumulate: int = 1
     pool: int = 100

@@ -1,0 +1,104 @@
+"""Cho et al. 2014, Learning phrase representations using RNN encoder-decoder for statistical machine translation.
+
+The source is summed up in one vector c, which the decoder reads at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.readout import DeepOutput
+from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, orthogonal
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.nn import Recurrent, State, hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoSettings(RecurrentSettings):
+    """The `model` section of `cho2014`."""
+
+    bidirectional: bool = False
+    maxout: int | None = None
+
+
+class ChoState(NamedTuple):
+    """Between two steps: the summary c, and each layer's state."""
+
+    context: Tensor
+    recurrent: list[State]
+
+
+class ChoDecoder(Decoder):
+    """h'_t = f(h'_{t-1}, [E y_{t-1}; c]) with h'_0 = tanh(V' c), c = tanh(V h_N); the output reads h'_t, y_{t-1} and c.
+
+    `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as in the authors' code.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        summary: nn.Linear,
+        bridge: Bridge,
+        recurrent: Recurrent,
+        output: DeepOutput,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.summary = summary
+        self.bridge = bridge
+        self.recurrent = recurrent
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> ChoState:
+        """C from the top layer's last state, h'_0 of every layer from c."""
+        c = torch.tanh(self.summary(hidden(encoded.state[-1])))
+        return ChoState(c, self.bridge(self.spread(c, encoded.state)))
+
+    def spread(self, c: Tensor, states: Sequence[State]) -> list[State]:
+        """C in place of every tensor of every layer's state."""
+        return [c if isinstance(state, Tensor) else tuple(c for _ in state) for state in states]
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
+        words = self.dropout(self.embedding(target_in))
+        state = self.start(encoded)
+        c = state.context[:, None].expand(-1, words.shape[1], -1)
+        lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        h, _ = self.recurrent(torch.cat((words, c), -1), lengths, state.recurrent)
+        return Decoded(self.output(h, words, c), None)
+
+    def step(self, state: ChoState, tokens: Tensor) -> tuple[Tensor, ChoState, None]:
+        """Tokens B -> log-probabilities B,V."""
+        word = self.dropout(self.embedding(tokens))
+        h, recurrent = self.recurrent.step(torch.cat((word, state.context), -1), state.recurrent)
+        logits = self.output(h, word, state.context)
+        return logits.float().log_softmax(-1), ChoState(state.context, recurrent), None
+
+
+def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size = settings.size, settings.word_size
+    cell = CELLS[settings.cell]
+    maxout = settings.maxout or max(1, size // 2)
+    decoder = ChoDecoder(
+        embedding(target_size, word_size),
+        nn.Linear(settings.memory_size, size),
+        Bridge(size, size, settings.layers, cell.tracks),
+        Recurrent(cell, word_size + size, size, settings.layers, dropout=settings.dropout),
+        DeepOutput(size, word_size, size, maxout, target_size, settings.dropout),
+        settings.dropout,
+    )
+    if settings.tie:
+        decoder.output.tie(decoder.embedding)
+    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        orthogonal(model)
+    return model

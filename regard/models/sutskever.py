@@ -1,0 +1,90 @@
+"""Sutskever, Vinyals & Le 2014, Sequence to sequence learning with neural networks.
+
+The decoder starts from the encoder's last state and sees the source no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, uniform
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.nn import Recurrent, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class SutskeverSettings(RecurrentSettings):
+    """The `model` section of `sutskever2014`."""
+
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    bidirectional: bool = False
+    reverse: bool = True
+
+
+class SutskeverState(NamedTuple):
+    """Between two steps: each layer's state."""
+
+    recurrent: list[State]
+
+
+class SutskeverDecoder(Decoder):
+    """p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        recurrent: Recurrent,
+        output: nn.Linear,
+        bridge: Callable[[Sequence[State]], list[State]] = list,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.output = output
+        self.bridge = bridge
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> SutskeverState:
+        """The encoder's last states."""
+        return SutskeverState(self.bridge(encoded.state))
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
+        words = self.dropout(self.embedding(target_in))
+        lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        h, _ = self.recurrent(words, lengths, self.start(encoded).recurrent)
+        return Decoded(self.output(self.dropout(h)), None)
+
+    def step(self, state: SutskeverState, tokens: Tensor) -> tuple[Tensor, SutskeverState, None]:
+        """Tokens B -> log-probabilities B,V."""
+        h, recurrent = self.recurrent.step(self.dropout(self.embedding(tokens)), state.recurrent)
+        return self.output(self.dropout(h)).float().log_softmax(-1), SutskeverState(recurrent), None
+
+
+def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
+    cell = CELLS[settings.cell]
+    same = memory_size == size
+    decoder = SutskeverDecoder(
+        embedding(target_size, word_size),
+        Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout),
+        nn.Linear(size, target_size),
+        list if same else Bridge(memory_size, size, settings.layers, cell.tracks),
+        settings.dropout,
+    )
+    if settings.tie:
+        if word_size != size:
+            raise ValueError(f"tie: embeddings have {word_size} numbers, states {size}; make embedding and size equal")
+        decoder.output.weight = decoder.embedding.weight
+    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        uniform(model, 0.08)
+    return model
