@@ -44,6 +44,12 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("luong2015-global", {"bidirectional": True, "reverse": False, "cell": "lstm"}),
     ("luong2015-global", {"tie": True, "layers": 1}),
     ("luong2015-global", {"embedding": 5}),
+    *(
+        ("mino2017", {"key_value": kind, "score": score})
+        for kind in ("split", "separate")
+        for score in ("concat", "general")
+    ),
+    ("mino2017", {"key_value": "separate", "score": "dot"}),
     *(("luong2015-local-m", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
     *(("luong2015-local-p", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
     *((f"luong2015-local-{kind}", {"input_feeding": False, "layers": 1, "window": 2}) for kind in "mp"),
@@ -264,6 +270,15 @@ def test_sutskever_starts_from_the_encoders_last_state_and_sees_the_source_no_mo
     torch.testing.assert_close(decoder(blind, target).logits, logits)
 
 
+def test_keys_and_values_are_different_things_in_mino() -> None:
+    model, (source, _) = model_of(("mino2017", {})), batch()
+    memory = model.encode(source, LENGTHS).memory
+    assert memory.keys.shape == memory.values.shape == (B, S, SIZE // 2)
+    assert not torch.equal(memory.keys, memory.values)
+    wide = build("mino2017", SOURCE, TARGET, size=SIZE, key_value="separate").encode(source, LENGTHS).memory
+    assert wide.keys.shape == wide.values.shape == (B, S, SIZE)
+
+
 def test_without_input_feeding_the_first_layer_is_narrower() -> None:
     widths = {
         feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size  # type: ignore[union-attr, index]
@@ -305,6 +320,9 @@ def test_a_new_size_carries_the_embedding_with_it() -> None:
         ("luong2015-global", {"dropout": 1.0}, "not 1.0"),
         ("luong2015-global", {"size": "large"}, "a whole number, not 'large'"),
         ("luong2015-global", {"size": 8, "embedding": 4, "tie": True}, "embeddings have 4 numbers, h̃ has 8"),
+        ("mino2017", {"size": 7}, "size must be even to be split into key and value, not 7"),
+        ("luong2015-local-p", {"window": 0}, "at least 1 word to each side, not 0"),
+        ("luong2015-global", {"window": 5}, "has no key 'model.window'"),
         ("vaswani2017", {}, "did you mean 'vaswani2017-base'"),
     ],
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
 from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, orthogonal, score
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
 from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
 
 
@@ -95,15 +95,27 @@ class BahdanauDecoder(Decoder):
 
 
 def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
-    size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
-    cell = CELLS[settings.cell]
+    """The model of the settings: each annotation is a key and a value."""
+    width = settings.memory_size
+    return assemble(settings, encoder(settings, source_size), width, width, target_size, criterion)
+
+
+def assemble(
+    settings: BahdanauSettings,
+    encoder: Encoder,
+    key_size: int,
+    value_size: int,
+    target_size: int,
+    criterion: CrossEntropy,
+) -> Seq2Seq:
+    """Bahdanau's decoder over a memory with keys and values of the given widths."""
+    size, word_size, cell = settings.size, settings.word_size, CELLS[settings.cell]
     maxout = settings.maxout or max(1, size // 2)
-    output = DeepOutput(size, word_size, memory_size, maxout, target_size, settings.dropout)
+    output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
     decoder = BahdanauDecoder(
         embedding(target_size, word_size),
-        Attention(score(settings, size, memory_size, settings.attention or size), Global()),
-        Recurrent(cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout),
+        Attention(score(settings, size, key_size, settings.attention or size), Global()),
+        Recurrent(cell, word_size + value_size, size, settings.layers, dropout=settings.dropout),
         Bridge(size, size, settings.layers, cell.tracks),
         output,
         settings.dropout,
@@ -111,7 +123,7 @@ def build(settings: BahdanauSettings, source_size: int, target_size: int, criter
     )
     if settings.tie:
         output.tie(decoder.embedding)
-    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+    model = Seq2Seq(encoder, decoder, criterion)
     if settings.initialisation == "paper":
         orthogonal(model)
         for parameter in decoder.attention.parameters():

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, luong, sutskever, transformer
+from regard.models import bahdanau, cho, luong, mino, sutskever, transformer
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
 from regard.recipes.recipe import override, read
@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[type, Builder]] = {
     "luong": (luong.LuongSettings, luong.build),
     "luong-local-m": (luong.LocalSettings, luong.build_local_m),
     "luong-local-p": (luong.LocalSettings, luong.build_local_p),
+    "mino": (mino.MinoSettings, mino.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
 }
