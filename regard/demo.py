@@ -89,7 +89,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 
-LIKE = {"cho": "sutskever", "mino": "bahdanau", "luong-local-m": "luong", "luong-local-p": "luong"}
+LIKE = {"cho": "sutskever", "mino": "bahdanau"}
 
 
 class Demo(NamedTuple):

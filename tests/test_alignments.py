@@ -224,3 +224,13 @@ def test_parameters_of_local_p() -> None:
     alignment = LocalPredictive(query_size=6, window=2, size=3)
     assert {name: tuple(p.shape) for name, p in alignment.named_parameters()} == {"weight": (3, 6), "v": (3,)}
     assert not list(nn.Module.parameters(LocalMonotonic(2)))
+
+
+def test_local_p_knows_its_place_in_half_precision_too() -> None:
+    alignment = LocalPredictive(SIZE, D, 3)
+    query, mask = torch.randn(2, 4, SIZE), torch.ones(2, 400, dtype=torch.bool)
+    exact, prior = alignment.window(query, mask, 0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        positions, rough = alignment.window(query, mask, 0)
+    assert torch.equal(positions, exact)
+    torch.testing.assert_close(rough, prior)

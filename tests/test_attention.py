@@ -195,3 +195,11 @@ def test_dense_lays_a_window_back() -> None:
     weights = torch.tensor([[[0.2, 0.5, 0.0]]])
     attended = Attended(torch.zeros(1, 1, 1), weights, torch.tensor([[[2, 3, 4]]]))
     torch.testing.assert_close(attended.dense(4), torch.tensor([[[0.0, 0.0, 0.2, 0.5]]]))
+
+
+def test_dense_has_as_many_columns_as_it_is_asked_for() -> None:
+    weights = torch.rand(2, 3, 5)
+    attended = Attended(torch.zeros(2, 3, 1), weights)
+    torch.testing.assert_close(attended.dense(3), weights[..., :3])
+    assert attended.dense(7).shape == (2, 3, 7)
+    assert not attended.dense(7)[..., 5:].any()

@@ -133,7 +133,7 @@ BAD = [
     (["train", "good.tsv", "--out", "x", "model.size=big"], "model.size is a whole number, not 'big'"),
     (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "there is no recipe file no.yaml"),
     (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),
-    (["train", "good.tsv", "--out", "x", "--resume"], "x has no checkpoint yet"),
+    (["train", "good.tsv", "--out", "x", "--resume"], "x is not a run"),
     (["train"], "nothing to train on"),
     (["translate", "nowhere"], "there is no run nowhere"),
     (["evaluate", "nowhere", "good.tsv"], "nowhere"),
@@ -177,7 +177,8 @@ def test_a_run_is_never_overwritten(regard: Command, run: Run, corpus: Path, tmp
 def test_a_damaged_checkpoint_is_one_sentence(regard: Command, run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "x")
     copy = Run(tmp_path / "x")
-    (copy.checkpoint_folder(copy.newest()) / "model.safetensors").write_bytes(b"nothing")
+    for step in copy.steps():
+        (copy.checkpoint_folder(step) / "model.safetensors").write_bytes(b"nothing")
     for arguments in (("translate", "x"), ("train", "--resume", "--out", "x", "training.steps=30")):
         done = regard(*arguments, input="The dog sleeps .\n")
         assert done.returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 
 from regard.models import Seq2Seq, build
+from regard.models.tree import select
 from regard.search import Hypothesis, penalised, search
+from regard.search.beam import Sentence
 from regard.symbols import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]
@@ -154,10 +157,49 @@ def test_an_ensemble_averages_probabilities() -> None:
         same(left, right)
 
 
-def test_a_wider_beam_with_time_finds_nothing_worse_than_the_whole_of_a_narrow_space() -> None:
-    model = model_of("luong2015-global", 4)
-    narrow, wide = (search(model, SOURCE, LENGTHS, beam=beam, max_length=4)[0][0].score for beam in (1, 4**4))
-    assert wide >= narrow
+@pytest.mark.parametrize("penalty", [-0.5, 0.0, 0.6, 1.5])
+@pytest.mark.parametrize("beam", [2, 3])
+def test_stopping_early_changes_nothing(beam: int, penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [model_of(name, seed, sharp=1.0) for seed in range(6) for name in NAMES]
+
+    def found() -> list[list[Hypothesis]]:
+        return [
+            row for m in models for row in search(m, SOURCE, LENGTHS, beam=beam, max_length=9, length_penalty=penalty)
+        ]
+
+    early = found()
+    monkeypatch.setattr(Sentence, "settled", lambda *_: False)
+    for left, right in zip(early, found(), strict=True):
+        same(left, right)
+
+
+def test_a_model_in_training_is_searched_without_dropout_and_left_in_training() -> None:
+    model = build("luong2015-global", VOCABULARY, VOCABULARY, size=8, layers=2, dropout=0.5)
+    first, second = (search(model, SOURCE, LENGTHS, beam=2) for _ in range(2))
+    for left, right in zip(first, second, strict=True):
+        same(left, right)
+    assert model.training
+    assert model.decoder.training
+
+
+def test_weights_that_are_no_numbers_are_not_searched_in_silence() -> None:
+    model = model_of("luong2015-global")
+    with torch.no_grad():
+        next(p for name, p in model.named_parameters() if name.endswith("W_s.weight"))[4] = math.nan
+    with pytest.raises(ArithmeticError, match="not numbers"):
+        search(model, SOURCE, LENGTHS)
+
+
+def test_states_of_ones_own_kind_are_selected_or_refused() -> None:
+    rows = torch.tensor([1, 1])
+    shared = torch.arange(3)
+    state: dict[str, Any] = {"a": [shared, (shared, 7, None)], "b": "word"}
+    chosen = select(state, rows)
+    assert chosen["a"][0] is chosen["a"][1][0]
+    assert chosen["a"][0].tolist() == [1, 1]
+    assert (chosen["a"][1][1:], chosen["b"]) == ((7, None), "word")
+    with pytest.raises(TypeError, match="not object"):
+        select([object()], rows)
 
 
 def test_bad_questions() -> None:

@@ -19,7 +19,7 @@ from regard.data.sentences import Examples, Sentences
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
-from regard.training import Trainer, TrainingSettings, train
+from regard.training import Interrupted, Trainer, TrainingSettings, train
 from regard.training.validation import Validation
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
@@ -85,6 +85,37 @@ def test_seeds_make_runs(corpus: Path, tmp_path: Path) -> None:
     assert not equal(weights(runs[0]), weights(runs[2]))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "sgd", "schedule": "halving", "halve_after": 1.0, "halve_every": 0.5, "accumulate": 3},
+        {"optimizer": "adadelta", "accumulate": 2},
+        {"optimizer": "adamw", "patience": 2, "validate_every": 3},
+    ],
+)
+def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str, Any], tmp_path: Path) -> None:
+    bleus = [3.0, 2.0, 5.0, 4.0, 4.5, 4.0, 1.0, 1.0, 1.0, 1.0]
+    settings = {"steps": 12, "validate_every": 99, "dropout": 0.3, **settings}
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = trainer(tmp_path / "whole", bleus, **settings)
+    end = whole.fit()
+    steps = 0
+    while True:
+        part = trainer(tmp_path / "parts", bleus[steps // settings["validate_every"] :], **settings)
+        if steps:
+            part.resume()
+        part.stop_signal = 15
+        try:
+            last = part.fit()
+            break
+        except Interrupted as stop:
+            steps = stop.step
+    assert steps == end.step - 1 or steps == end.step
+    assert equal(whole.model.state_dict(), part.model.state_dict())
+    assert (last.epoch, last.batch, last.step, last.best) == (end.epoch, end.batch, end.step, end.best)
+
+
 class Scripted:
     """A validator that says what it is told, one step after the other."""
 
@@ -104,7 +135,7 @@ def examples(count: int = 24) -> Examples:
 
 def trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
     torch.manual_seed(0)
-    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=0.0)
+    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=settings.pop("dropout", 0.0))
     defaults = {
         "steps": 8,
         "batch_tokens": 40,
@@ -118,7 +149,7 @@ def trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> 
 
 
 def test_early_stopping_counts_validations_without_a_new_best(tmp_path: Path) -> None:
-    position = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=1, steps=99).fit()
+    position = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=2, steps=99).fit()
     assert position.step == 8
     assert position.best is not None
     assert (position.best.step, position.best.bleu) == (4, 5.0)
@@ -146,9 +177,9 @@ def test_the_best_may_be_that_of_the_loss(tmp_path: Path) -> None:
 
 def test_patience_survives_going_on(tmp_path: Path) -> None:
     bleus = [5.0, 4.0, 3.0, 2.0]
-    first = trainer(tmp_path, bleus, patience=2, steps=4)
+    first = trainer(tmp_path, bleus, patience=3, steps=4)
     assert first.fit().bad_validations == 1
-    second = trainer(tmp_path, bleus[2:], patience=2, steps=99)
+    second = trainer(tmp_path, bleus[2:], patience=3, steps=99)
     second.resume()
     assert second.fit().step == 8
 
@@ -218,9 +249,66 @@ def test_a_damaged_checkpoint_is_refused_by_name(name: str, how: str, run: Run, 
         content[len(content) // 2] ^= 0x55
         path.write_bytes(content if name != "state.json" else b"[]")
     with pytest.raises(UserError) as error:
-        copy.model(copy.tokenizers(), copy.newest())
+        go_on(copy.folder, {"training.steps": 30})
     assert "is damaged" in str(error.value)
     assert name in str(error.value)
+
+
+def test_a_run_translates_without_its_optimizer(run: Run, tmp_path: Path) -> None:
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(run.folder, copy.folder)
+    for step in copy.steps():
+        (copy.checkpoint_folder(step) / "optimizer.safetensors").unlink()
+    assert not copy.model(copy.tokenizers()).training
+
+
+def test_what_changes_when_a_run_goes_on_is_remembered(run: Run, tmp_path: Path) -> None:
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(run.folder, copy.folder)
+    go_on(copy.folder, {"training.steps": 26})
+    assert copy.config()["training"]["steps"] == 26
+    assert go_on(copy.folder, {}).newest() == 26
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+    shutil.rmtree(out / "checkpoints")
+    with pytest.raises(UserError, match="no checkpoint yet; start it again without --resume"):
+        go_on(out, {})
+    train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=2))
+    assert run.newest() == 2
+
+
+def test_a_line_of_metrics_that_was_cut_short_is_forgotten(tmp_path: Path) -> None:
+    job = trainer(tmp_path, log_every=1, steps=3)
+    job.fit()
+    with job.run.metrics_path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "tra')
+    again = trainer(tmp_path, log_every=1, steps=4)
+    again.resume()
+    again.fit()
+    assert [row["step"] for row in again.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4]
+
+
+def test_the_end_of_a_cosine_cannot_move(corpus: Path, tmp_path: Path) -> None:
+    more = small("bahdanau2015", training__steps=2, training__schedule="cosine")
+    train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **more)
+    with pytest.raises(UserError, match="cosine"):
+        go_on(tmp_path / "run", {"training.steps": 4})
+
+
+def test_new_words_on_a_saved_step_leave_its_weights_alone(tmp_path: Path) -> None:
+    job = trainer(tmp_path, steps=2)
+    job.fit()
+    folder = job.run.checkpoint_folder(2)
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    job.position.bad_validations, job.saved = 7, -1
+    job.save()
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    assert len(list(folder.iterdir())) == 3
+    assert checkpoint.read_state(folder)["bad_validations"] == 7
+    trainer(tmp_path).resume()
 
 
 def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +323,7 @@ def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space"):
         job.save()
     assert job.run.steps() == [2]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-2"]
     checkpoint.read_state(job.run.checkpoint_folder(2))
 
 
@@ -270,7 +359,9 @@ def test_the_default_is_sized_by_the_corpus_and_the_config_says_how(corpus: Path
 def test_separate_vocabularies_tie_the_decoder_alone(corpus: Path, tmp_path: Path) -> None:
     more = small("vaswani2017-base", text__shared=False, training__steps=1)
     run = train("vaswani2017-base", files(corpus, "train"), tmp_path / "run", **more)
-    assert run.config()["model"]["tie"] == "decoder"
+    one_size = build(run.config(), 9, 9)
+    assert one_size.encoder.embedding.words.weight is not one_size.decoder.output.weight  # type: ignore[union-attr]
+    assert one_size.decoder.embedding.words.weight is one_size.decoder.output.weight  # type: ignore[union-attr]
 
 
 def test_a_corpus_in_which_nothing_is_short_enough(corpus: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -48,9 +48,10 @@ def translate(
         raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
     form: Literal["json", "pharaoh", "text"] = "json" if as_json else "pharaoh" if alignments else "text"
     translator = load(*folders)
-    for number, texts in enumerate(chunks(lines(files))):
-        for row, made in enumerate(translator.translate(texts, beam=beam, n_best=n_best, alignments=form != "text")):
-            for line in written(made, number * AT_ONCE + row, n_best, form):
+    number = count()
+    for texts in chunks(lines(files), 1 if not files and sys.stdin.isatty() else AT_ONCE):
+        for made in translator.translate(texts, beam=beam, n_best=n_best, alignments=form != "text"):
+            for line in written(made, next(number), n_best, form):
                 sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
@@ -72,9 +73,8 @@ def lines(files: list[Path]) -> Iterator[str]:
         yield decoded(line, Path("standard input"), number)
 
 
-def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Some lines at a time, so that a file of any size goes through."""
-    size = 1 if sys.stdin.isatty() else AT_ONCE
     rest = iter(texts)
     while some := list(islice(rest, size)):
         yield some

@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return Batch(*(tensor.to(device) for tensor in self))
 
 
 def order(sizes: npt.NDArray[np.int64], batch_tokens: int, pool: int, seed: int, epoch: int) -> list[Indices]:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
-from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, orthogonal, score
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
-from regard.nn import Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
+from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, alignment, embedding, encoder, orthogonal, score
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class BahdanauDecoder(Decoder):
         word = self.dropout(self.embedding(tokens))
         state, attended, shown = self.advance(state, word)
         logits = self.output(shown[:, None], word[:, None], attended.context)[:, 0]
-        return logits.float().log_softmax(-1), state, attended
+        return log_probs(logits), state, attended
 
 
 def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
@@ -114,7 +114,7 @@ def assemble(
     output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
     decoder = BahdanauDecoder(
         embedding(target_size, word_size),
-        Attention(score(settings, size, key_size, settings.attention or size), Global()),
+        Attention(score(settings, size, key_size, settings.attention or size), alignment(settings, size)),
         Recurrent(cell, word_size + value_size, size, settings.layers, dropout=settings.dropout),
         Bridge(size, size, settings.layers, cell.tracks),
         output,

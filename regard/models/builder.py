@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
 from regard.config import parse
 from regard.errors import UserError, nearest
 from regard.models import bahdanau, cho, luong, mino, sutskever, transformer
@@ -19,8 +22,6 @@ KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
     "cho": (cho.ChoSettings, cho.build),
     "luong": (luong.LuongSettings, luong.build),
-    "luong-local-m": (luong.LocalSettings, luong.build_local_m),
-    "luong-local-p": (luong.LocalSettings, luong.build_local_p),
     "mino": (mino.MinoSettings, mino.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
@@ -36,12 +37,23 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
     recipe = sized(override(recipe, {f"model.{key}": value for key, value in overrides.items()}))
     model = dict(recipe["model"])
     kind = model.pop("kind", None)
+    if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
+        model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even where they are of one size
     if kind not in KINDS:
         raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
     settings_class, builder = KINDS[kind]
     settings: Any = parse(settings_class, model, "model")
     criterion = CrossEntropy(parse(LossSettings, recipe.get("loss", {}), "loss"))
     try:
-        return builder(settings, source_size, target_size, criterion)
+        return padded(builder(settings, source_size, target_size, criterion))
     except ValueError as error:
         raise UserError(f"model: {error}") from error
+
+
+def padded(model: Seq2Seq) -> Seq2Seq:
+    """The model with zeros for PAD in its embeddings, whatever they were initialised with."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            with torch.no_grad():
+                module.weight[module.padding_idx].zero_()
+    return model

@@ -5,7 +5,6 @@ The source is summed up in one vector c, which the decoder reads at every step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
 from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, orthogonal
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State, hidden
 
 
@@ -60,11 +59,7 @@ class ChoDecoder(Decoder):
     def start(self, encoded: Encoded) -> ChoState:
         """C from the top layer's last state, h'_0 of every layer from c."""
         c = torch.tanh(self.summary(hidden(encoded.state[-1])))
-        return ChoState(c, self.bridge(self.spread(c, encoded.state)))
-
-    def spread(self, c: Tensor, states: Sequence[State]) -> list[State]:
-        """C in place of every tensor of every layer's state."""
-        return [c if isinstance(state, Tensor) else tuple(c for _ in state) for state in states]
+        return ChoState(c, self.bridge.of(c))
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
@@ -80,7 +75,7 @@ class ChoDecoder(Decoder):
         word = self.dropout(self.embedding(tokens))
         h, recurrent = self.recurrent.step(torch.cat((word, state.context), -1), state.recurrent)
         logits = self.output(h, word, state.context)
-        return logits.float().log_softmax(-1), ChoState(state.context, recurrent), None
+        return log_probs(logits), ChoState(state.context, recurrent), None
 
 
 def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

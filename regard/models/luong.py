@@ -13,20 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, score, uniform
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
-from regard.nn import (
-    Alignment,
-    Attended,
-    Attention,
-    Global,
-    LocalMonotonic,
-    LocalPredictive,
-    Memory,
-    Recurrent,
-    State,
-    joined,
-)
+from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, alignment, embedding, encoder, score, uniform
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.nn import Attended, Attention, Memory, Recurrent, State, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +26,6 @@ class LuongSettings(AttentiveSettings):
     bidirectional: bool = False
     reverse: bool = True
     input_feeding: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalSettings(LuongSettings):
-    """The `model` section of the recipes with local attention."""
-
-    window: int = 10
 
 
 class LuongState(NamedTuple):
@@ -96,16 +78,16 @@ class LuongDecoder(Decoder):
     def advance(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended]:
         """One step on an embedded word B,·; the new state holds h̃_t."""
         x = torch.cat((word, state.fed), -1) if self.input_feeding else word
-        h, recurrent = self.recurrent.step(x, state.recurrent)
+        h, recurrent = self.recurrent.step(self.dropout(x), state.recurrent)
         fed, attended = self.attend(h[:, None], state.memory, state.step)
         return LuongState(state.memory, recurrent, fed[:, 0], state.step + 1), attended
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
-        words = self.dropout(self.embedding(target_in))
+        words = self.embedding(target_in)
         state = self.start(encoded)
         output, attended = self.fed_forward(state, words) if self.input_feeding else self.all_at_once(state, words)
-        return Decoded(self.W_s(self.dropout(output)), attended)
+        return Decoded(self.W_s(output), attended)
 
     def fed_forward(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         """Input feeding makes each step wait for the one before."""
@@ -119,35 +101,17 @@ class LuongDecoder(Decoder):
     def all_at_once(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         """Without input feeding attention waits for nothing: all h_t first, then one look for all of them."""
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
-        h, _ = self.recurrent(words, lengths, state.recurrent)
+        h, _ = self.recurrent(self.dropout(words), lengths, state.recurrent)
         return self.attend(h, state.memory, state.step)
 
     def step(self, state: LuongState, tokens: Tensor) -> tuple[Tensor, LuongState, Attended]:
         """Tokens B -> log-probabilities B,V."""
-        state, attended = self.advance(state, self.dropout(self.embedding(tokens)))
-        return self.W_s(self.dropout(state.fed)).float().log_softmax(-1), state, attended
+        state, attended = self.advance(state, self.embedding(tokens))
+        return log_probs(self.W_s(state.fed)), state, attended
 
 
 def build(settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """Global attention."""
-    return assemble(settings, source_size, target_size, criterion, Global())
-
-
-def build_local_m(settings: LocalSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """Local attention with a window that goes along."""
-    return assemble(settings, source_size, target_size, criterion, LocalMonotonic(settings.window))
-
-
-def build_local_p(settings: LocalSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """Local attention with a window whose place is predicted."""
-    alignment = LocalPredictive(settings.size, settings.window, settings.size)
-    return assemble(settings, source_size, target_size, criterion, alignment)
-
-
-def assemble(
-    settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy, alignment: Alignment
-) -> Seq2Seq:
-    """The model of the settings, looking where the alignment says."""
+    """The model of the settings."""
     size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
     cell = CELLS[settings.cell]
     first = word_size + (size if settings.input_feeding else 0)
@@ -155,7 +119,7 @@ def assemble(
     decoder = LuongDecoder(
         embedding(target_size, word_size),
         Recurrent(cell, first, size, settings.layers, dropout=settings.dropout),
-        Attention(score(settings, size, memory_size, size), alignment),
+        Attention(score(settings, size, memory_size, size), alignment(settings, size)),
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
         list if same else Bridge(memory_size, size, settings.layers, cell.tracks),

@@ -11,12 +11,16 @@ from torch import Tensor, nn
 
 from regard.models.seq2seq import Encoded, Encoder
 from regard.nn import (
+    Alignment,
     Cell,
     Concat,
     Dot,
     ElmanCell,
     General,
+    Global,
     GRUCell,
+    LocalMonotonic,
+    LocalPredictive,
     Location,
     LSTMCell,
     Memory,
@@ -65,7 +69,7 @@ class RecurrentSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentiveSettings(RecurrentSettings):
+class ScoredSettings(RecurrentSettings):
     """What a recurrent recipe with attention has besides."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
@@ -75,6 +79,14 @@ class AttentiveSettings(RecurrentSettings):
         super().__post_init__()
         if self.max_source < 1:
             raise ValueError(f"max_source must be at least 1, not {self.max_source}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentiveSettings(ScoredSettings):
+    """And what it has where the weights are soft: a choice of where to look."""
+
+    alignment: Literal["global", "local-m", "local-p"] = "global"
+    window: int = 10
 
 
 class RecurrentEncoder(Encoder):
@@ -106,8 +118,8 @@ class RecurrentEncoder(Encoder):
 class Bridge(nn.Module):
     """A decoder's first state s_0 = tanh(W_s h), h the last `input_size` numbers of the encoder's last state.
 
-    For a bidirectional encoder that reads with `input_size` = H these are the backward direction's, which has just read
-    the first word (Bahdanau 2015, appendix A.2.2). Each layer, and each of the LSTM's two tensors, has its own W_s.
+    For a bidirectional encoder and `input_size` = H these are the backward direction's (Bahdanau 2015, appendix A.2.2).
+    Each layer, and each of the LSTM's two tensors, has its own W_s.
     """
 
     def __init__(self, input_size: int, size: int, layers: int, tracks: int) -> None:
@@ -122,11 +134,17 @@ class Bridge(nn.Module):
 
     def cross(self, state: State, layer: int) -> State:
         """One layer."""
-        crossed = tuple(
-            torch.tanh(self.maps[layer * self.tracks + track](part[:, -self.input_size :]))
-            for track, part in enumerate(parts(state))
-        )
-        return crossed[0] if isinstance(state, Tensor) else crossed
+        return self.made([part[:, -self.input_size :] for part in parts(state)], layer)
+
+    def of(self, summary: Tensor) -> list[State]:
+        """The first states from one vector B,input_size instead of the encoder's last states."""
+        return [self.made([summary] * self.tracks, layer) for layer in range(len(self.maps) // self.tracks)]
+
+    def made(self, sources: Sequence[Tensor], layer: int) -> State:
+        """tanh(W_s h) for each tensor of a layer's state."""
+        first = layer * self.tracks
+        made = [torch.tanh(self.maps[first + track](source)) for track, source in enumerate(sources)]
+        return made[0] if self.tracks == 1 else tuple(made)
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
@@ -147,7 +165,7 @@ def encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
     return RecurrentEncoder(embedding(source_size, settings.word_size), recurrent, settings.dropout, settings.reverse)
 
 
-def score(settings: AttentiveSettings, query_size: int, key_size: int, hidden: int) -> Score:
+def score(settings: ScoredSettings, query_size: int, key_size: int, hidden: int) -> Score:
     """The score that the settings ask for."""
     if settings.score == "dot" and query_size != key_size:
         raise ValueError(
@@ -161,6 +179,16 @@ def score(settings: AttentiveSettings, query_size: int, key_size: int, hidden: i
         "location": lambda: Location(query_size, settings.max_source),
     }
     return makers[settings.score]()
+
+
+def alignment(settings: AttentiveSettings, query_size: int) -> Alignment:
+    """The alignment that the settings ask for."""
+    makers: dict[str, Callable[[], Alignment]] = {
+        "global": Global,
+        "local-m": lambda: LocalMonotonic(settings.window),
+        "local-p": lambda: LocalPredictive(query_size, settings.window, query_size),
+    }
+    return makers[settings.alignment]()
 
 
 def uniform(model: nn.Module, reach: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from regard.models import tree
@@ -80,3 +81,8 @@ class Seq2Seq(nn.Module):
         """What training minimises, a scalar: per token or per sentence, as the recipe says."""
         logits = self(source, lengths, target_in)
         return self.criterion(logits, target_out) / self.criterion.count(target_out).clamp(min=1)
+
+
+def log_probs(logits: Tensor) -> Tensor:
+    """Log-probabilities …,V, in single precision at the least."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))

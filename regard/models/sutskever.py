@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, uniform
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State
 
 
@@ -65,7 +65,7 @@ class SutskeverDecoder(Decoder):
     def step(self, state: SutskeverState, tokens: Tensor) -> tuple[Tensor, SutskeverState, None]:
         """Tokens B -> log-probabilities B,V."""
         h, recurrent = self.recurrent.step(self.dropout(self.embedding(tokens)), state.recurrent)
-        return self.output(self.dropout(h)).float().log_softmax(-1), SutskeverState(recurrent), None
+        return log_probs(self.output(self.dropout(h))), SutskeverState(recurrent), None
 
 
 def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
 from regard.symbols import PAD
 
@@ -207,7 +207,7 @@ class TransformerDecoder(Decoder):
     def step(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
         """Tokens B -> log-probabilities B,V."""
         logits, state, attended = self.advance(state, tokens[:, None])
-        return logits[:, 0].float().log_softmax(-1), state, attended
+        return log_probs(logits[:, 0]), state, attended
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers with their type."""
@@ -244,7 +244,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
 
 
 def initialise(model: Seq2Seq) -> None:
-    """Xavier for every matrix; embeddings N(0, 1/size), so that they have length 1 after the scale √size on average."""
+    """Xavier for every matrix; embeddings N(0, 1/size): after the scale √size each number has variance 1."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)

@@ -89,9 +89,15 @@ class LocalPredictive(nn.Module):
     def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Query B,T,Q -> positions B,T,2D+1 and the Gaussian at them."""
         S = mask.sum(1, keepdim=True)
-        p = S * torch.sigmoid(torch.tanh(F.linear(query, self.weight)) @ self.v)  # B,T
+        p = S * self.share(query)  # B,T
         positions = around(p.detach().floor().long(), self.offsets)
         return positions, torch.exp(-((positions - p[..., None]) ** 2) / (2 * self.sigma**2))
+
+    def share(self, query: Tensor) -> Tensor:
+        """p_t / S. Never in half precision: at position 200 that would be off by a word."""
+        with torch.autocast(query.device.type, enabled=False):
+            h = query.to(self.weight.dtype)
+            return torch.sigmoid(torch.tanh(F.linear(h, self.weight)) @ self.v)
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
         """Softmax over the window's real positions, times the Gaussian."""

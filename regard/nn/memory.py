@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Memory(NamedTuple):
@@ -34,7 +35,7 @@ class Attended(NamedTuple):
         """Weights over the whole source, B,T,S (heads are averaged): a window is laid back at its positions."""
         weights = self.weights.mean(1) if self.weights.dim() == 4 else self.weights
         if self.positions is None:
-            return weights
+            return F.pad(weights, (0, source_length - weights.shape[2]))
         inside = (self.positions >= 0) & (self.positions < source_length)
         row = weights.new_zeros(*weights.shape[:2], source_length)
         return row.scatter_add(2, self.positions.clamp(0, source_length - 1), weights * inside)

@@ -27,52 +27,79 @@ MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.j
 
 def write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """Writes a checkpoint; the folder appears when everything in it is on the disk."""
-    beside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    save_model(model, str(beside / MODEL))
-    save_file(optimizer_tensors(optimizer), str(beside / OPTIMIZER))
-    files = {name: digest(beside / name) for name in (MODEL, OPTIMIZER)}
-    document = {"format": FORMAT, **state, "files": files}
-    (beside / STATE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for path in (*(beside / name for name in (MODEL, OPTIMIZER, STATE)), beside):
-        sync(path)
     if folder.exists():
-        shutil.rmtree(folder)
+        rewrite(folder, state)
+        return
+    beside = folder.with_name(f".{folder.name}.part")
+    for leftover in folder.parent.glob(".step-*.part"):  # of a write that was killed
+        shutil.rmtree(leftover)
+    beside.mkdir(parents=True)
+    try:
+        fill(beside, model, optimizer, state)
+    except BaseException:
+        shutil.rmtree(beside)
+        raise
     beside.rename(folder)
     sync(folder.parent)
 
 
+def rewrite(folder: Path, state: Mapping[str, Any]) -> None:
+    """New words on a step that is saved already: its weights are what they were, only what is known of it changes."""
+    document = {"format": FORMAT, **state, "files": read_state(folder)["files"]}
+    beside = folder / f".{STATE}.part"
+    beside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    sync(beside)
+    beside.replace(folder / STATE)
+    sync(folder)
+
+
+def fill(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Writes the files of a checkpoint and waits until they are on the disk."""
+    save_model(model, str(folder / MODEL))
+    save_file(optimizer_tensors(optimizer), str(folder / OPTIMIZER))
+    files = {name: digest(folder / name) for name in (MODEL, OPTIMIZER)}
+    document = {"format": FORMAT, **state, "files": files}
+    (folder / STATE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for path in (*(folder / name for name in (MODEL, OPTIMIZER, STATE)), folder):
+        sync(path)
+
+
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint, after its files have been held against their checksums."""
+    """The state of a checkpoint."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        files = dict(state["files"])
-        version = state["format"]
+        version, _ = state["format"], dict(state["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise damaged(folder, f"{STATE} cannot be read") from error
     if version != FORMAT:
         raise UserError(f"checkpoint {folder} has format {version}; this version of regard reads format {FORMAT}")
-    for name in (MODEL, OPTIMIZER):
-        if not (folder / name).is_file():
-            raise damaged(folder, f"{name} is missing")
-        if digest(folder / name) != files.get(name):
-            raise damaged(folder, f"{name} does not match its checksum")
     return dict(state)
+
+
+def checked(folder: Path, name: str) -> str:
+    """The path of one of a checkpoint's files, after it has been held against its checksum."""
+    expected = read_state(folder)["files"].get(name)
+    if not (folder / name).is_file():
+        raise damaged(folder, f"{name} is missing")
+    if digest(folder / name) != expected:
+        raise damaged(folder, f"{name} does not match its checksum")
+    return str(folder / name)
 
 
 def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
+    path = checked(folder, MODEL)
     try:
-        load_model(model, str(folder / MODEL))
+        load_model(model, path)
     except (SafetensorError, RuntimeError, OSError) as error:
         raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {' '.join(str(error).split())}") from error
 
 
 def read_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     """Loads what the optimizer had gathered."""
+    path = checked(folder, OPTIMIZER)
     try:
-        tensors = load_file(str(folder / OPTIMIZER))
+        tensors = load_file(path)
         gathered: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             number, key = name.split(".", 1)

@@ -65,6 +65,10 @@ class Run:
         shutil.rmtree(tokenizer_folder, ignore_errors=True)
         tokenizer_folder.mkdir(parents=True)
         text.save(tokenizers, parse(TextSettings, config["text"], "text"), tokenizer_folder)
+        self.write_config(config)
+
+    def write_config(self, config: Recipe) -> None:
+        """Writes the config at once: the old one or the new one is there, never half of one."""
         written = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         beside = self.config_path.with_name(".config.yaml.part")
         beside.write_text(written, encoding="utf-8")
@@ -95,15 +99,15 @@ class Run:
         return step if step in self.steps() else newest
 
     def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
-        """The model of a checkpoint, the best where no step is given."""
+        """The model of a checkpoint, the best where no step is given, ready to be used rather than trained."""
         folder = self.checkpoint_folder(self.best() if step is None else step)
-        checkpoint.read_state(folder)
         model = build(self.config(), tokenizers.source.size, tokenizers.target.size)
         checkpoint.read_model(folder, model)
-        return model
+        return model.eval()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """What was measured so far."""
+        """What was measured so far; a line that a kill cut short is left out."""
         if not self.metrics_path.is_file():
             return []
-        return [json.loads(line) for line in self.metrics_path.read_text(encoding="utf-8").splitlines()]
+        lines = self.metrics_path.read_bytes().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines]

@@ -7,7 +7,8 @@ is done when its beam is empty, at its length limit, or when nothing still open 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,11 +98,25 @@ def search(
         raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
     if max_length is not None and max_length < 1:
         raise ValueError(f"max_length must be at least 1, not {max_length}")
-    models = [model_or_models] if isinstance(model_or_models, Seq2Seq) else list(model_or_models)
+    models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
     sentences = [Sentence(length, max_length or 2 * length + 10, beam) for length in lengths.tolist()]
     if sentences:
-        run(Ensemble(models), source, lengths, sentences, Options(beam, n_best, length_penalty))
+        with resting(models):
+            run(Ensemble(models), source, lengths, sentences, Options(beam, n_best, length_penalty))
     return [sentence.best(n_best) for sentence in sentences]
+
+
+@contextmanager
+def resting(models: Sequence[Seq2Seq]) -> Iterator[None]:
+    """Search is no training: no dropout in here, and each model as it was afterwards."""
+    training = [model for model in models if getattr(model, "training", False)]
+    for model in training:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model in training:
+            model.train()
 
 
 def run(models: Ensemble, source: Tensor, lengths: Tensor, sentences: list[Sentence], options: Options) -> None:
@@ -150,6 +165,8 @@ def harvest(
 ) -> None:
     """Takes up what ends at this step and narrows each beam by it; a sentence that is done has no width left."""
     log_probs, rows, tokens = top.tolist(), parents.tolist(), extensions.tolist()
+    if any(math.isnan(row[0]) for row in log_probs):
+        raise ArithmeticError(f"the model's probabilities at step {step} are not numbers: its weights are damaged")
     for index, sentence in enumerate(active):
         best_open = -math.inf
         for place in range(sentence.width):

@@ -58,6 +58,7 @@ def train(
     trainer = Trainer(model, used(encoding), validator, settings, run, device)
     if resume:
         trainer.resume()
+        run.write_config(config)
     else:
         run.create(config, tokenizers)
     say(description(config, model, encoding, len(validator.pairs), tokenizers, device))
@@ -75,7 +76,7 @@ def files(key: str, data: Paths | None) -> dict[str, list[str]]:
 
 def beginning(run: Run, recipe: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
     """The config of a new run; one that exists is never overwritten."""
-    if run.exists:
+    if run.steps():
         raise UserError(f"{run.folder} already holds a run; go on with it by --resume, or choose another --out")
     if run.folder.exists() and not run.folder.is_dir():
         raise UserError(f"{run.folder} is a file; choose another --out")
@@ -90,8 +91,14 @@ def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
             raise UserError(
                 f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can"
             )
-    run.newest()
-    return override(run.config(), changes)
+    config = run.config()
+    if not run.steps():
+        raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
+    if "training.steps" in changes and config["training"]["schedule"] == "cosine":
+        raise UserError(
+            "training.steps cannot change when a run with the cosine schedule goes on: the rate depends on it"
+        )
+    return override(config, changes)
 
 
 CHANGEABLE = (
@@ -132,8 +139,6 @@ def resolve(config: Mapping[str, Any], count: int) -> Recipe:
     """The config with nothing left open: sizes by the corpus, languages by the files' names, ties that can hold."""
     source, target = languages([Path(path) for path in config["data"]["train"]])
     found = {"data.source": config["data"]["source"] or source, "data.target": config["data"]["target"] or target}
-    if config["model"].get("tie") == "all" and not config["text"]["shared"]:
-        found["model.tie"] = "decoder"
     return sized(override(config, found), count)
 
 

@@ -121,9 +121,9 @@ class Trainer:
             self.metrics.write("train", step, **figures)
             if not is_terminal():
                 say(f"step {step}/{self.last_step() or '?'}  {self.note(figures)}")
-        if step % settings.validate_every == 0:
+        if step % settings.validate_every == 0 or self.finished():
             self.measure()
-        if step % settings.checkpoint_every == 0 or step % settings.validate_every == 0:
+        if step % settings.checkpoint_every == 0 or self.position.validated == step:
             self.save()
         if self.stop_signal:
             self.save()
@@ -143,7 +143,7 @@ class Trainer:
         return (
             (settings.steps is not None and position.step >= settings.steps)
             or (settings.epochs is not None and self.epoch() >= settings.epochs)
-            or (settings.patience is not None and position.bad_validations > settings.patience)
+            or (settings.patience is not None and position.bad_validations >= settings.patience)
         )
 
     def epoch(self) -> float:

@@ -14,7 +14,7 @@ class Metrics:
     """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed."""
 
     def __init__(self, run: Run, step: int, tensorboard: bool) -> None:
-        forget_after(run.metrics_path, step)
+        forget_after(run, step)
         self.file = run.metrics_path.open("a", encoding="utf-8")
         self.board = board(run.folder / "tensorboard", step) if tensorboard else None
 
@@ -34,11 +34,12 @@ class Metrics:
             self.board.close()
 
 
-def forget_after(path: Path, step: int) -> None:
+def forget_after(run: Run, step: int) -> None:
     """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
-    if path.is_file():
-        kept = [line for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line)["step"] <= step]
-        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    kept = [row for row in run.metrics() if row["step"] <= step]
+    beside = run.metrics_path.with_name(".metrics.jsonl.part")
+    beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
+    beside.replace(run.metrics_path)
 
 
 def board(folder: Path, step: int) -> Any:

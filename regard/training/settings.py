@@ -48,7 +48,10 @@ class TrainingSettings:
         for name in (*counts, "validate_pairs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("steps", "epochs", "patience", "clip", "warmup", "halve_every", "seed", "learning_rate"):
+        for name in ("clip", "patience"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
+        for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate"):
             if getattr(self, name) is not None and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
         if self.schedule == "halving" and self.halve_every == 0:

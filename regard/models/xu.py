@@ -1,0 +1,168 @@
+"""Xu et al. 2015, Show, attend and tell: soft attention, with its gate and its penalty.
+
+The order of a step is h_{t-1} → α_t → ẑ_t → h_t; the annotations a_i are whatever the encoder leaves, words or places
+of an image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.criterion import CrossEntropy
+from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, score
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.nn import Alignment, Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
+from regard.symbols import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class XuSettings(AttentiveSettings):
+    """The `model` section of `xu2015-soft`."""
+
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    score: Literal["dot", "general", "concat", "location"] = "concat"
+    attention: int | None = None
+    gate: bool = True
+    doubly_stochastic: float = 1.0
+
+
+class XuState(NamedTuple):
+    """Between two steps: the memory with its keys projected, h_{t-1} of each layer, and the number of the step."""
+
+    memory: Memory
+    recurrent: list[State]
+    step: int
+
+
+class XuOutput(nn.Module):
+    """p(y_t) ∝ exp(L_o(E y_{t-1} + L_h h_t + L_z ẑ_t)) (eq. 7)."""
+
+    def __init__(
+        self, state_size: int, word_size: int, context_size: int, vocabulary: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.L_h = nn.Linear(state_size, word_size)
+        self.L_z = nn.Linear(context_size, word_size, bias=False)
+        self.L_o = nn.Linear(word_size, vocabulary)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
+        """States …,n, embedded words …,m, contexts …,D -> logits …,V."""
+        logits: Tensor = self.L_o(self.dropout(word + self.L_h(state) + self.L_z(context)))
+        return logits
+
+
+class XuDecoder(Decoder):
+    """ẑ_t = β_t Σ_i α_ti a_i with the scalar gate β_t = σ(f_β(h_{t-1})), then h_t = LSTM([E y_{t-1}; ẑ_t], h_{t-1})."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        attention: Attention,
+        recurrent: Recurrent,
+        bridge: Bridge,
+        output: XuOutput,
+        gate: nn.Linear | None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.attention = attention
+        self.recurrent = recurrent
+        self.bridge = bridge
+        self.output = output
+        self.gate = gate
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> XuState:
+        """h_0 and c_0 from the mean annotation (section 3.1.2); the keys are projected here, once."""
+        values, mask = encoded.memory.values, encoded.memory.mask[..., None]
+        mean = (values * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return XuState(self.attention.prepare(encoded.memory), self.bridge.of(mean), 0)
+
+    def look(self, state: XuState) -> tuple[Attended, Tensor]:
+        """What h_{t-1} sees, and β_t B,1."""
+        before = hidden(state.recurrent[-1])
+        attended: Attended = self.attention(before[:, None], state.memory, state.step)
+        beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
+        return attended, beta
+
+    def advance(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor, Tensor]:
+        """One step on an embedded word B,m: the new state, what was attended to, h_t and ẑ_t."""
+        attended, beta = self.look(state)
+        z = beta * attended.context[:, 0]
+        h, recurrent = self.recurrent.step(torch.cat((word, z), -1), state.recurrent)
+        return XuState(state.memory, recurrent, state.step + 1), attended, h, z
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V: the steps one by one, the output of all of them at once."""
+        words = self.dropout(self.embedding(target_in))
+        state = self.start(encoded)
+        looks, states, contexts = [], [], []
+        for word in words.unbind(1):
+            state, attended, h, z = self.advance(state, word)
+            looks.append(attended)
+            states.append(h)
+            contexts.append(z)
+        return Decoded(self.output(torch.stack(states, 1), words, torch.stack(contexts, 1)), joined(looks))
+
+    def step(self, state: XuState, tokens: Tensor) -> tuple[Tensor, XuState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        word = self.dropout(self.embedding(tokens))
+        state, attended, h, z = self.advance(state, word)
+        return log_probs(self.output(h, word, z)), state, attended
+
+
+class XuModel(Seq2Seq):
+    """Adds λ Σ_i (1 − Σ_t α_ti)² to the loss of each sentence (eq. 14): every place should be looked at once."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, criterion: CrossEntropy, doubly_stochastic: float) -> None:
+        super().__init__(encoder, decoder, criterion)
+        self.doubly_stochastic = doubly_stochastic
+
+    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+        """Cross-entropy and penalty, per token or per sentence."""
+        encoded = self.encode(source, lengths)
+        decoded: Decoded = self.decoder(encoded, target_in)
+        total = self.criterion(decoded.logits, target_out)
+        if self.doubly_stochastic:
+            assert decoded.attended is not None
+            weights = decoded.attended.dense(encoded.memory.mask.shape[1])
+            total = total + self.doubly_stochastic * unevenness(weights, encoded.memory.mask, target_out != PAD).sum()
+        return total / self.criterion.count(target_out).clamp(min=1)
+
+
+def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+    """Σ_i (1 − Σ_t α_ti)² of each sentence: weights B,T,S and the masks of both sides -> B."""
+    looked = (weights * target_mask[..., None]).sum(1)  # B,S
+    return ((1 - looked) ** 2 * source_mask).sum(1)
+
+
+def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """Soft attention."""
+    decoder = XuDecoder(*parts(settings, target_size, Global()))
+    return XuModel(encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
+
+
+def parts(
+    settings: XuSettings, target_size: int, alignment: Alignment
+) -> tuple[nn.Embedding, Attention, Recurrent, Bridge, XuOutput, nn.Linear | None, float]:
+    """What a decoder of the settings is made of."""
+    size, word_size, memory_size, cell = settings.size, settings.word_size, settings.memory_size, CELLS[settings.cell]
+    words = embedding(target_size, word_size)
+    output = XuOutput(size, word_size, memory_size, target_size, settings.dropout)
+    if settings.tie:
+        output.L_o.weight = words.weight
+    return (
+        words,
+        Attention(score(settings, size, memory_size, settings.attention or size), alignment),
+        Recurrent(cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout),
+        Bridge(memory_size, size, settings.layers, cell.tracks),
+        output,
+        nn.Linear(size, 1) if settings.gate else None,
+        settings.dropout,
+    )
