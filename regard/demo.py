@@ -89,7 +89,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 
-LIKE = {"cho": "sutskever", "mino": "bahdanau"}
+LIKE = {"cho": "sutskever", "mino": "bahdanau", "xu-soft": "bahdanau", "xu-hard": "bahdanau"}
 
 
 class Demo(NamedTuple):

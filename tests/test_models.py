@@ -50,6 +50,14 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         for score in ("concat", "general")
     ),
     ("mino2017", {"key_value": "separate", "score": "dot"}),
+    *(("xu2015-soft", {"score": score}) for score in ("general", "concat", "location")),
+    ("xu2015-soft", {"alignment": "local-p", "window": 1}),
+    ("xu2015-soft", {"gate": False, "doubly_stochastic": 0.0, "layers": 2, "cell": "gru", "tie": True}),
+    *(
+        ("xu2015-hard", {"estimator": estimator, "decode": decode})
+        for estimator in ("reinforce", "soft-baseline", "marginal")
+        for decode in ("argmax", "marginal")
+    ),
     *(("bahdanau2015", {"alignment": kind, "window": 1}) for kind in ("local-m", "local-p")),
     *(("luong2015-local-m", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
     *(("luong2015-local-p", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
@@ -283,6 +291,22 @@ def test_keys_and_values_are_different_things_in_mino() -> None:
     assert wide.keys.shape == wide.values.shape == (B, S, SIZE)
 
 
+def test_the_doubly_stochastic_penalty_is_the_papers() -> None:
+    source, target = batch()
+    out = target.clone()
+    out[1, 2:] = PAD
+    losses = []
+    for weight in (0.0, 0.7):
+        model = model_of(("xu2015-soft", {"doubly_stochastic": weight}))
+        losses.append(model.loss(source, LENGTHS, target, out))
+    weights = model.decoder(model.encode(source, LENGTHS), target).attended.dense(S).detach()
+    expected = 0.0
+    for b, length in enumerate(LENGTHS.tolist()):
+        real = int((out[b] != PAD).sum())
+        expected += sum(float((1 - weights[b, :real, i].sum()) ** 2) for i in range(length))
+    torch.testing.assert_close(losses[1] - losses[0], torch.tensor(0.7 * expected / B, dtype=torch.float64))
+
+
 def test_without_input_feeding_the_first_layer_is_narrower() -> None:
     widths = {
         feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size  # type: ignore[union-attr, index]
@@ -308,7 +332,7 @@ def test_paper_sizes_and_ties() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_pad_is_a_vector_of_zeros(name: str) -> None:
-    model = build(name, 9, 9, size=8, layers=1)
+    model = build(name, 9, 9, size=16, layers=1)
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     assert tables
     assert not any(table.weight[PAD].any() for table in tables)
@@ -334,7 +358,7 @@ def test_a_new_size_carries_the_embedding_with_it() -> None:
         ("luong2015-global", {"size": 8, "embedding": 4, "tie": True}, "embeddings have 4 numbers, h̃ has 8"),
         ("mino2017", {"size": 7}, "size must be even to be split into key and value, not 7"),
         ("luong2015-local-p", {"window": 0}, "at least 1 word to each side, not 0"),
-        ("vaswani2017", {}, "did you mean 'vaswani2017-base'"),
+        ("vaswani2017-bass", {}, "did you mean 'vaswani2017-base'"),
     ],
 )
 def test_what_cannot_be_built_says_why(name: str, overrides: dict[str, Any], message: str) -> None:

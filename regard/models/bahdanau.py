@@ -13,13 +13,23 @@ from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
-from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, alignment, embedding, encoder, orthogonal, score
+from regard.models.recurrent import (
+    CELLS,
+    AttentiveSettings,
+    Bridge,
+    InitialisedSettings,
+    alignment,
+    embedding,
+    encoder,
+    orthogonal,
+    score,
+)
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
 
 
 @dataclass(frozen=True, kw_only=True)
-class BahdanauSettings(AttentiveSettings):
+class BahdanauSettings(AttentiveSettings, InitialisedSettings):
     """The `model` section of `bahdanau2015`."""
 
     score: Literal["dot", "general", "concat", "location"] = "concat"

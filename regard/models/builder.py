@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, luong, mino, sutskever, transformer
+from regard.models import bahdanau, cho, hard, luong, mino, sutskever, transformer, xu
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
 from regard.recipes.recipe import override, read
@@ -25,6 +25,8 @@ KINDS: dict[str, tuple[type, Builder]] = {
     "mino": (mino.MinoSettings, mino.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
+    "xu-hard": (hard.HardSettings, hard.build),
+    "xu-soft": (xu.XuSettings, xu.build),
 }
 
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
-from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, orthogonal
+from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, orthogonal
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State, hidden
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoSettings(RecurrentSettings):
+class ChoSettings(InitialisedSettings):
     """The `model` section of `cho2014`."""
 
     bidirectional: bool = False

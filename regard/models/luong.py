@@ -13,13 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, alignment, embedding, encoder, score, uniform
+from regard.models.recurrent import (
+    CELLS,
+    AttentiveSettings,
+    Bridge,
+    InitialisedSettings,
+    alignment,
+    embedding,
+    encoder,
+    score,
+    uniform,
+)
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Attended, Attention, Memory, Recurrent, State, joined
 
 
 @dataclass(frozen=True, kw_only=True)
-class LuongSettings(AttentiveSettings):
+class LuongSettings(AttentiveSettings, InitialisedSettings):
     """The `model` section of the `luong2015` recipes."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"

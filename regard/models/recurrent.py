@@ -48,7 +48,6 @@ class RecurrentSettings:
     bidirectional: bool = True
     reverse: bool = False
     tie: bool = False
-    initialisation: Literal["paper", "torch"] = "paper"
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -66,6 +65,13 @@ class RecurrentSettings:
     def memory_size(self) -> int:
         """Width of an encoder state h̄_s."""
         return self.size * (2 if self.bidirectional else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialisedSettings(RecurrentSettings):
+    """Where the paper says how the weights begin."""
+
+    initialisation: Literal["paper", "torch"] = "paper"
 
 
 @dataclass(frozen=True, kw_only=True)

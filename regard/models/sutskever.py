@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, Bridge, RecurrentSettings, embedding, encoder, uniform
+from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, uniform
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State
 
 
 @dataclass(frozen=True, kw_only=True)
-class SutskeverSettings(RecurrentSettings):
+class SutskeverSettings(InitialisedSettings):
     """The `model` section of `sutskever2014`."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"

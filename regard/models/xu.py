@@ -13,29 +13,48 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, AttentiveSettings, Bridge, embedding, encoder, score
+from regard.models.recurrent import (
+    CELLS,
+    AttentiveSettings,
+    Bridge,
+    ScoredSettings,
+    alignment,
+    embedding,
+    encoder,
+    score,
+)
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
-from regard.nn import Alignment, Attended, Attention, Global, Memory, Recurrent, State, hidden, joined
+from regard.nn import Alignment, Attended, Attention, Memory, Recurrent, State, hidden, joined
 from regard.symbols import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class XuSettings(AttentiveSettings):
-    """The `model` section of `xu2015-soft`."""
+class XuParts(ScoredSettings):
+    """What the soft and the hard recipe share."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     score: Literal["dot", "general", "concat", "location"] = "concat"
     attention: int | None = None
     gate: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class XuSettings(XuParts, AttentiveSettings):
+    """The `model` section of `xu2015-soft`."""
+
     doubly_stochastic: float = 1.0
 
 
 class XuState(NamedTuple):
-    """Between two steps: the memory with its keys projected, h_{t-1} of each layer, and the number of the step."""
+    """Between two steps: the memory with its keys projected, h_{t-1} of each layer, and the number of the step.
+
+    `soft` B, for hard attention only: the rows that take the expectation instead of one place.
+    """
 
     memory: Memory
     recurrent: list[State]
     step: int
+    soft: Tensor | None = None
 
 
 class XuOutput(nn.Module):
@@ -84,37 +103,47 @@ class XuDecoder(Decoder):
         mean = (values * mask).sum(1) / mask.sum(1).clamp(min=1)
         return XuState(self.attention.prepare(encoded.memory), self.bridge.of(mean), 0)
 
-    def look(self, state: XuState) -> tuple[Attended, Tensor]:
-        """What h_{t-1} sees, and β_t B,1."""
-        before = hidden(state.recurrent[-1])
-        attended: Attended = self.attention(before[:, None], state.memory, state.step)
-        beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
-        return attended, beta
+    def look(self, state: XuState) -> Attended:
+        """What h_{t-1} sees."""
+        attended: Attended = self.attention(hidden(state.recurrent[-1])[:, None], state.memory, state.step)
+        return attended
 
     def advance(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor, Tensor]:
-        """One step on an embedded word B,m: the new state, what was attended to, h_t and ẑ_t."""
-        attended, beta = self.look(state)
-        z = beta * attended.context[:, 0]
-        h, recurrent = self.recurrent.step(torch.cat((word, z), -1), state.recurrent)
-        return XuState(state.memory, recurrent, state.step + 1), attended, h, z
+        """One step on an embedded word B,m: the new state, what was attended to, h_t B,n and β_t B,1."""
+        before = hidden(state.recurrent[-1])
+        beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
+        attended = self.look(state)
+        h, recurrent = self.recurrent.step(torch.cat((word, beta * attended.context[:, 0]), -1), state.recurrent)
+        return state._replace(recurrent=recurrent, step=state.step + 1), attended, h, beta
 
-    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V: the steps one by one, the output of all of them at once."""
+    def read(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Logits B,T,V of states B,T,n, embedded words B,T,m, gates B,T,1 and what was attended to."""
+        logits: Tensor = self.output(h, word, beta * attended.context)
+        return logits
+
+    def unroll(self, state: XuState, target_in: Tensor) -> Decoded:
+        """A whole target from a state on: the steps one by one, the output of all of them at once."""
         words = self.dropout(self.embedding(target_in))
-        state = self.start(encoded)
-        looks, states, contexts = [], [], []
+        memory = state.memory
+        looks, states, gates = [], [], []
         for word in words.unbind(1):
-            state, attended, h, z = self.advance(state, word)
+            state, attended, h, beta = self.advance(state, word)
             looks.append(attended)
             states.append(h)
-            contexts.append(z)
-        return Decoded(self.output(torch.stack(states, 1), words, torch.stack(contexts, 1)), joined(looks))
+            gates.append(beta)
+        attended = joined(looks)
+        return Decoded(self.read(torch.stack(states, 1), words, torch.stack(gates, 1), attended, memory), attended)
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V."""
+        return self.unroll(self.start(encoded), target_in)
 
     def step(self, state: XuState, tokens: Tensor) -> tuple[Tensor, XuState, Attended]:
         """Tokens B -> log-probabilities B,V."""
         word = self.dropout(self.embedding(tokens))
-        state, attended, h, z = self.advance(state, word)
-        return log_probs(self.output(h, word, z)), state, attended
+        after, attended, h, beta = self.advance(state, word)
+        logits = self.read(h[:, None], word[:, None], beta[:, None], attended, state.memory)
+        return log_probs(logits[:, 0]), after, attended
 
 
 class XuModel(Seq2Seq):
@@ -144,22 +173,22 @@ def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Ten
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Soft attention."""
-    decoder = XuDecoder(*parts(settings, target_size, Global()))
+    decoder = XuDecoder(*parts(settings, target_size, alignment(settings, settings.size)))
     return XuModel(encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
 
 def parts(
-    settings: XuSettings, target_size: int, alignment: Alignment
+    settings: XuParts, target_size: int, where: Alignment
 ) -> tuple[nn.Embedding, Attention, Recurrent, Bridge, XuOutput, nn.Linear | None, float]:
     """What a decoder of the settings is made of."""
     size, word_size, memory_size, cell = settings.size, settings.word_size, settings.memory_size, CELLS[settings.cell]
     words = embedding(target_size, word_size)
     output = XuOutput(size, word_size, memory_size, target_size, settings.dropout)
-    if settings.tie:
+    if settings.tie:  # L_o reads vectors as wide as a word's
         output.L_o.weight = words.weight
     return (
         words,
-        Attention(score(settings, size, memory_size, settings.attention or size), alignment),
+        Attention(score(settings, size, memory_size, settings.attention or size), where),
         Recurrent(cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout),
         Bridge(memory_size, size, settings.layers, cell.tracks),
         output,

@@ -1,0 +1,169 @@
+"""Hard attention: one place is looked at (Xu 2015, section 4.1), trained in three ways.
+
+- `reinforce`: places are drawn, and made more likely as far as the target does better than a moving average (eq. 11, 12
+  with the entropy term); with a chance of `soft_share` a sentence takes the expectation instead.
+- `soft-baseline`: the same, against what soft attention makes of the same target (Deng 2018).
+- `marginal`: log Σ_s α_s p(y | a_s), exactly; the state reads the expected context, only the output sees the place
+  (Deng 2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.models.criterion import CrossEntropy
+from regard.models.recurrent import Bridge, encoder
+from regard.models.seq2seq import Decoded, Encoded, Encoder, Seq2Seq, log_probs
+from regard.models.xu import XuDecoder, XuOutput, XuParts, XuState, parts
+from regard.nn import Attended, Attention, Hard, Memory, Recurrent
+from regard.symbols import PAD
+
+Estimator = Literal["reinforce", "soft-baseline", "marginal"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardSettings(XuParts):
+    """The `model` section of `xu2015-hard`."""
+
+    estimator: Estimator = "reinforce"
+    decode: Literal["argmax", "marginal"] = "argmax"
+    soft_share: float = 0.5
+    reward: float = 1.0
+    entropy: float = 0.002
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.soft_share <= 1:
+            raise ValueError(f"soft_share is a probability, not {self.soft_share}")
+
+
+class HardDecoder(XuDecoder):
+    """Looks at one place: drawn while training, the most likely one, or all of them weighed, otherwise."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        attention: Attention,
+        recurrent: Recurrent,
+        bridge: Bridge,
+        output: XuOutput,
+        gate: nn.Linear | None,
+        dropout: float,
+        settings: HardSettings,
+    ) -> None:
+        super().__init__(embedding, attention, recurrent, bridge, output, gate, dropout)
+        self.settings = settings
+
+    def mixes(self) -> bool:
+        """Whether the output is the marginal Σ_s α_s p(y | a_s)."""
+        return (self.settings.estimator if self.training else self.settings.decode) == "marginal"
+
+    def start(self, encoded: Encoded) -> XuState:
+        """Draws which sentences take the expectation."""
+        state, rows = super().start(encoded), len(encoded.memory.mask)
+        if self.mixes() or self.settings.estimator == "marginal":
+            return state._replace(soft=encoded.memory.mask.new_ones(rows))
+        if self.training and self.settings.estimator == "reinforce" and self.settings.soft_share:
+            return state._replace(soft=torch.rand(rows, device=encoded.memory.mask.device) < self.settings.soft_share)
+        return state
+
+    def look(self, state: XuState) -> Attended:
+        """One place, or, in soft rows, all of them by their weights."""
+        attended = super().look(state)
+        if state.soft is None:
+            return attended
+        assert attended.probabilities is not None
+        assert attended.log_prob is not None
+        soft = state.soft[:, None, None]
+        weights = torch.where(soft, attended.probabilities, attended.weights)
+        log_prob = attended.log_prob.masked_fill(state.soft[:, None], 0.0)
+        return attended._replace(weights=weights, context=weights @ state.memory.values, log_prob=log_prob)
+
+    def expected(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """The whole target with soft attention, by the same weights."""
+        state = super().start(encoded)
+        return self.unroll(state._replace(soft=encoded.memory.mask.new_ones(len(target_in))), target_in)
+
+    def read(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Logits B,T,V; of a marginal they are its log-probabilities."""
+        if self.mixes():
+            return self.mixture(h, word, beta, attended, memory)
+        if self.settings.estimator == "marginal":  # the state has read the expectation, the output sees one place
+            assert attended.probabilities is not None
+            place = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(h.dtype)
+            attended = attended._replace(context=place @ memory.values)
+        return super().read(h, word, beta, attended, memory)
+
+    def mixture(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """log Σ_s α_s p(y | a_s), step by step: all places of one step are B,S,V."""
+        assert attended.probabilities is not None
+        rows = []
+        for t in range(h.shape[1]):
+            contexts = beta[:, t, :, None] * memory.values  # B,S,D
+            each = log_probs(self.output(h[:, t, None], word[:, t, None], contexts))
+            weights = attended.probabilities[:, t, :, None].clamp(min=torch.finfo(each.dtype).tiny)
+            rows.append((weights.log() + each).logsumexp(1))
+        return torch.stack(rows, 1)
+
+
+class HardModel(Seq2Seq):
+    """What training minimises with each estimator. The moving baseline is a buffer, so that it resumes."""
+
+    baseline: Tensor
+    decoder: HardDecoder
+
+    def __init__(self, encoder: Encoder, decoder: HardDecoder, criterion: CrossEntropy, settings: HardSettings) -> None:
+        super().__init__(encoder, decoder, criterion)
+        self.settings = settings
+        self.register_buffer("baseline", torch.zeros(()))
+
+    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+        """A scalar whose gradient is the estimator's."""
+        if self.settings.estimator == "marginal":
+            return super().loss(source, lengths, target_in, target_out)
+        encoded = self.encode(source, lengths)
+        decoded: Decoded = self.decoder(encoded, target_in)
+        attended = decoded.attended
+        assert attended is not None
+        assert attended.log_prob is not None
+        assert attended.probabilities is not None
+        real = target_out != PAD
+        advantage = self.advantage(encoded, gold(decoded.logits, target_out), target_in, target_out)
+        chance = (advantage.detach() * attended.log_prob * real).sum()
+        spread = (entropy(attended.probabilities) * real).sum()
+        gain = self.settings.reward * chance + self.settings.entropy * spread
+        return (self.criterion(decoded.logits, target_out) - gain) / self.criterion.count(target_out).clamp(min=1)
+
+    def advantage(self, encoded: Encoded, found: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+        """How much better than its baseline a sentence's draw was, B,T, of the log-probabilities B,T that it gave."""
+        if self.settings.estimator == "soft-baseline":
+            with torch.no_grad():
+                soft = gold(self.decoder.expected(encoded, target_in).logits, target_out)
+            return (found - soft).flip(1).cumsum(1).flip(1)  # a place is answerable for what comes after it only
+        whole = found.sum(1, keepdim=True)
+        advantage = (whole - self.baseline).expand_as(found)
+        if self.training:
+            self.baseline.lerp_(whole.detach().mean().to(self.baseline.dtype), 0.1)
+        return advantage
+
+
+def gold(logits: Tensor, target_out: Tensor) -> Tensor:
+    """log p(y_t) of each target token, B,T; 0 for PAD."""
+    picked = log_probs(logits).gather(-1, target_out[..., None]).squeeze(-1)
+    return picked.masked_fill(target_out == PAD, 0.0)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """−Σ_s α_s log α_s: B,T,S -> B,T."""
+    return -torch.xlogy(probabilities, probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny)).sum(-1)
+
+
+def build(settings: HardSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    decoder = HardDecoder(*parts(settings, target_size, Hard()), settings)
+    return HardModel(encoder(settings, source_size), decoder, criterion, settings)

@@ -1,0 +1,143 @@
+"""Hard attention's three estimators, held against enumeration: no sampling noise in here."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.models import build
+from regard.models.hard import HardModel
+from regard.nn import hidden
+from regard.symbols import BOS, EOS
+
+SOURCE, LENGTHS = torch.tensor([[4, 5, 3]]), torch.tensor([3])
+TARGET_IN, TARGET_OUT = torch.tensor([[BOS, 5]]), torch.tensor([[5, EOS]])
+BATCH = (SOURCE, LENGTHS, TARGET_IN, TARGET_OUT)
+
+
+def model_of(**overrides: Any) -> HardModel:
+    torch.manual_seed(3)
+    settings = {"size": 4, "dropout": 0.0, "soft_share": 0.0, "entropy": 0.0, **overrides}
+    model = build("xu2015-hard", 7, 7, **settings).double().train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.8)
+    assert isinstance(model, HardModel)
+    return model
+
+
+def forced(model: HardModel, places: tuple[int, ...]) -> None:
+    """Makes the next steps look where they are told."""
+    given = iter(places)
+
+    def choose(probabilities: Tensor) -> Tensor:
+        return torch.full(probabilities.shape[:2], next(given))
+
+    model.decoder.attention.alignment.choose = choose  # type: ignore[attr-defined]
+
+
+def outcome(model: HardModel, places: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """log p(y | places) and log p(places)."""
+    forced(model, places)
+    decoded = model.decoder(model.encode(SOURCE, LENGTHS), TARGET_IN)
+    log_prob = decoded.logits.log_softmax(-1).gather(2, TARGET_OUT[..., None]).sum()
+    return log_prob, decoded.attended.log_prob.sum()
+
+
+def gradient(model: HardModel, loss: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {name: p.grad.clone() if p.grad is not None else torch.zeros_like(p) for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("baseline", [0.0, -3.0])
+@pytest.mark.parametrize("estimator", ["reinforce", "soft-baseline"])
+def test_the_estimators_mean_is_the_exact_gradient(estimator: str, baseline: float) -> None:
+    model = model_of(estimator=estimator)
+    every = list(itertools.product(range(3), repeat=2))
+    bound = torch.zeros((), dtype=torch.float64)
+    for places in every:
+        log_prob, chance = outcome(model, places)
+        bound = bound - chance.exp() * log_prob
+    exact = gradient(model, bound)
+    mean = {name: torch.zeros_like(value) for name, value in exact.items()}
+    total = 0.0
+    for places in every:
+        probability = outcome(model, places)[1].exp().item()
+        total += probability
+        model.baseline.fill_(baseline)
+        forced(model, places * 2)  # the soft baseline walks through the same steps again
+        for name, value in gradient(model, model.loss(*BATCH)).items():
+            mean[name] += probability * value
+    assert total == pytest.approx(1.0)
+    for name, value in exact.items():
+        torch.testing.assert_close(mean[name], value)
+
+
+def test_the_marginal_is_the_sum_over_all_places() -> None:
+    model = model_of(estimator="marginal")
+    decoder = model.decoder
+    encoded = model.encode(SOURCE, LENGTHS)
+    state = decoder.start(encoded)
+    expected = torch.zeros((), dtype=torch.float64)
+    values = encoded.memory.values
+    for t in range(2):
+        word, before = decoder.embedding(TARGET_IN[:, t]), hidden(state.recurrent[-1])
+        score: Any = decoder.attention.score
+        alpha = score(before[:, None], score.project(encoded.memory.keys), None)[:, 0].softmax(-1)
+        assert decoder.gate is not None
+        beta = torch.sigmoid(decoder.gate(before))
+        mean = (alpha[..., None] * values).sum(1)
+        h, recurrent = decoder.recurrent.step(torch.cat((word, beta * mean), -1), state.recurrent)
+        each = torch.stack([decoder.output(h, word, beta * values[:, s]).softmax(-1)[0] for s in range(3)])
+        expected = expected - (alpha[0] @ each)[TARGET_OUT[0, t]].log()
+        state = state._replace(recurrent=recurrent)
+    torch.testing.assert_close(model.loss(*BATCH), expected)
+    log_probs, _, _ = decoder.step(decoder.start(encoded), TARGET_IN[:, 0])
+    torch.testing.assert_close(log_probs.exp().sum(), torch.ones((), dtype=torch.float64))
+
+
+def test_the_baseline_moves_a_tenth_of_the_way_and_is_saved() -> None:
+    model = model_of()
+    log_prob, _ = outcome(model, (1, 2))
+    model.baseline.fill_(-2.0)
+    forced(model, (1, 2))
+    model.loss(*BATCH)
+    torch.testing.assert_close(model.baseline, 0.9 * torch.tensor(-2.0).double() + 0.1 * log_prob.detach())
+    assert "baseline" in model.state_dict()
+    before = model.baseline.clone()
+    model.eval()
+    forced(model, (1, 2))
+    model.loss(*BATCH)
+    assert torch.equal(model.baseline, before)
+
+
+def test_a_sentence_that_takes_the_expectation_is_soft_attention() -> None:
+    hard = model_of(soft_share=1.0)
+    soft = build("xu2015-soft", 7, 7, size=4, dropout=0.0, doubly_stochastic=0.0).double()
+    soft.load_state_dict({name: value for name, value in hard.state_dict().items() if name != "baseline"})
+    torch.testing.assert_close(hard.loss(*BATCH), soft.loss(*BATCH))
+
+
+def test_half_of_the_sentences_take_the_expectation() -> None:
+    model = model_of(soft_share=0.5)
+    torch.manual_seed(0)
+    many = model.encode(SOURCE.expand(4000, -1), LENGTHS.expand(4000))
+    soft = model.decoder.start(many).soft
+    assert soft is not None
+    assert 0.45 < soft.double().mean().item() < 0.55
+
+
+def test_entropy_is_rewarded() -> None:
+    plain, rewarded = model_of(), model_of(entropy=0.3)
+    losses = []
+    for model in (plain, rewarded):
+        forced(model, (0, 1))
+        losses.append(model.loss(*BATCH))
+    forced(plain, (0, 1))
+    p = plain.decoder(plain.encode(SOURCE, LENGTHS), TARGET_IN).attended.probabilities
+    torch.testing.assert_close(losses[0] - losses[1], 0.3 * -(p * p.log()).sum())
