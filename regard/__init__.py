@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from regard.version import VERSION
 
 if TYPE_CHECKING:
-    from regard.training import train
-    from regard.translate import load
+    from regard.api import load, train
 
 __version__ = VERSION
 __all__ = ["__version__", "load", "train"]
@@ -19,12 +18,8 @@ __all__ = ["__version__", "load", "train"]
 
 def __getattr__(name: str) -> Any:
     """`train` and `load` on first use, so that `import regard` does not wait for PyTorch."""
-    if name == "load":
-        from regard.translate import load
+    if name in ("load", "train"):
+        from regard import api
 
-        return load
-    if name == "train":
-        from regard.training import train
-
-        return train
+        return getattr(api, name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

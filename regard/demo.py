@@ -112,7 +112,7 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
     if run.exists and run.config().get("recipe") != recipe:
         raise UserError(f"{out} already holds a run of {run.config().get('recipe')}; choose another --out")
     corpus = out / "corpus"
-    counts = write(corpus, pairs_to_make)
+    counts = write(corpus, pairs_to_make, overwrite=True)
     say(f"corpus in {corpus}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test")
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in counts}
     resume = run.exists and bool(run.steps())

@@ -54,6 +54,14 @@ def test_data_make(regard: Command, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "c").iterdir()} == names
     assert len((tmp_path / "c/train.en").read_text(encoding="utf-8").splitlines()) == 40
     assert regard("data", "make", "--pairs", 2, "--out", "d").returncode == 2
+    again = regard("data", "make", "--pairs", 50, "--out", "c")
+    assert again.returncode == 2
+    assert "c already holds train.en" in again.stderr
+    assert len((tmp_path / "c/train.en").read_text(encoding="utf-8").splitlines()) == 40
+    (tmp_path / "file").touch()
+    blocked = regard("data", "make", "--pairs", 50, "--out", "file/x")
+    assert (blocked.returncode, blocked.stderr.count("\n")) == (2, 1)
+    assert "Not a directory" in blocked.stderr
 
 
 def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Path) -> None:
@@ -70,6 +78,8 @@ def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr
     assert "step 24/24" in done.stderr
+    assert (tmp_path / "r" / "report.html").is_file()
+    assert len(list((tmp_path / "r" / "samples").glob("attention-*.png"))) == 5
     assert "translate with: regard translate r FILE" in done.stderr
     assert Run(tmp_path / "r").config()["model"]["size"] == 24
     text = (corpus / "test.en").read_text(encoding="utf-8")
@@ -135,6 +145,10 @@ BAD = [
     (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),
     (["train", "good.tsv", "--out", "x", "--resume"], "x is not a run"),
     (["train"], "nothing to train on"),
+    (["train", "--resume"], "--resume needs --out"),
+    (["train", "good.tsv", "--out", "x", "size=3"], "did you mean 'model.size'?"),
+    (["train", "good.tsv", "--out", "x", "model.size=0"], "size must be at least 1, not 0"),
+    (["train", "good.tsv", "--out", "x", "training.betas=[2,3]"], "not [2.0, 3.0]"),
     (["translate", "nowhere"], "there is no run nowhere"),
     (["evaluate", "nowhere", "good.tsv"], "nowhere"),
     (["plot", "nowhere", "a sentence"], "nowhere is not a run"),

@@ -27,6 +27,7 @@ FLOORS = (
     ("plot",),
     ("translate", "training"),
     ("report",),
+    ("api",),
     ("demo",),
     ("cli",),
     ("__init__", "__main__"),

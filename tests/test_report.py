@@ -68,6 +68,8 @@ def fake_run(folder: Path, metrics: list[dict[str, Any]] | None = None, **top: A
         "recipe": "mine",
         "paper": "Somebody & Others 2015",
         "model": {"kind": "bahdanau", "size": 64, "dropout": 0.1},
+        "loss": {"per": "token"},
+        "text": {"kind": "word"},
         "data": {"source": "en", "target": "de"},
         "training": {"steps": 30},
     } | top
@@ -221,7 +223,7 @@ def test_results_samples_and_configuration_are_there(tmp_path: Path) -> None:
         walk.text
     )
     assert {"model", "data", "training", "bahdanau", "64", "30"} <= set(walk.text)
-    assert len(walk.all("details")) == 3
+    assert len(walk.all("details")) == 5
     assert len(walk.all("section")) == 1
 
 

@@ -56,7 +56,9 @@ def test_constant_rises_over_the_warmup_and_stays() -> None:
         ({"learning_rate": -0.1}, "learning_rate must not be negative, it is -0.1"),
         ({"clip": 0.0}, "clip must be above 0, or null for none, not 0.0"),
         ({"patience": 0}, "patience must be above 0"),
-        ({"betas": (0.9,)}, "two numbers, not [0.9]"),
+        ({"betas": (0.9,)}, "two numbers from 0 to below 1, not [0.9]"),
+        ({"betas": (0.9, 2.0)}, "not [0.9, 2.0]"),
+        ({"weight_decay": -1.0}, "not 1e-09 and -1.0"),
     ],
 )
 def test_settings_that_make_no_sense(values: dict[str, object], message: str) -> None:

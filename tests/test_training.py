@@ -169,6 +169,32 @@ def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.read_state(job.run.checkpoint_folder(8))["best"]["bleu"] == 9.0
 
 
+def test_among_equal_bleus_the_loss_decides(tmp_path: Path) -> None:
+    losses = iter([8.2, 8.0, 8.1, 8.3])
+    job = trainer(tmp_path, patience=2, steps=8)
+    job.validate = lambda *_: Validation(next(losses), 1.0, 0.0, [])
+    position = job.fit()
+    assert position.best is not None
+    assert (position.best.step, position.best.loss) == (4, 8.0)
+
+
+def test_tied_weights_are_saved_once_and_in_one_order(tmp_path: Path) -> None:
+    model = build("vaswani2017-base", 9, 9, size=8)
+    optimizer = torch.optim.SGD(model.parameters())
+    written = []
+    for name in ("a", "b"):
+        checkpoint.write(tmp_path / name, model, optimizer, {})
+        written.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert written[0] == written[1]
+    other = build("vaswani2017-base", 9, 9, size=8)
+    checkpoint.read_model(tmp_path / "a", other)
+    assert equal(model.state_dict(), other.state_dict())
+    with pytest.raises(UserError, match="does not fit"):
+        checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=8, tie="none"))
+    with pytest.raises(UserError, match="does not fit"):
+        checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=16))
+
+
 def test_the_best_may_be_that_of_the_loss(tmp_path: Path) -> None:
     position = trainer(tmp_path, [5.0, 9.0, 1.0, 2.0], best="loss", patience=None).fit()
     assert position.best is not None

@@ -121,6 +121,13 @@ def test_subwords_come_back_as_words(kind: str, corpus: Path, tmp_path: Path) ->
         assert made.alignment.soft.shape == (len(made.text.split()), len(made.source.split()))
 
 
+def test_training_from_python_leaves_a_report(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "training.steps": 1}
+    made = regard.train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    assert "<h2>Where it looked</h2>" in (made.folder / "report.html").read_text(encoding="utf-8")
+    assert Path(made.config()["data"]["train"][0]).is_absolute()
+
+
 def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:
     with pytest.raises(UserError, match="is not a run"):
         load(tmp_path)

@@ -55,3 +55,6 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"regard: {error}\n")
         sys.exit(2)
+    except OSError as error:  # a full disk, a folder that may not be written to, a file where a folder should be
+        sys.stderr.write(f"regard: {error.filename or 'the disk'}: {error.strerror or error}\n")
+        sys.exit(2)

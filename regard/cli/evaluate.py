@@ -41,6 +41,8 @@ def of_runs(paths: list[Path], gold: Path | None, beam: int) -> dict[str, Any]:
     from regard.translate import assess, load
 
     folders, files = split_runs(paths)
+    if not files:
+        raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
     corpus = pairs(files)
     links = read_gold(gold, corpus) if gold else None
     found = assess(load(*folders), corpus, links, beam)

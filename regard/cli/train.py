@@ -13,7 +13,7 @@ from regard.cli.stopping import saying_how_to_go_on
 from regard.data.corpus import holds_pairs
 from regard.errors import UserError
 
-OVERRIDE = re.compile(r"[a-z_]+\.[a-z_.]+=.*", re.DOTALL)
+OVERRIDE = re.compile(r"[A-Za-z_.]+ ?=.*", re.DOTALL)
 
 
 class Train(TyperCommand):
@@ -41,8 +41,8 @@ def spread(args: list[str]) -> list[str]:
 
 
 def is_override(argument: str) -> bool:
-    """`model.size=256` is one, `runs/a=b.tsv` is not."""
-    return OVERRIDE.fullmatch(argument) is not None
+    """`model.size=256` is one, a file of such a name is not."""
+    return OVERRIDE.fullmatch(argument) is not None and not Path(argument).exists()
 
 
 def train(
@@ -61,20 +61,21 @@ def train(
 
     Example: regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000
     """
+    from regard.api import train as run_training
     from regard.console import say
     from regard.recipes import parse_override
-    from regard.report import write_outcome
-    from regard.training import train as run_training
 
     given = data or []
     overrides = dict(parse_override(argument) for argument in given if is_override(argument))
     files = [argument for argument in given if not is_override(argument)]
     if out is None:
+        if resume:
+            raise UserError("--resume needs --out: which run is to go on?")
         if not files:
             raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
         out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe).stem}"
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
-    report = write_outcome(run)
-    say(f"the best model is that of step {run.best()}; curves, samples and heat maps: {report}")
+    best, report = run.best(), run.folder / "report.html"
+    say(f"the best model is that of step {best}; curves, samples and heat maps: {report}")
     say(f"translate with: regard translate {run.folder} FILE")

@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 def tsv(path: Path) -> Iterator[Pair]:
     """Source and target in the first two columns; further columns are left alone."""
     for number, line in enumerate(lines(path), 1):
-        columns = line.split("\t")
+        columns = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
         if len(columns) < 2:
             raise UserError(f"{path}:{number}: no tab; a line of a .tsv file is source, tab, target")
         yield Pair(columns[0], columns[1])

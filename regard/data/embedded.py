@@ -8,16 +8,20 @@ from regard.data.grammar import make
 from regard.data.links import pharaoh
 from regard.errors import UserError
 
+SPLITS, ENDINGS = ("train", "dev", "test"), ("en", "de", "align")
 HELD_OUT = 1000  # dev and test pairs, at the most
 
 
-def write(folder: Path, pairs: int, seed: int = 1) -> dict[str, int]:
+def write(folder: Path, pairs: int, seed: int = 1, overwrite: bool = False) -> dict[str, int]:
     """Writes `train`, `dev` and `test`, each as `.en`, `.de` and `.align`, and says how many pairs each has.
 
     `pairs` is the size of the training set; dev and test have a tenth of it each, at most 1,000.
     """
     if pairs < 10:
         raise UserError(f"a corpus has at least 10 pairs, not {pairs}")
+    there = [f"{name}.{ending}" for name in SPLITS for ending in ENDINGS if (folder / f"{name}.{ending}").exists()]
+    if there and not overwrite:
+        raise UserError(f"{folder} already holds {', '.join(there)}; nothing is overwritten, choose another --out")
     held_out = min(HELD_OUT, pairs // 10)
     folder.mkdir(parents=True, exist_ok=True)
     splits = make(train=pairs, dev=held_out, test=held_out, seed=seed)

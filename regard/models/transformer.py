@@ -31,10 +31,11 @@ class TransformerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if self.heads < 1 or self.size < 1 or self.size % self.heads:
+        for name in ("size", "layers", "heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
-        if self.layers < 1:
-            raise ValueError(f"layers must be at least 1, not {self.layers}")
 
 
 class PostNorm(nn.Module):

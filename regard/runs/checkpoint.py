@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import UserError
@@ -55,7 +55,7 @@ def rewrite(folder: Path, state: Mapping[str, Any]) -> None:
 
 def fill(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """Writes the files of a checkpoint and waits until they are on the disk."""
-    save_model(model, str(folder / MODEL))
+    save_file(unique_tensors(model), str(folder / MODEL))
     save_file(optimizer_tensors(optimizer), str(folder / OPTIMIZER))
     files = {name: digest(folder / name) for name in (MODEL, OPTIMIZER)}
     document = {"format": FORMAT, **state, "files": files}
@@ -90,9 +90,21 @@ def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
     path = checked(folder, MODEL)
     try:
-        load_model(model, path)
-    except (SafetensorError, RuntimeError, OSError) as error:
+        tensors = load_file(path)
+        if tensors.keys() != unique_tensors(model).keys():
+            raise ValueError(f"it holds {len(tensors)} tensors of other names")
+        model.load_state_dict(tensors, strict=False)
+    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
         raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {' '.join(str(error).split())}") from error
+
+
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors, each under the first of its names where it has several (tied weights)."""
+    first: dict[int, str] = {}
+    whole = model.state_dict(keep_vars=True)
+    for name, tensor in whole.items():
+        first.setdefault(id(tensor), name)
+    return {name: whole[name].detach().contiguous() for name in first.values()}
 
 
 def read_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:

@@ -15,7 +15,7 @@ from regard import text
 from regard.config import parse
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
-from regard.recipes import Recipe
+from regard.recipes import SECTIONS, Recipe
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
 
@@ -51,9 +51,10 @@ class Run:
             config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
-        if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-            raise UserError(f"{self.config_path} is not a run's config: it has no section 'model'")
-        return config
+        for section in SECTIONS:
+            if not isinstance(config, dict) or not isinstance(config.get(section), dict):
+                raise UserError(f"{self.config_path} is not a run's config: it has no section {section!r}")
+        return dict(config)
 
     def tokenizers(self) -> Tokenizers:
         """The vocabularies of both sides."""

@@ -58,9 +58,9 @@ def train(
     trainer = Trainer(model, used(encoding), validator, settings, run, device)
     if resume:
         trainer.resume()
-        run.write_config(config)
+        run.write_config(located(config))
     else:
-        run.create(config, tokenizers)
+        run.create(located(config), tokenizers)
     say(description(config, model, encoding, len(validator.pairs), tokenizers, device))
     trainer.fit()
     return run
@@ -140,6 +140,12 @@ def resolve(config: Mapping[str, Any], count: int) -> Recipe:
     source, target = languages([Path(path) for path in config["data"]["train"]])
     found = {"data.source": config["data"]["source"] or source, "data.target": config["data"]["target"] or target}
     return sized(override(config, found), count)
+
+
+def located(config: Mapping[str, Any]) -> Recipe:
+    """The config with its files named in full, so that the run can go on from anywhere."""
+    named = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
+    return override(config, {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()})
 
 
 def learn(config: Mapping[str, Any], corpus: Sequence[Pair]) -> Tokenizers:

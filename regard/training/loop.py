@@ -90,6 +90,7 @@ class Trainer:
         self.stop_signal = 0
         self.started = 0.0
         self.saved = -1  # the step of the newest checkpoint
+        self.tokens, self.since = 0, time.monotonic()  # for the speed: trained on, since the last line
 
     def order(self, epoch: int) -> list[Indices]:
         """The batches of an epoch."""
@@ -100,7 +101,10 @@ class Trainer:
         """Trains to the end; the last checkpoint and the best one are then on disk."""
         self.metrics = Metrics(self.run, self.position.step, self.settings.tensorboard)
         self.started = time.monotonic() - self.position.seconds
+        self.since = time.monotonic()
         try:
+            if self.finished():
+                say(f"{self.run.folder} has finished already, at step {self.position.step}")
             with self.signals(), bar() as progress:
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 while not self.finished():
@@ -119,6 +123,7 @@ class Trainer:
         step, settings = self.position.step, self.settings
         if step % settings.log_every == 0:
             self.metrics.write("train", step, **figures)
+            self.tokens, self.since = 0, time.monotonic()
             if not is_terminal():
                 say(f"step {step}/{self.last_step() or '?'}  {self.note(figures)}")
         if step % settings.validate_every == 0 or self.finished():
@@ -162,7 +167,6 @@ class Trainer:
 
     def update(self) -> dict[str, float]:
         """One update of the weights; what it cost and what it found."""
-        began = time.monotonic()
         epoch = self.epoch()
         batches = self.next_batches()
         step = self.position.step + 1
@@ -175,8 +179,8 @@ class Trainer:
             raise self.not_finite(step, loss, norm)
         self.optimizer.step()
         self.position.step = step
-        tokens = sum(int((batch.target_out != PAD).sum()) for batch in batches)
-        speed = tokens / max(1e-9, time.monotonic() - began)
+        self.tokens += sum(int((batch.target_out != PAD).sum()) for batch in batches)
+        speed = self.tokens / max(1e-9, time.monotonic() - self.since)
         return {
             "loss": loss,
             "learning_rate": rate,
@@ -216,11 +220,10 @@ class Trainer:
         """Validates, keeps count of the best, and writes samples."""
         position = self.position
         found = self.validate(self.model, self.device)
-        better = position.best is None or (
-            found.bleu > position.best.bleu if self.settings.best == "bleu" else found.loss < position.best.loss
-        )
+        better = position.best is None or self.rank(found) > self.rank(position.best)
         position.validated = position.step
         self.saved = -1  # a checkpoint of this step would not know of this
+        self.tokens, self.since = 0, time.monotonic()
         position.bad_validations = 0 if better else position.bad_validations + 1
         if better:
             position.best = Best(position.step, found.loss, found.bleu)
@@ -234,6 +237,10 @@ class Trainer:
         folder.mkdir(exist_ok=True)
         lines = (json.dumps(sample._asdict(), ensure_ascii=False) + "\n" for sample in found.samples)
         (folder / f"step-{position.step}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    def rank(self, found: Validation | Best) -> tuple[float, float]:
+        """The higher the better; among equal BLEUs, as at the very beginning, the loss decides."""
+        return (found.bleu if self.settings.best == "bleu" else 0.0, -found.loss)
 
     def save(self) -> None:
         """Writes a checkpoint, if this step has none yet, and removes those that are neither new nor best."""

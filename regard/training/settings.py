@@ -42,8 +42,12 @@ class TrainingSettings:
             raise ValueError("one of steps and epochs must be given, both are null")
         if self.schedule == "cosine" and self.steps is None:
             raise ValueError("the cosine schedule falls to 0 at the last step, so steps must be given, not null")
-        if len(self.betas) != 2:
-            raise ValueError(f"betas are two numbers, not {list(self.betas)}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are two numbers from 0 to below 1, not {list(self.betas)}")
+        if self.epsilon <= 0 or self.weight_decay < 0:
+            raise ValueError(
+                f"epsilon must be above 0 and weight_decay not below, not {self.epsilon} and {self.weight_decay}"
+            )
         counts = ("batch_tokens", "accumulate", "pool", "validate_every", "checkpoint_every", "keep", "log_every")
         for name in (*counts, "validate_pairs"):
             if getattr(self, name) < 1:

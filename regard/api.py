@@ -1,0 +1,35 @@
+"""What `import regard` offers beside the rooms: train, and load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard import training
+from regard.report import write_outcome
+from regard.runs import Run
+from regard.training import Paths
+from regard.translate import load
+
+__all__ = ["load", "train"]
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any],
+    data: Paths | None,
+    out: str | Path,
+    *,
+    dev: Paths | None = None,
+    resume: bool = False,
+    **overrides: Any,
+) -> Run:
+    """Trains a recipe (a name, a file or a mapping) on text, writes the report, and gives back the run.
+
+    `data` and `dev` are each one file that holds pairs or two text files, source first; without `dev` some of `data` is
+    held out. Overrides are dotted keys: `regard.train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With
+    `resume` the run in `out` goes on: its own config counts, and `recipe` is not looked at.
+    """
+    run = training.train(recipe, data, out, dev=dev, resume=resume, **overrides)
+    write_outcome(run)
+    return run
