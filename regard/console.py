@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
+@cache
 def console() -> Console:
-    """Standard error; wide enough to keep a line a line where it is a file."""
+    """Standard error; one for all, so that a line said while a bar is drawn stands above it."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -27,7 +29,7 @@ def bar() -> Progress:
     """A progress bar with speed and time left; silent where nobody watches."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),

@@ -109,7 +109,8 @@ class Trainer:
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 while not self.finished():
                     figures = self.update()
-                    progress.update(task, completed=self.position.step, note=self.note(figures))
+                    short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
+                    progress.update(task, completed=self.position.step, note=short)
                     self.after(figures)
                 if self.position.validated != self.position.step:
                     self.measure()
