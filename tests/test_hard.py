@@ -21,7 +21,7 @@ BATCH = (SOURCE, LENGTHS, TARGET_IN, TARGET_OUT)
 
 def model_of(**overrides: Any) -> HardModel:
     torch.manual_seed(3)
-    settings = {"size": 4, "dropout": 0.0, "soft_share": 0.0, "entropy": 0.0, **overrides}
+    settings = {"size": 4, "dropout": 0.0, "soft_share": 0.0, "entropy": 0.0, "reward": 1.0, **overrides}
     model = build("xu2015-hard", 7, 7, **settings).double().train()
     with torch.no_grad():
         for parameter in model.parameters():

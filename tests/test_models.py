@@ -34,6 +34,10 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         for cell in CELLS
         for score in SCORES
     ),
+    *(
+        (name, {"layers": 3, "residual": True})
+        for name in ("bahdanau2015", "luong2015-global", "sutskever2014", "cho2014")
+    ),
     ("bahdanau2015", {"layers": 3}),
     ("bahdanau2015", {"readout": "current"}),
     ("bahdanau2015", {"tie": True, "maxout": SIZE}),

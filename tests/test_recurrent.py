@@ -105,6 +105,23 @@ def test_dropout_is_between_layers_only() -> None:
     assert not torch.allclose(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
 
 
+def test_residual_layers_add_what_they_read() -> None:
+    network = Recurrent(GRUCell, INPUT, H, layers=3, residual=True)
+    x = torch.randn(B, S, INPUT)
+    outputs, _ = network(x, LENGTHS)
+    layers = [Recurrent(GRUCell, INPUT if layer == 0 else H, H) for layer in range(3)]
+    expected = x
+    for layer, single in enumerate(layers):
+        single.forwards[0].load_state_dict(network.forwards[layer].state_dict())
+        given, _ = single(expected, LENGTHS)
+        expected = given + expected if layer else given
+    torch.testing.assert_close(outputs, expected)
+    state = None
+    for position in range(S):
+        output, state = network.step(x[:1, position], state)
+    torch.testing.assert_close(output, outputs[:1, -1])
+
+
 def test_takes_pytorchs_own_cells() -> None:
     network, theirs = Recurrent(nn.LSTMCell, INPUT, H), Recurrent(LSTMCell, INPUT, H)
     network.load_state_dict(theirs.state_dict())

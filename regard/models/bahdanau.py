@@ -125,7 +125,9 @@ def assemble(
     decoder = BahdanauDecoder(
         embedding(target_size, word_size),
         Attention(score(settings, size, key_size, settings.attention or size), alignment(settings, size)),
-        Recurrent(cell, word_size + value_size, size, settings.layers, dropout=settings.dropout),
+        Recurrent(
+            cell, word_size + value_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
+        ),
         Bridge(size, size, settings.layers, cell.tracks),
         output,
         settings.dropout,

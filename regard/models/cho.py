@@ -87,7 +87,7 @@ def build(settings: ChoSettings, source_size: int, target_size: int, criterion: 
         embedding(target_size, word_size),
         nn.Linear(settings.memory_size, size),
         Bridge(size, size, settings.layers, cell.tracks),
-        Recurrent(cell, word_size + size, size, settings.layers, dropout=settings.dropout),
+        Recurrent(cell, word_size + size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         DeepOutput(size, word_size, size, maxout, target_size, settings.dropout),
         settings.dropout,
     )

@@ -33,7 +33,7 @@ class HardSettings(XuParts):
     estimator: Estimator = "reinforce"
     decode: Literal["argmax", "marginal"] = "argmax"
     soft_share: float = 0.5
-    reward: float = 1.0
+    reward: float = 0.1
     entropy: float = 0.002
 
     def __post_init__(self) -> None:

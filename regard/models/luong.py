@@ -128,7 +128,7 @@ def build(settings: LuongSettings, source_size: int, target_size: int, criterion
     same = memory_size == size
     decoder = LuongDecoder(
         embedding(target_size, word_size),
-        Recurrent(cell, first, size, settings.layers, dropout=settings.dropout),
+        Recurrent(cell, first, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         Attention(score(settings, size, memory_size, size), alignment(settings, size)),
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),

@@ -44,6 +44,7 @@ class RecurrentSettings:
     embedding: int | None = None
     layers: int = 1
     dropout: float = 0.0
+    residual: bool = False
     cell: Literal["gru", "lstm", "elman"] = "gru"
     bidirectional: bool = True
     reverse: bool = False
@@ -167,6 +168,7 @@ def encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
         settings.layers,
         settings.bidirectional,
         settings.dropout,
+        settings.residual,
     )
     return RecurrentEncoder(embedding(source_size, settings.word_size), recurrent, settings.dropout, settings.reverse)
 

@@ -75,7 +75,7 @@ def build(settings: SutskeverSettings, source_size: int, target_size: int, crite
     same = memory_size == size
     decoder = SutskeverDecoder(
         embedding(target_size, word_size),
-        Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout),
+        Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         nn.Linear(size, target_size),
         list if same else Bridge(memory_size, size, settings.layers, cell.tracks),
         settings.dropout,

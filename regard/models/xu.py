@@ -189,7 +189,9 @@ def parts(
     return (
         words,
         Attention(score(settings, size, memory_size, settings.attention or size), where),
-        Recurrent(cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout),
+        Recurrent(
+            cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
+        ),
         Bridge(memory_size, size, settings.layers, cell.tracks),
         output,
         nn.Linear(size, 1) if settings.gate else None,

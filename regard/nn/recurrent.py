@@ -16,7 +16,8 @@ class Recurrent(nn.Module):
 
     Bidirectional: h⃖_s and h⃗_s are computed with no link between them within a layer, the forward half stands first, and
     layer l+1 sees both. The backward direction starts at each sentence's own end, so padding is never read. Dropout is
-    vertical only: on what goes from one layer up to the next.
+    vertical only: on what goes from one layer up to the next. With `residual` each layer above the first adds what it
+    read to what it gives.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Recurrent(nn.Module):
         layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
+        residual: bool = False,
     ) -> None:
         super().__init__()
         if layers < 1:
@@ -36,6 +38,7 @@ class Recurrent(nn.Module):
         self.forwards = nn.ModuleList(cell(width, hidden_size) for width in widths)
         self.backwards = nn.ModuleList(cell(width, hidden_size) for width in widths if bidirectional)
         self.dropout = nn.Dropout(dropout)
+        self.residual = residual
         self.output_size = hidden_size * directions
 
     def forward(self, x: Tensor, lengths: Tensor, state: Sequence[State] | None = None) -> tuple[Tensor, list[State]]:
@@ -46,7 +49,9 @@ class Recurrent(nn.Module):
         final = []
         for layer in range(len(self.forwards)):
             initial = None if state is None else state[layer]
-            x, last = self.run(layer, self.dropout(x) if layer else x, lengths, initial)
+            read = self.dropout(x) if layer else x
+            given, last = self.run(layer, read, lengths, initial)
+            x = given + read if self.residual and layer else given
             final.append(last)
         return x, final
 
@@ -66,8 +71,9 @@ class Recurrent(nn.Module):
             raise ValueError("a bidirectional network cannot go step by step: it needs the whole sentence")
         after: list[State] = []
         for layer, cell in enumerate(self.forwards):
-            after.append(cell(self.dropout(x) if layer else x, None if state is None else state[layer]))
-            x = hidden(after[-1])
+            read = self.dropout(x) if layer else x
+            after.append(cell(read, None if state is None else state[layer]))
+            x = hidden(after[-1]) + read if self.residual and layer else hidden(after[-1])
         return x, after
 
 
