@@ -21,6 +21,7 @@ FIGURES = {  # BLEU at least, AER at most, on held-out sentences of the embedded
     "luong2015-local-p": (80.0, 0.25),
     "mino2017": (85.0, 0.30),
     "xu2015-soft": (88.0, 0.15),
+    "xu2015-hard": (65.0, 0.50),
     "sutskever2014": (35.0, None),
     "cho2014": (25.0, None),
 }
