@@ -186,7 +186,15 @@ def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[(0.0, 3.0)], [(0.0, 3.0), (5.0, 3.0)], [(0.0, 0.0), (1.0, 1e-12)], [(7.0, -1e9), (8.0, 1e9)]]
+    "values",
+    [
+        [(0.0, 3.0)],
+        [(0.0, 3.0), (5.0, 3.0)],
+        [(0.0, 0.0), (1.0, 1e-12)],
+        [(7.0, -1e9), (8.0, 1e9)],
+        [(4.0, 2.7e43)],
+        [(4.0, 0.0)],
+    ],
 )
 def test_charts_stay_inside_their_frame(values: list[tuple[float, float]]) -> None:
     walk = Walk(chart("a < b", values))

@@ -15,7 +15,8 @@ def chart(title: str, points: Sequence[Point]) -> str:
         return ""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     low, high = min(ys), max(ys)
-    low, high = (low, high) if high > low else (low - 1, high + 1)
+    margin = 0.0 if high > low else abs(low) or 1.0  # a flat curve needs room, in proportion: 1e43 − 1 is 1e43
+    low, high = low - margin, high + margin
     right, first, last = WIDTH - 12, min(xs), max(xs)
 
     def place(x: float, y: float) -> Point:
