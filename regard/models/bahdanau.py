@@ -23,6 +23,7 @@ from regard.models.recurrent import (
     encoder,
     orthogonal,
     score,
+    tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
@@ -134,7 +135,7 @@ def assemble(
         settings.readout,
     )
     if settings.tie:
-        output.tie(decoder.embedding)
+        tie(decoder.embedding, output.W_o, "maxout gives")
     model = Seq2Seq(encoder, decoder, criterion)
     if settings.initialisation == "paper":
         orthogonal(model)

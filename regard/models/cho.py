@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
-from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, orthogonal
+from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, orthogonal, tie
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State, hidden
 
@@ -92,7 +92,7 @@ def build(settings: ChoSettings, source_size: int, target_size: int, criterion: 
         settings.dropout,
     )
     if settings.tie:
-        decoder.output.tie(decoder.embedding)
+        tie(decoder.embedding, decoder.output.W_o, "maxout gives")
     model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
         orthogonal(model)

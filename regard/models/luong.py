@@ -16,12 +16,13 @@ from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import (
     CELLS,
     AttentiveSettings,
-    Bridge,
     InitialisedSettings,
     alignment,
     embedding,
     encoder,
     score,
+    straight,
+    tie,
     uniform,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
@@ -125,21 +126,18 @@ def build(settings: LuongSettings, source_size: int, target_size: int, criterion
     size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
     cell = CELLS[settings.cell]
     first = word_size + (size if settings.input_feeding else 0)
-    same = memory_size == size
     decoder = LuongDecoder(
         embedding(target_size, word_size),
         Recurrent(cell, first, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         Attention(score(settings, size, memory_size, size), alignment(settings, size)),
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
-        list if same else Bridge(memory_size, size, settings.layers, cell.tracks),
+        straight(settings),
         settings.dropout,
         settings.input_feeding,
     )
     if settings.tie:
-        if word_size != size:
-            raise ValueError(f"tie: embeddings have {word_size} numbers, h̃ has {size}; make embedding and size equal")
-        decoder.W_s.weight = decoder.embedding.weight
+        tie(decoder.embedding, decoder.W_s, "h̃ has")
     model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
         uniform(model, 0.1)

@@ -23,12 +23,3 @@ class DeepOutput(nn.Module):
         t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
         logits: Tensor = self.W_o(self.dropout(t))
         return logits
-
-    def tie(self, embedding: nn.Embedding) -> None:
-        """One matrix for the target's embeddings and W_o."""
-        words, rows = embedding.embedding_dim, self.W_o.in_features
-        if words != rows:
-            raise ValueError(
-                f"tie: embeddings have {words} numbers, maxout gives {rows}; make embedding and maxout equal"
-            )
-        self.W_o.weight = embedding.weight

@@ -154,6 +154,22 @@ class Bridge(nn.Module):
         return made[0] if self.tracks == 1 else tuple(made)
 
 
+def straight(settings: RecurrentSettings) -> Callable[[Sequence[State]], list[State]]:
+    """The encoder's last states as they are, or over a bridge where its two directions make them too wide."""
+    if settings.memory_size == settings.size:
+        return list
+    return Bridge(settings.memory_size, settings.size, settings.layers, CELLS[settings.cell].tracks)
+
+
+def tie(words: nn.Embedding, output: nn.Linear, what: str) -> None:
+    """One matrix for the target's embeddings and the output layer; `what` is read by it, for the error."""
+    if words.embedding_dim != output.in_features:
+        raise ValueError(
+            f"tie: embeddings have {words.embedding_dim} numbers, {what} {output.in_features}; make the two equal"
+        )
+    output.weight = words.weight
+
+
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
     """Word vectors, with zeros for PAD."""
     return nn.Embedding(vocabulary, size, padding_idx=PAD)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, uniform
+from regard.models.recurrent import CELLS, InitialisedSettings, embedding, encoder, straight, tie, uniform
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Recurrent, State
 
@@ -70,20 +70,17 @@ class SutskeverDecoder(Decoder):
 
 def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """The model of the settings."""
-    size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
+    size, word_size = settings.size, settings.word_size
     cell = CELLS[settings.cell]
-    same = memory_size == size
     decoder = SutskeverDecoder(
         embedding(target_size, word_size),
         Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         nn.Linear(size, target_size),
-        list if same else Bridge(memory_size, size, settings.layers, cell.tracks),
+        straight(settings),
         settings.dropout,
     )
     if settings.tie:
-        if word_size != size:
-            raise ValueError(f"tie: embeddings have {word_size} numbers, states {size}; make embedding and size equal")
-        decoder.output.weight = decoder.embedding.weight
+        tie(decoder.embedding, decoder.output, "states have")
     model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
         uniform(model, 0.08)

@@ -22,6 +22,7 @@ from regard.models.recurrent import (
     embedding,
     encoder,
     score,
+    tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn import Alignment, Attended, Attention, Memory, Recurrent, State, hidden, joined
@@ -185,7 +186,7 @@ def parts(
     words = embedding(target_size, word_size)
     output = XuOutput(size, word_size, memory_size, target_size, settings.dropout)
     if settings.tie:  # L_o reads vectors as wide as a word's
-        output.L_o.weight = words.weight
+        tie(words, output.L_o, "the output reads")
     return (
         words,
         Attention(score(settings, size, memory_size, settings.attention or size), where),
