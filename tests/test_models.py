@@ -24,16 +24,56 @@ B, S, T = 3, 6, 5
 
 SCORES = ("dot", "general", "concat", "location")
 CELLS = ("gru", "lstm", "elman")
+ALIGNMENTS = ("global", "local-m", "local-p")
+CORES: dict[str, dict[str, Any]] = {  # every score × alignment × cell of each family with soft attention
+    "bahdanau2015": {},
+    "luong2015-global": {"layers": 2},
+    "mino2017": {},
+    "xu2015-soft": {},
+}
+
+
+def narrow(name: str, score: str) -> dict[str, Any]:
+    """What makes keys as wide as queries, where a dot product needs it."""
+    if score != "dot":
+        return {}
+    return {"key_value": "separate"} if name == "mino2017" else {"bidirectional": False}
+
+
 FORMS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"cell": cell, "layers": 2}) for name in ("sutskever2014", "cho2014") for cell in CELLS),
     *((name, {"bidirectional": True, "layers": 1, "cell": "lstm"}) for name in ("sutskever2014", "cho2014")),
     ("sutskever2014", {"tie": True, "layers": 1}),
     ("cho2014", {"tie": True, "maxout": SIZE, "embedding": SIZE}),
     *(
-        ("bahdanau2015", {"cell": cell, "score": score, "bidirectional": score != "dot"})
-        for cell in CELLS
+        (
+            name,
+            {"score": score, "alignment": alignment, "cell": cell, "window": 1, **narrow(name, score), **core},
+        )
+        for name, core in CORES.items()
         for score in SCORES
+        for alignment in ALIGNMENTS
+        for cell in CELLS
     ),
+    *(
+        ("xu2015-hard", {"estimator": estimator, "decode": decode, "score": score, "cell": cell, **narrow("", score)})
+        for estimator, decode in (
+            ("reinforce", "argmax"),
+            ("reinforce", "marginal"),
+            ("soft-baseline", "argmax"),
+            ("marginal", "argmax"),
+            ("marginal", "marginal"),
+        )
+        for score, cell in zip((*SCORES, "concat"), (*CELLS, *CELLS), strict=False)
+    ),
+    *(
+        (name, {"coverage": kind, "alignment": alignment, "window": 1, **core})
+        for name, core in CORES.items()
+        for kind in ("linguistic", "neural")
+        for alignment in ALIGNMENTS
+    ),
+    ("luong2015-global", {"coverage": "neural", "score": "dot"}),
+    ("luong2015-global", {"coverage": "linguistic", "input_feeding": False}),
     *(
         (name, {"layers": 3, "residual": True})
         for name in ("bahdanau2015", "luong2015-global", "sutskever2014", "cho2014")
@@ -43,8 +83,6 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {"tie": True, "maxout": SIZE}),
     ("bahdanau2015", {"embedding": 5, "attention": 6, "maxout": 3}),
     ("bahdanau2015", {"reverse": True, "initialisation": "torch"}),
-    *(("luong2015-global", {"cell": cell, "score": score, "layers": 2}) for cell in CELLS for score in SCORES),
-    ("luong2015-global", {"input_feeding": False}),
     ("luong2015-global", {"bidirectional": True, "reverse": False, "cell": "lstm"}),
     ("luong2015-global", {"tie": True, "layers": 1}),
     ("luong2015-global", {"embedding": 5}),
@@ -53,19 +91,9 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         for kind in ("split", "separate")
         for score in ("concat", "general")
     ),
-    ("mino2017", {"key_value": "separate", "score": "dot"}),
-    *(("xu2015-soft", {"score": score}) for score in ("general", "concat", "location")),
-    ("xu2015-soft", {"alignment": "local-p", "window": 1}),
     ("xu2015-soft", {"gate": False, "doubly_stochastic": 0.0, "layers": 2, "cell": "gru", "tie": True}),
-    *(
-        ("xu2015-hard", {"estimator": estimator, "decode": decode})
-        for estimator in ("reinforce", "soft-baseline", "marginal")
-        for decode in ("argmax", "marginal")
-    ),
-    *(("bahdanau2015", {"alignment": kind, "window": 1}) for kind in ("local-m", "local-p")),
-    *(("luong2015-local-m", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
-    *(("luong2015-local-p", {"score": score, "layers": 1, "window": 1}) for score in SCORES),
-    *((f"luong2015-local-{kind}", {"input_feeding": False, "layers": 1, "window": 2}) for kind in "mp"),
+    *((f"luong2015-{kind}", {"input_feeding": False, "window": 2}) for kind in ("local-m", "local-p")),
+    ("luong2015-global", {"input_feeding": False}),
     *(
         ("vaswani2017-base", {"norm": norm, "heads": heads, "layers": 2})
         for norm in ("pre", "post")
@@ -171,6 +199,21 @@ def test_every_row_of_attention_is_a_distribution_over_the_source(form: tuple[st
         assert (mass <= 1).all()
     else:
         torch.testing.assert_close(mass, torch.ones(B, T, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("name", CORES)
+def test_a_window_as_wide_as_the_sentence_is_global(name: str, score: str, cell: str) -> None:
+    shared = {"score": score, "cell": cell, **narrow(name, score), **CORES[name]}
+    everywhere = model_of((name, {**shared, "alignment": "global"}))
+    wide = model_of((name, {**shared, "alignment": "local-m", "window": S}))
+    wide.load_state_dict(everywhere.state_dict())
+    source, target = batch()
+    expected = everywhere.decoder(everywhere.encode(source, LENGTHS), target)
+    found = wide.decoder(wide.encode(source, LENGTHS), target)
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.attended.dense(S), expected.attended.dense(S))
 
 
 @forms
@@ -362,6 +405,9 @@ def test_a_new_size_carries_the_embedding_with_it() -> None:
         ("luong2015-global", {"size": 8, "embedding": 4, "tie": True}, "embeddings have 4 numbers, h̃ has 8"),
         ("mino2017", {"size": 7}, "size must be even to be split into key and value, not 7"),
         ("luong2015-local-p", {"window": 0}, "at least 1 word to each side, not 0"),
+        ("luong2015-global", {"score": "location", "coverage": "neural"}, "coverage: neural reaches the score through"),
+        ("bahdanau2015", {"coverage": "linguistic", "fertility": -1.0}, "more than 0, not -1.0"),
+        ("xu2015-hard", {"coverage": "linguistic"}, "has no key 'model.coverage'"),
         ("vaswani2017-bass", {}, "did you mean 'vaswani2017-base'"),
     ],
 )

@@ -18,11 +18,10 @@ from regard.models.recurrent import (
     AttentiveSettings,
     Bridge,
     InitialisedSettings,
-    alignment,
+    attention,
     embedding,
     encoder,
     orthogonal,
-    score,
     tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
@@ -81,9 +80,10 @@ class BahdanauDecoder(Decoder):
         """One step on an embedded word B,m: the new state, what was attended to, and the state the readout takes."""
         before = hidden(state.recurrent[-1])
         attended: Attended = self.attention(before[:, None], state.memory, state.step)
+        memory = self.attention.follow(state.memory, before[:, None], attended)
         after, recurrent = self.recurrent.step(torch.cat((word, attended.context[:, 0]), -1), state.recurrent)
         shown = before if self.readout == "previous" else after
-        return BahdanauState(state.memory, recurrent, state.step + 1), attended, shown
+        return BahdanauState(memory, recurrent, state.step + 1), attended, shown
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
@@ -125,7 +125,7 @@ def assemble(
     output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
     decoder = BahdanauDecoder(
         embedding(target_size, word_size),
-        Attention(score(settings, size, key_size, settings.attention or size), alignment(settings, size)),
+        attention(settings, size, key_size, settings.attention or size),
         Recurrent(
             cell, word_size + value_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
         ),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import Bridge, encoder
+from regard.models.recurrent import Bridge, encoder, score
 from regard.models.seq2seq import Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.xu import XuDecoder, XuOutput, XuParts, XuState, parts
 from regard.nn import Attended, Attention, Hard, Memory, Recurrent
@@ -165,5 +165,6 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 def build(settings: HardSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """The model of the settings."""
-    decoder = HardDecoder(*parts(settings, target_size, Hard()), settings)
+    how = score(settings, settings.size, settings.memory_size, settings.attention or settings.size)
+    decoder = HardDecoder(*parts(settings, target_size, Attention(how, Hard())), settings)
     return HardModel(encoder(settings, source_size), decoder, criterion, settings)

@@ -17,10 +17,9 @@ from regard.models.recurrent import (
     CELLS,
     AttentiveSettings,
     InitialisedSettings,
-    alignment,
+    attention,
     embedding,
     encoder,
-    score,
     straight,
     tie,
     uniform,
@@ -91,17 +90,19 @@ class LuongDecoder(Decoder):
         x = torch.cat((word, state.fed), -1) if self.input_feeding else word
         h, recurrent = self.recurrent.step(self.dropout(x), state.recurrent)
         fed, attended = self.attend(h[:, None], state.memory, state.step)
-        return LuongState(state.memory, recurrent, fed[:, 0], state.step + 1), attended
+        memory = self.attention.follow(state.memory, h[:, None], attended)
+        return LuongState(memory, recurrent, fed[:, 0], state.step + 1), attended
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
         words = self.embedding(target_in)
         state = self.start(encoded)
-        output, attended = self.fed_forward(state, words) if self.input_feeding else self.all_at_once(state, words)
+        waits = self.input_feeding or self.attention.coverage is not None
+        output, attended = self.one_by_one(state, words) if waits else self.all_at_once(state, words)
         return Decoded(self.W_s(output), attended)
 
-    def fed_forward(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        """Input feeding makes each step wait for the one before."""
+    def one_by_one(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+        """Input feeding, and coverage, make each step wait for the one before."""
         outputs, looks = [], []
         for word in words.unbind(1):
             state, attended = self.advance(state, word)
@@ -129,7 +130,7 @@ def build(settings: LuongSettings, source_size: int, target_size: int, criterion
     decoder = LuongDecoder(
         embedding(target_size, word_size),
         Recurrent(cell, first, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
-        Attention(score(settings, size, memory_size, size), alignment(settings, size)),
+        attention(settings, size, memory_size, size),
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
         straight(settings),

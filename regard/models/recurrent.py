@@ -12,18 +12,22 @@ from torch import Tensor, nn
 from regard.models.seq2seq import Encoded, Encoder
 from regard.nn import (
     Alignment,
+    Attention,
     Cell,
     Concat,
+    Coverage,
     Dot,
     ElmanCell,
     General,
     Global,
     GRUCell,
+    LinguisticCoverage,
     LocalMonotonic,
     LocalPredictive,
     Location,
     LSTMCell,
     Memory,
+    NeuralCoverage,
     Recurrent,
     Score,
     State,
@@ -94,6 +98,17 @@ class AttentiveSettings(ScoredSettings):
 
     alignment: Literal["global", "local-m", "local-p"] = "global"
     window: int = 10
+    coverage: Literal["none", "linguistic", "neural"] = "none"
+    coverage_size: int = 10
+    fertility: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coverage != "none" and self.score == "location":
+            raise ValueError(
+                f"coverage: {self.coverage} reaches the score through the keys, and score location reads none; "
+                "choose dot, general or concat"
+            )
 
 
 class RecurrentEncoder(Encoder):
@@ -213,6 +228,18 @@ def alignment(settings: AttentiveSettings, query_size: int) -> Alignment:
         "local-p": lambda: LocalPredictive(query_size, settings.window, query_size),
     }
     return makers[settings.alignment]()
+
+
+def attention(settings: AttentiveSettings, query_size: int, key_size: int, hidden: int) -> Attention:
+    """The attention that the settings ask for; `hidden` is the width of a concat score."""
+    projected = {"dot": key_size, "general": query_size, "concat": hidden, "location": key_size}[settings.score]
+    makers: dict[str, Callable[[], Coverage | None]] = {
+        "none": lambda: None,
+        "linguistic": lambda: LinguisticCoverage(key_size, projected, settings.fertility),
+        "neural": lambda: NeuralCoverage(query_size, key_size, projected, settings.coverage_size),
+    }
+    how = score(settings, query_size, key_size, hidden)
+    return Attention(how, alignment(settings, query_size), makers[settings.coverage]())
 
 
 def uniform(model: nn.Module, reach: float) -> None:

@@ -18,14 +18,13 @@ from regard.models.recurrent import (
     AttentiveSettings,
     Bridge,
     ScoredSettings,
-    alignment,
+    attention,
     embedding,
     encoder,
-    score,
     tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
-from regard.nn import Alignment, Attended, Attention, Memory, Recurrent, State, hidden, joined
+from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
 from regard.symbols import PAD
 
 
@@ -115,7 +114,8 @@ class XuDecoder(Decoder):
         beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
         attended = self.look(state)
         h, recurrent = self.recurrent.step(torch.cat((word, beta * attended.context[:, 0]), -1), state.recurrent)
-        return state._replace(recurrent=recurrent, step=state.step + 1), attended, h, beta
+        memory = self.attention.follow(state.memory, before[:, None], attended)
+        return state._replace(memory=memory, recurrent=recurrent, step=state.step + 1), attended, h, beta
 
     def read(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """Logits B,T,V of states B,T,n, embedded words B,T,m, gates B,T,1 and what was attended to."""
@@ -174,12 +174,13 @@ def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Ten
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Soft attention."""
-    decoder = XuDecoder(*parts(settings, target_size, alignment(settings, settings.size)))
+    hidden = settings.attention or settings.size
+    decoder = XuDecoder(*parts(settings, target_size, attention(settings, settings.size, settings.memory_size, hidden)))
     return XuModel(encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
 
 def parts(
-    settings: XuParts, target_size: int, where: Alignment
+    settings: XuParts, target_size: int, attention: Attention
 ) -> tuple[nn.Embedding, Attention, Recurrent, Bridge, XuOutput, nn.Linear | None, float]:
     """What a decoder of the settings is made of."""
     size, word_size, memory_size, cell = settings.size, settings.word_size, settings.memory_size, CELLS[settings.cell]
@@ -189,7 +190,7 @@ def parts(
         tie(words, output.L_o, "the output reads")
     return (
         words,
-        Attention(score(settings, size, memory_size, settings.attention or size), where),
+        attention,
         Recurrent(
             cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
         ),

@@ -3,6 +3,7 @@
 from regard.nn.alignment import Alignment, Drawn, Global, Hard, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell, State
+from regard.nn.coverage import Coverage, Covered, LinguisticCoverage, NeuralCoverage
 from regard.nn.mask import masked_softmax, prefix_mask
 from regard.nn.memory import Attended, Memory, joined
 from regard.nn.multihead import MultiHeadAttention
@@ -18,6 +19,8 @@ __all__ = [
     "AttentionOverAttention",
     "Cell",
     "Concat",
+    "Coverage",
+    "Covered",
     "Document",
     "Dot",
     "Drawn",
@@ -28,11 +31,13 @@ __all__ = [
     "Hard",
     "HierarchicalAttention",
     "LSTMCell",
+    "LinguisticCoverage",
     "LocalMonotonic",
     "LocalPredictive",
     "Location",
     "Memory",
     "MultiHeadAttention",
+    "NeuralCoverage",
     "Recurrent",
     "ScaledDot",
     "Score",

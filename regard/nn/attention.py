@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.alignment import Alignment, Drawn
+from regard.nn.coverage import Coverage, Covered
 from regard.nn.memory import Attended, Memory
 from regard.nn.score import Score
 
@@ -13,32 +14,51 @@ from regard.nn.score import Score
 class Attention(nn.Module):
     """c_t = Σ_s a_t(s) v_s, with a_t from the score and the alignment that are handed in.
 
-    `score` and `alignment` are modules with the methods of the protocols `Score` and `Alignment`.
+    `score` and `alignment` are modules with the methods of the protocols `Score` and `Alignment`. With a `coverage`
+    the score also sees how far each position has been looked at: `follow` leads the memory from one step to the next.
     """
 
-    def __init__(self, score: Score, alignment: Alignment) -> None:
+    def __init__(self, score: Score, alignment: Alignment, coverage: Coverage | None = None) -> None:
         super().__init__()
         self.score = score
         self.alignment = alignment
+        self.coverage = coverage
 
     def prepare(self, memory: Memory) -> Memory:
-        """The memory with its keys projected; one that has been prepared is given back as it is."""
+        """The memory with its keys projected, and nothing covered yet; a prepared one is given back as it is."""
         if memory.projected is not None:
             return memory
-        return memory._replace(projected=self.score.project(memory.keys))
+        covered = None if self.coverage is None else self.coverage.start(memory.keys)
+        return memory._replace(projected=self.score.project(memory.keys), covered=covered)
 
     def forward(self, query: Tensor, memory: Memory, step: int = 0) -> Attended:
         """Query B,T,Q over a memory of S positions; `step` is the index of the first query in the target."""
         memory = self.prepare(memory)
         assert memory.projected is not None
+        if self.coverage is not None and query.shape[1] != 1:
+            raise ValueError(f"attention with coverage takes one query at a time, not {query.shape[1]}")
         positions, prior = self.alignment.window(query, memory.mask, step)
         if positions is None:
-            scores = self.score(query, memory.projected, None)
-            weights, *drawn = sampled(self.alignment.weigh(scores, memory.mask[:, None], prior))
+            keys = self.marked(memory.projected, memory.covered, None)
+            weights, *drawn = sampled(self.alignment.weigh(self.score(query, keys, None), memory.mask[:, None], prior))
             return Attended(weights @ memory.values, weights, None, *drawn)
         keys, values, mask = look(memory.projected, memory.values, memory.mask, positions)
+        keys = self.marked(keys, memory.covered, positions)
         weights, *drawn = sampled(self.alignment.weigh(self.score(query, keys, positions), mask, prior))
         return Attended((weights[:, :, None] @ values).squeeze(2), weights, positions, *drawn)
+
+    def marked(self, keys: Tensor, covered: Covered | None, positions: Tensor | None) -> Tensor:
+        """Projected keys, with what the coverage says of each; those of a window are at `positions`."""
+        if self.coverage is None or covered is None:
+            return keys
+        return keys + self.coverage.key(covered.amount if positions is None else at(covered.amount, positions))
+
+    def follow(self, memory: Memory, query: Tensor, attended: Attended) -> Memory:
+        """The memory for the next step, after the query B,1,Q has looked."""
+        if self.coverage is None or memory.covered is None:
+            return memory
+        weights = attended.dense(memory.mask.shape[1])[:, 0]
+        return memory._replace(covered=self.coverage.after(memory.covered, weights, query[:, 0]))
 
 
 def sampled(found: Tensor | Drawn) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -48,9 +68,12 @@ def sampled(found: Tensor | Drawn) -> tuple[Tensor, Tensor | None, Tensor | None
 
 def look(keys: Tensor, values: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What stands at `positions` B,T,W: keys B,T,W,·, values B,T,W,V, and a mask B,T,W that is False outside."""
-    size = mask.shape[1]
-    places = positions.clamp(0, size - 1)
-    rows = torch.arange(len(positions), device=positions.device)[:, None, None]
-    inside = (positions >= 0) & (positions < size) & mask[rows, places]
-    at_keys = keys[rows, places]
-    return at_keys, at_keys if values is keys else values[rows, places], inside
+    inside = (positions >= 0) & (positions < mask.shape[1]) & at(mask, positions)
+    at_keys = at(keys, positions)
+    return at_keys, at_keys if values is keys else at(values, positions), inside
+
+
+def at(rows: Tensor, positions: Tensor) -> Tensor:
+    """Rows B,S,… at `positions` B,T,W: B,T,W,…; a position outside takes the row at the border."""
+    batch = torch.arange(len(positions), device=positions.device)[:, None, None]
+    return rows[batch, positions.clamp(0, rows.shape[1] - 1)]

@@ -88,8 +88,11 @@ class GRUCell(Cell):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
         """X B,I and h_{t-1} B,H -> h_t."""
-        h = self.zeros(x) if state is None else state
-        x_rz, x_n = F.linear(x, self.weight_ih, self.bias_ih).tensor_split([2 * self.hidden_size], -1)
+        return self.gated(F.linear(x, self.weight_ih, self.bias_ih), self.zeros(x) if state is None else state)
+
+    def gated(self, x: Tensor, h: Tensor) -> Tensor:
+        """H_t from what the three gates read of the input, …,3H, and h_{t-1} …,H."""
+        x_rz, x_n = x.tensor_split([2 * self.hidden_size], -1)
         W_rz, W_n = self.weight_hh.tensor_split([2 * self.hidden_size])
         b_rz, b_n = self.bias_hh.tensor_split([2 * self.hidden_size])
         r, z = torch.sigmoid(x_rz + F.linear(h, W_rz, b_rz)).chunk(2, -1)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.nn.coverage import Covered
+
 
 class Memory(NamedTuple):
     """What an encoder leaves for a decoder, in the source's own order, also where it read reversed."""
@@ -20,6 +22,7 @@ class Memory(NamedTuple):
     values: Tensor  # B,S,V; the same tensor as keys unless a model splits them
     mask: Tensor  # B,S
     projected: Tensor | None = None  # the keys as the score wants them: computed once a sentence, never once a step
+    covered: Covered | None = None  # how far each position has been looked at, where the attention keeps count
 
 
 class Attended(NamedTuple):
