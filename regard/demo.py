@@ -135,11 +135,12 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
         "aer": error,
         "seconds": round(time.monotonic() - began, 1),
         "test_pairs": len(test),
+        "changes": changes,
         "overrides": overrides,
     }
     shown = samples(assessment.translations, test)
     draw(max((item.translation for item in shown), key=crossings), picture)
-    report = write_page(run, without(results, "overrides"), shown)
+    report = write_page(run, without(results, "changes", "overrides"), shown)
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return Demo(results, shown, picture, report)
 
@@ -163,9 +164,9 @@ def crossings(translation: Translation) -> int:
     return sum(left[0] < right[0] and left[1] > right[1] for left in links for right in links)
 
 
-def without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A copy less one key."""
-    return {name: value for name, value in mapping.items() if name != key}
+def without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """A copy less some keys."""
+    return {name: value for name, value in mapping.items() if name not in keys}
 
 
 def summary(demo: Demo, out: Path) -> str:
