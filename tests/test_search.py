@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.models import Seq2Seq, build
 from regard.models.tree import select
-from regard.search import Hypothesis, penalised, search
-from regard.search.beam import Sentence
+from regard.search import Hypothesis, Phrase, Ranking, forced, sample, search
+from regard.search.beam import Beam
 from regard.symbols import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]
@@ -55,7 +55,9 @@ def test_a_beam_as_wide_as_the_space_finds_the_best(name: str, penalty: float) -
     targets = all_targets(limit)
     found = search(model, SOURCE, LENGTHS, beam=4**limit, max_length=limit, n_best=5, length_penalty=penalty)
     for row, hypotheses in enumerate(found):
-        scored = [(penalised(log_prob_of([model], row, target), len(target), penalty), target) for target in targets]
+        scored = [
+            (Ranking(penalty).by_length(log_prob_of([model], row, target), len(target)), target) for target in targets
+        ]
         best = sorted(scored, reverse=True)[:5]
         assert [tuple(hypothesis.tokens) for hypothesis in hypotheses] == [target for _, target in best]
         np.testing.assert_allclose(
@@ -168,7 +170,7 @@ def test_stopping_early_changes_nothing(beam: int, penalty: float, monkeypatch: 
         ]
 
     early = found()
-    monkeypatch.setattr(Sentence, "settled", lambda *_: False)
+    monkeypatch.setattr(Beam, "settled", lambda *_: False)
     for left, right in zip(early, found(), strict=True):
         same(left, right)
 
@@ -202,6 +204,151 @@ def test_states_of_ones_own_kind_are_selected_or_refused() -> None:
         select([object()], rows)
 
 
+WORDS = [token for token in range(VOCABULARY) if token not in (PAD, BOS, EOS)]
+A, B = WORDS[0], WORDS[1]
+
+
+def holds(target: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
+    return any(target[at : at + len(phrase)] == phrase for at in range(len(target)))
+
+
+def repeats(target: tuple[int, ...], size: int) -> bool:
+    grams = [target[at : at + size] for at in range(len(target) - size + 1)]
+    return len(set(grams)) < len(grams)
+
+
+CONSTRAINED: list[tuple[dict[str, Any], Any]] = [
+    ({"min_length": 3}, lambda target: len(target) >= 3),
+    ({"no_repeat": 1}, lambda target: not repeats(target, 1)),
+    ({"no_repeat": 2}, lambda target: not repeats(target, 2)),
+    ({"forbid": [[A], [B, WORDS[2]]]}, lambda target: not holds(target, (A,)) and not holds(target, (B, WORDS[2]))),
+    ({"prefix": [[B, B]] * 3}, lambda target: target[:2] == (B, B)),
+    ({"force": [[[A]]] * 3}, lambda target: holds(target, (A,))),
+    ({"force": [[[A, B], [B]]] * 3}, lambda target: holds(target, (A, B))),
+    ({"force": [[[B, A], [A, B]]] * 3}, lambda target: holds(target, (B, A)) and holds(target, (A, B))),
+    (
+        {"force": [[Phrase((A,), frozenset([B, EOS]))]] * 3},
+        lambda target: holds(target, (A, B)) or holds(target, (A, EOS)),
+    ),
+    (
+        {"prefix": [[B]] * 3, "force": [[[A]]] * 3, "no_repeat": 1},
+        lambda target: target[0] == B and A in target and not repeats(target, 1),
+    ),
+]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, "average"])
+@pytest.mark.parametrize(("options", "allowed"), CONSTRAINED, ids=[str(options) for options, _ in CONSTRAINED])
+def test_a_wide_beam_finds_the_best_that_is_allowed(options: dict[str, Any], allowed: Any, penalty: Any) -> None:
+    model, limit = model_of("luong2015-global"), 4
+    targets = [target for target in all_targets(limit) if allowed(target)]
+    found = search(model, SOURCE, LENGTHS, beam=4**limit, max_length=limit, n_best=4, length_penalty=penalty, **options)
+    for row, hypotheses in enumerate(found):
+        ranking = Ranking(penalty)
+        scored = [(ranking.by_length(log_prob_of([model], row, target), len(target)), target) for target in targets]
+        best = [target for _, target in sorted(scored, reverse=True)[:4]]
+        assert [tuple(hypothesis.tokens) for hypothesis in hypotheses] == best
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_narrow_beam_holds_what_is_forced_too(name: str, beam: int) -> None:
+    phrases = [[[A, B], [WORDS[2]]], [], [[B, B, A]]]
+    for seed in range(6):
+        model = model_of(name, seed, sharp=1.0)
+        found = search(model, SOURCE, LENGTHS, beam=beam, force=phrases, max_length=12)
+        plain = search(model, SOURCE, LENGTHS, beam=beam, max_length=12)
+        for row, [hypothesis] in enumerate(found):
+            for phrase in phrases[row]:
+                assert holds(tuple(hypothesis.tokens), tuple(phrase))
+        same(found[1], plain[1])  # a sentence with nothing to force is searched as ever
+
+
+def test_one_constrained_sentence_is_the_same_alone_and_in_a_batch() -> None:
+    phrases, prefixes = [[[A, B]], [[B]], []], [[], [A], [B, B]]
+    model = model_of("vaswani2017-base", 3, sharp=1.0)
+    options: dict[str, Any] = {"beam": 4, "n_best": 2, "no_repeat": 3, "coverage_penalty": 0.3}
+    together = search(model, SOURCE, LENGTHS, force=phrases, prefix=prefixes, **options)
+    for row in range(len(SOURCE)):
+        source, lengths = SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1]
+        same(search(model, source, lengths, force=[phrases[row]], prefix=[prefixes[row]], **options)[0], together[row])
+
+
+def test_the_coverage_penalty_is_the_papers() -> None:
+    model, limit = model_of("luong2015-global", 2), 3
+    found = search(
+        model, SOURCE, LENGTHS, beam=4 ** (limit + 1), max_length=limit, n_best=4 ** (limit + 1), coverage_penalty=0.7
+    )
+    for row, hypotheses in enumerate(found):
+        assert len(hypotheses) == len(all_targets(limit))
+        for hypothesis in hypotheses:
+            assert hypothesis.attention is not None
+            seen = [min(float(hypothesis.attention[:, s].sum()), 1.0) for s in range(int(LENGTHS[row]))]
+            expected = hypothesis.log_prob / ((5 + len(hypothesis.tokens)) / 6) ** 0.6 + 0.7 * sum(map(math.log, seen))
+            assert hypothesis.score == pytest.approx(expected, rel=1e-5)
+    narrow = search(model, SOURCE, LENGTHS, beam=4 ** (limit + 1), max_length=limit, coverage_penalty=0.7)
+    for left, right in zip(narrow, found, strict=True):  # stopping early knows of the penalty
+        same(left, right[:1])
+
+
+def test_a_coverage_penalty_needs_attention() -> None:
+    model = model_of("sutskever2014")
+    with pytest.raises(ValueError, match="needs a model with attention"):
+        search(model, SOURCE, LENGTHS, coverage_penalty=0.2)
+
+
+def test_forced_decoding_scores_what_search_found() -> None:
+    models = [model_of(name, seed) for seed, name in enumerate(NAMES)]
+    found = [row[0] for row in search(models, SOURCE, LENGTHS, beam=3, coverage_penalty=0.1)]
+    again = forced(models, SOURCE, LENGTHS, [hypothesis.tokens for hypothesis in found], coverage_penalty=0.1)
+    same(again, found)
+    with pytest.raises(ValueError, match="2 targets for 3 sources"):
+        forced(models, SOURCE, LENGTHS, [[EOS]] * 2)
+
+
+def test_samples_are_drawn_from_the_models_distribution() -> None:
+    """All targets of at most two tokens, EOS included, against how often each is drawn."""
+    model, draws = model_of("bahdanau2015", 5), 4000
+    found = search(model, SOURCE, LENGTHS, beam=4, max_length=1)  # the model's own first-step probabilities
+    assert found
+    drawn = sample(model, SOURCE[:1], LENGTHS[:1], samples=draws, max_length=1, seed=3)[0]
+    counts = np.bincount([hypothesis.tokens[0] for hypothesis in drawn], minlength=VOCABULARY) / draws
+    expected = np.array([math.exp(log_prob_of([model], 0, (token,))) for token in range(VOCABULARY)])
+    expected[[PAD, BOS]] = 0
+    np.testing.assert_allclose(counts, expected / expected.sum(), atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({"temperature": 0.5}, lambda p: p**2),
+        ({"top_k": 2}, lambda p: np.where(p >= np.sort(p)[-2], p, 0)),
+        ({"top_p": 0.6}, lambda p: np.where(np.array([p[p > q].sum() / p.sum() for q in p]) < 0.6, p, 0)),
+    ],
+)
+def test_what_is_drawn_from(options: dict[str, Any], weights: Any) -> None:
+    model, draws = model_of("bahdanau2015", 5), 4000
+    drawn = sample(model, SOURCE[:1], LENGTHS[:1], samples=draws, max_length=1, **options)[0]
+    counts = np.bincount([hypothesis.tokens[0] for hypothesis in drawn], minlength=VOCABULARY) / draws
+    probabilities = np.array([math.exp(log_prob_of([model], 0, (token,))) for token in range(VOCABULARY)])
+    probabilities[[PAD, BOS]] = 0
+    expected = weights(probabilities)
+    np.testing.assert_allclose(counts, expected / expected.sum(), atol=0.03)
+    for hypothesis in drawn[:5]:  # whatever was drawn from, the log-probability is the model's
+        assert hypothesis.log_prob == pytest.approx(log_prob_of([model], 0, tuple(hypothesis.tokens)), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_drawn_does_not_depend_on_the_batch(name: str) -> None:
+    model = model_of(name, 4)
+    together = sample(model, SOURCE, LENGTHS, samples=5, seed=7)
+    for row in range(len(SOURCE)):
+        alone = sample(model, SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1], samples=5, seed=7)[0]
+        same(alone, together[row])
+    other = sample(model, SOURCE, LENGTHS, samples=5, seed=8)
+    assert [[h.tokens for h in row] for row in other] != [[h.tokens for h in row] for row in together]
+
+
 def test_bad_questions() -> None:
     model = model_of("bahdanau2015")
     with pytest.raises(ValueError, match="n_best 3, beam 2"):
@@ -209,3 +356,38 @@ def test_bad_questions() -> None:
     with pytest.raises(ValueError, match="not 0"):
         search(model, SOURCE, LENGTHS, max_length=0)
     assert search(model, SOURCE[:0], LENGTHS[:0]) == []
+    assert sample(model, SOURCE[:0], LENGTHS[:0]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"prefix": [[A, A], [], []], "max_length": 2},
+            "a prefix of 2 tokens leaves no room for EOS within max_length 2",
+        ),
+        ({"prefix": [[EOS], [], []]}, "a prefix holds words"),
+        ({"prefix": [[A]]}, "prefix has 1 entries for 3 sources"),
+        ({"force": [[[A, A]], [], []], "max_length": 2}, "2 tokens to force do not fit, with EOS, into max_length 2"),
+        ({"force": [[[]], [], []]}, "holds words and no EOS"),
+        ({"forbid": [[]]}, "is empty"),
+        ({"no_repeat": 0}, "at least 1 token, not 0"),
+    ],
+)
+def test_bad_constraints(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        search(model_of("bahdanau2015"), SOURCE, LENGTHS, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.0}, "more than 0, not 0.0"),
+        ({"top_k": 0}, "at least 1, not 0"),
+        ({"top_p": 1.5}, "at most 1, not 1.5"),
+        ({"samples": 0}, "at least 1, not 0"),
+    ],
+)
+def test_bad_draws(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sample(model_of("bahdanau2015"), SOURCE, LENGTHS, **options)

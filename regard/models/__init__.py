@@ -2,6 +2,6 @@
 
 from regard.models.builder import build
 from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 
-__all__ = ["CrossEntropy", "Decoded", "Decoder", "Encoded", "Encoder", "LossSettings", "Seq2Seq", "build"]
+__all__ = ["CrossEntropy", "Decoded", "Decoder", "Encoded", "Encoder", "LossSettings", "Seq2Seq", "build", "log_probs"]

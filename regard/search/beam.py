@@ -6,76 +6,22 @@ is done when its beam is empty, at its length limit, or when nothing still open 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regard.models import Seq2Seq
+from regard.search.choice import Choice, best
 from regard.search.ensemble import Ensemble
-from regard.search.hypothesis import Hypothesis, penalised
-from regard.symbols import BOS, EOS, PAD
+from regard.search.hypothesis import Hypothesis
+from regard.search.loop import Sentence, limits, run
+from regard.search.phrases import Phrase, Phrases, Progress
+from regard.search.ranking import LengthPenalty, Ranking
+from regard.search.rules import MinimumLength, Never, NoRepeat, Prefix, Rule, never
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-
-
-@dataclass
-class Trail:
-    """How each row of each step came about, to walk back from a hypothesis' end to its beginning."""
-
-    parents: list[Ints] = field(default_factory=list)  # row at step t -> the row at step t−1 that it extends …
-    tokens: list[Ints] = field(default_factory=list)  # … and the token it was extended by
-    attention: list[Floats] = field(
-        default_factory=list
-    )  # row at step t -> weights over the source, for its next token
-
-    def back(self, row: int, token: int, source_length: int) -> tuple[list[int], Floats | None]:
-        """Tokens and attention of the hypothesis that extends `row` of the newest step by `token`."""
-        tokens, looks = [token], []
-        for step in range(len(self.parents), -1, -1):
-            if self.attention:
-                looks.append(self.attention[step][row, :source_length])
-            if step:
-                tokens.append(int(self.tokens[step - 1][row]))
-                row = int(self.parents[step - 1][row])
-        return tokens[::-1], np.stack(looks[::-1]) if looks else None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to search."""
-
-    beam: int
-    n_best: int
-    length_penalty: float
-
-
-@dataclass
-class Sentence:
-    """One source of the batch while it is searched."""
-
-    length: int
-    limit: int
-    width: int  # hypotheses that may still be open
-    ended: list[Hypothesis] = field(default_factory=list)
-    cut: list[Hypothesis] = field(default_factory=list)
-
-    def best(self, n_best: int) -> list[Hypothesis]:
-        """The best first; those that were cut off only where none ended. Among equals the first found comes first."""
-        return sorted(self.ended or self.cut, key=lambda hypothesis: -hypothesis.score)[:n_best]
-
-    def settled(self, best_open: float, options: Options) -> bool:
-        """Whether no open hypothesis can come in among the best: a log-probability only ever falls."""
-        if len(self.ended) < options.n_best:
-            return False
-        hope = max(penalised(best_open, length, options.length_penalty) for length in (1, self.limit))
-        return self.best(options.n_best)[-1].score >= hope
+T = TypeVar("T")
 
 
 @torch.inference_mode()
@@ -87,98 +33,99 @@ def search(
     beam: int = 5,
     max_length: int | None = None,
     n_best: int = 1,
-    length_penalty: float = 0.6,
+    length_penalty: LengthPenalty = 0.6,
+    coverage_penalty: float = 0.0,
+    min_length: int = 1,
+    no_repeat: int | None = None,
+    prefix: Sequence[Sequence[int]] | None = None,
+    force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
+    forbid: Sequence[Sequence[int]] = (),
+    rules: Sequence[Rule] = (),
 ) -> list[list[Hypothesis]]:
     """The `n_best` targets for each source, the best first.
 
-    Source ids B,S with lengths B, EOS included, as `model.encode` takes them. `max_length` counts EOS; where it is None
-    a sentence may grow to twice its source and ten more. PAD and BOS are never produced.
+    Source ids B,S with lengths B, EOS included, as `model.encode` takes them; several models are an ensemble.
+
+    - `max_length`, `min_length` count EOS; where `max_length` is None a target may grow to twice its source, what is
+      given and forced, and ten more. PAD and BOS are never produced.
+    - `length_penalty`, `coverage_penalty`: see `Ranking`.
+    - `no_repeat`: so many tokens in a row never come twice.
+    - `prefix`: the first tokens of each target. `force`: phrases that each target must hold, somewhere.
+    - `forbid`: sequences of tokens that no target holds. `rules`: those of one's own.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length must be at least 1, not {max_length}")
-    models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
-    sentences = [Sentence(length, max_length or 2 * length + 10, beam) for length in lengths.tolist()]
-    if sentences:
-        with resting(models):
-            run(Ensemble(models), source, lengths, sentences, Options(beam, n_best, length_penalty))
-    return [sentence.best(n_best) for sentence in sentences]
+    batch = len(lengths)
+    given = per_source(prefix, batch, "prefix")
+    forced = [[phrased(item) for item in some] for some in per_source(force, batch, "force")]
+    more = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in zip(given, forced, strict=True)]
+    sentences = [
+        Sentence(index, length, limit)
+        for index, (length, limit) in enumerate(zip(lengths.tolist(), limits(lengths, max_length, more), strict=True))
+    ]
+    for sentence, some in zip(sentences, forced, strict=True):
+        longest = max((len(phrase.tokens) for phrase in some), default=0)
+        if longest >= sentence.limit:
+            raise ValueError(f"{longest} tokens to force do not fit, with EOS, into max_length {sentence.limit}")
+    own: list[Rule] = [never, MinimumLength(min_length), Never(forbid)]
+    if no_repeat is not None:
+        own.append(NoRepeat(no_repeat))
+    run(
+        Ensemble(model_or_models),
+        source,
+        lengths,
+        sentences,
+        Beam(beam, n_best, Phrases(forced, beam) if any(forced) else None),
+        Ranking(length_penalty, coverage_penalty),
+        [*own, *rules],
+        Prefix(given, [sentence.limit for sentence in sentences], source.device),
+    )
+    return [found(sentence, some)[:n_best] for sentence, some in zip(sentences, forced, strict=True)]
 
 
-@contextmanager
-def resting(models: Sequence[Seq2Seq]) -> Iterator[None]:
-    """Search is no training: no dropout in here, and each model as it was afterwards."""
-    training = [model for model in models if getattr(model, "training", False)]
-    for model in training:
-        model.eval()
-    try:
-        yield
-    finally:
-        for model in training:
-            model.train()
+def found(sentence: Sentence, phrases: Sequence[Phrase]) -> list[Hypothesis]:
+    """The best first; where all were cut off, those first that have the most of what was to be forced."""
+    return sorted(sentence.best(), key=lambda hypothesis: -Progress.of(hypothesis.tokens, phrases).bank(phrases))
 
 
-def run(models: Ensemble, source: Tensor, lengths: Tensor, sentences: list[Sentence], options: Options) -> None:
-    """Searches all sentences together and leaves in each what was found.
+class Beam:
+    """Keeps the best; a chooser for `run`."""
 
-    A sentence has `beam` rows as long as it is in the batch; those that hold no open hypothesis stand at −inf.
-    """
-    device, beam = source.device, options.beam
-    rows = torch.arange(len(sentences), device=device).repeat_interleave(beam)
-    states = models.select(models.start(source, lengths), rows)
-    tokens = torch.full_like(rows, BOS)
-    reached = torch.full((len(sentences), beam), -torch.inf, device=device)  # log-probability of what is open
-    reached[:, 0] = 0.0
-    trail, active = Trail(), sentences
-    for step in range(1, max(sentence.limit for sentence in sentences) + 1):
-        log_probs, states, attention = models.step(states, tokens, source.shape[1])
-        if attention is not None:
-            trail.attention.append(attention.float().cpu().numpy())
-        log_probs[:, [PAD, BOS]] = -torch.inf
-        reach = (reached.flatten()[:, None] + log_probs).view(len(active), -1)
-        top, places = reach.topk(beam, -1)
-        first = torch.arange(len(active), device=device)[:, None] * beam
-        parents, extensions = places // log_probs.shape[1] + first, places % log_probs.shape[1]
-        widths = torch.tensor([sentence.width for sentence in active], device=device)
-        goes_on = (torch.arange(beam, device=device) < widths[:, None]) & (extensions != EOS)
-        harvest(active, top, parents, extensions, trail, step, options)
-        keep = [index for index, sentence in enumerate(active) if sentence.width]
-        if not keep:
-            return
-        active = [active[index] for index in keep]
-        reached = top.masked_fill(~goes_on, -torch.inf)[keep]
-        rows, tokens = parents[keep].flatten(), extensions[keep].flatten()
-        trail.parents.append(rows.cpu().numpy())
-        trail.tokens.append(tokens.cpu().numpy())
-        states = models.select(states, rows)
+    def __init__(self, rows: int, n_best: int, phrases: Phrases | None) -> None:
+        self.rows = rows
+        self.n_best = n_best
+        self.phrases = phrases
+        self.open_at_first = 1  # all rows of a sentence begin as the same hypothesis
+
+    def choose(self, reached: Tensor, log_probs: Tensor, active: Sequence[Sentence]) -> Choice:
+        """The best extensions, as many as the beam has places for beside those that have ended."""
+        numbers = [sentence.index for sentence in active]
+        if self.phrases is not None:
+            self.phrases.close(log_probs, numbers)
+        reach = reached[..., None] + log_probs.view(*reached.shape, -1)
+        choice = best(reach)
+        widths = [self.rows - len(sentence.ended) for sentence in active]
+        if self.phrases is not None:
+            choice = self.phrases.choose(reach, choice, numbers, widths)
+        outside = torch.arange(self.rows, device=reach.device) >= torch.tensor(widths, device=reach.device)[:, None]
+        return choice._replace(log_probs=choice.log_probs.masked_fill(outside, -torch.inf))
+
+    def settled(self, sentence: Sentence, best_open: float, ranking: Ranking) -> bool:
+        """Whether no open hypothesis can come in among the best."""
+        if len(sentence.ended) < self.n_best:
+            return False
+        return sentence.best()[self.n_best - 1].score >= ranking.hope(best_open, sentence.limit)
 
 
-def harvest(
-    active: list[Sentence],
-    top: Tensor,
-    parents: Tensor,
-    extensions: Tensor,
-    trail: Trail,
-    step: int,
-    options: Options,
-) -> None:
-    """Takes up what ends at this step and narrows each beam by it; a sentence that is done has no width left."""
-    log_probs, rows, tokens = top.tolist(), parents.tolist(), extensions.tolist()
-    if any(math.isnan(row[0]) for row in log_probs):
-        raise ArithmeticError(f"the model's probabilities at step {step} are not numbers: its weights are damaged")
-    for index, sentence in enumerate(active):
-        best_open = -math.inf
-        for place in range(sentence.width):
-            log_prob, row, token = log_probs[index][place], rows[index][place], tokens[index][place]
-            if log_prob == -math.inf:
-                break
-            if token != EOS and step < sentence.limit:
-                best_open = max(best_open, log_prob)
-                continue
-            path, attention = trail.back(row, token, sentence.length)
-            found = Hypothesis(path, log_prob, penalised(log_prob, step, options.length_penalty), attention)
-            (sentence.ended if token == EOS else sentence.cut).append(found)
-        sentence.width = options.beam - len(sentence.ended)
-        if best_open == -math.inf or sentence.settled(best_open, options):
-            sentence.width = 0
+def phrased(item: Phrase | Sequence[int]) -> Phrase:
+    """A phrase, also where it was given as its tokens alone."""
+    return item if isinstance(item, Phrase) else Phrase(tuple(item))
+
+
+def per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
+    """What was given for each source of the batch."""
+    if given is None:
+        return [()] * batch
+    if len(given) != batch:
+        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; there is one for each")
+    return given

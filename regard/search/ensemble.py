@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.models import Seq2Seq
+from regard.models import Seq2Seq, log_probs
 
 
 class Ensemble:
     """`start`, `step` and `select` of several models at once: probabilities and attention are averaged."""
 
-    def __init__(self, models: Sequence[Seq2Seq]) -> None:
-        self.models = models
+    def __init__(self, model_or_models: Seq2Seq | Sequence[Seq2Seq]) -> None:
+        self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
+        if not self.models:
+            raise ValueError("no model to search with")
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""
@@ -25,10 +28,37 @@ class Ensemble:
     def step(self, states: list[Any], tokens: Tensor, source_size: int) -> tuple[Tensor, list[Any], Tensor | None]:
         """Tokens B -> log-probabilities B,V, the states, and attention B,S over those models that have it."""
         stepped = [model.decoder.step(state, tokens) for model, state in zip(self.models, states, strict=True)]
-        log_probs = torch.stack([log_prob for log_prob, _, _ in stepped]).logsumexp(0) - math.log(len(stepped))
         looks = [attended.dense(source_size)[:, 0] for _, _, attended in stepped if attended is not None]
-        return log_probs, [state for _, state, _ in stepped], torch.stack(looks).mean(0) if looks else None
+        return mean([log_prob for log_prob, _, _ in stepped]), [state for _, state, _ in stepped], average(looks)
 
     def select(self, states: list[Any], rows: Tensor) -> list[Any]:
         """The given rows of each model's state."""
         return [model.decoder.select(state, rows) for model, state in zip(self.models, states, strict=True)]
+
+    def forced(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A given target all at once: log-probabilities B,T,V, and attention B,T,S."""
+        decoded = [model.decoder(model.encode(source, lengths), target_in) for model in self.models]
+        looks = [one.attended.dense(source.shape[1]) for one in decoded if one.attended is not None]
+        return mean([log_probs(one.logits) for one in decoded]), average(looks)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Search is no training: no dropout in here, and each model as it was afterwards."""
+        training = [model for model in self.models if getattr(model, "training", False)]
+        for model in training:
+            model.eval()
+        try:
+            yield
+        finally:
+            for model in training:
+                model.train()
+
+
+def mean(each: list[Tensor]) -> Tensor:
+    """The logarithm of the mean probability."""
+    return each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
+
+
+def average(looks: list[Tensor]) -> Tensor | None:
+    """The mean of what was looked at, if anything was."""
+    return torch.stack(looks).mean(0) if looks else None

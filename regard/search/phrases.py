@@ -1,0 +1,131 @@
+"""Phrases that a target must hold: lexically constrained beam search with dynamic beam allocation (Post & Vilar 2018).
+
+Hypotheses are sorted into banks by how many tokens of the phrases they have. The beam is shared out evenly over the
+banks, so that a hypothesis with a phrase is not beaten by one without; EOS is open to those that have them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.search.choice import Choice
+from regard.symbols import EOS
+
+
+class Phrase(NamedTuple):
+    """Tokens that must appear in a row, and those of which one must follow (None: any): the ends of a word."""
+
+    tokens: tuple[int, ...]
+    ends: frozenset[int] | None = None
+
+
+class Progress(NamedTuple):
+    """How many tokens of each phrase a hypothesis has; one more than it holds: that many, and properly ended."""
+
+    reached: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], phrases: Sequence[Phrase]) -> Progress:
+        """That of a whole target."""
+        progress = cls((0,) * len(phrases))
+        for token in tokens:
+            progress = progress.after(token, phrases)
+        return progress
+
+    def after(self, token: int, phrases: Sequence[Phrase]) -> Progress:
+        """With one more token."""
+        return Progress(tuple(advanced(phrase, at, token) for phrase, at in zip(phrases, self.reached, strict=True)))
+
+    def complete(self, phrases: Sequence[Phrase]) -> bool:
+        """Whether every phrase is there, the one at the very end among them: EOS ends a word, too."""
+        return all(at >= len(phrase.tokens) for phrase, at in zip(phrases, self.reached, strict=True))
+
+    def wanted(self, phrases: Sequence[Phrase]) -> set[int]:
+        """The tokens that would bring a phrase on."""
+        both = zip(phrases, self.reached, strict=True)
+        return {phrase.tokens[at] for phrase, at in both if at < len(phrase.tokens)}
+
+    def bank(self, phrases: Sequence[Phrase]) -> int:
+        """How many tokens of the phrases there are in all."""
+        return sum(min(at, len(phrase.tokens)) for phrase, at in zip(phrases, self.reached, strict=True))
+
+
+def advanced(phrase: Phrase, at: int, token: int) -> int:
+    """How much of a phrase stands at the end of a target after one more token; a phrase that is done stays done."""
+    tokens = phrase.tokens
+    if at > len(tokens):
+        return at
+    if at == len(tokens) and (phrase.ends is None or token in phrase.ends):
+        return at + 1
+    seen = (*tokens[:at], token)
+    return max(size for size in range(min(len(seen), len(tokens)) + 1) if seen[len(seen) - size :] == tokens[:size])
+
+
+class Phrases:
+    """The phrases of each source of a batch, and how far each row of a beam has come with them."""
+
+    def __init__(self, phrases: Sequence[Sequence[Phrase]], beam: int) -> None:
+        for phrase in (phrase for some in phrases for phrase in some):
+            if not phrase.tokens or EOS in phrase.tokens:
+                raise ValueError(f"a phrase to force holds words and no EOS: {list(phrase.tokens)}")
+        self.phrases = phrases
+        self.progress = [[Progress.of((), some)] * beam for some in phrases]
+
+    def close(self, log_probs: Tensor, sentences: Sequence[int]) -> None:
+        """Takes EOS, in place, from rows that lack a phrase; log-probabilities A·beam,V of the sentences A."""
+        lacking = [
+            not row.complete(self.phrases[sentence]) for sentence in sentences for row in self.progress[sentence]
+        ]
+        closed = torch.tensor(lacking, device=log_probs.device)
+        log_probs[:, EOS] = log_probs[:, EOS].masked_fill(closed, -torch.inf)
+
+    def choose(self, reach: Tensor, plain: Choice, sentences: Sequence[int], widths: Sequence[int]) -> Choice:
+        """The choice A,beam where sentences with phrases share their beams out; `reach` is A,beam,V.
+
+        `plain` are the best candidates of all, as a search without phrases takes them.
+        """
+        log_probs, parents, tokens = (part.clone() for part in plain)
+        for index, sentence in enumerate(sentences):
+            if self.phrases[sentence] and widths[index]:
+                chosen = self.shared_out(reach[index], plain, index, sentence, widths[index])
+                log_probs[index] = -torch.inf
+                for place, (log_prob, slot, token) in enumerate(chosen):
+                    log_probs[index, place], tokens[index, place] = log_prob, token
+                    parents[index, place] = index * reach.shape[1] + slot
+                self.follow(sentence, chosen)
+        return Choice(log_probs, parents, tokens)
+
+    def shared_out(
+        self, reach: Tensor, plain: Choice, index: int, sentence: int, width: int
+    ) -> list[tuple[float, int, int]]:
+        """At most `width` candidates (log-probability, slot, token), from each bank in turn, the fullest bank first."""
+        phrases, progress = self.phrases[sentence], self.progress[sentence]
+        beam = len(progress)
+        places = {
+            (int(parent) - index * beam, int(token))
+            for parent, token in zip(plain.parents[index], plain.tokens[index], strict=True)
+        }
+        places |= {(slot, int(token)) for slot, token in enumerate(reach.argmax(-1))}
+        places |= {(slot, token) for slot, row in enumerate(progress) for token in row.wanted(phrases)}
+        banks: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+        for slot, token in places:
+            log_prob = float(reach[slot, token])
+            if log_prob > -math.inf:
+                banks[progress[slot].after(token, phrases).bank(phrases)].append((log_prob, slot, token))
+        queues = [sorted(banks[bank]) for bank in sorted(banks, reverse=True)]
+        chosen: list[tuple[float, int, int]] = []
+        while len(chosen) < width and any(queues):
+            chosen.extend(queue.pop() for queue in queues if queue)
+        return sorted(chosen[:width], key=lambda candidate: -candidate[0])
+
+    def follow(self, sentence: int, chosen: Sequence[tuple[float, int, int]]) -> None:
+        """Each row takes over the progress of the hypothesis that it extends."""
+        before, phrases = self.progress[sentence], self.phrases[sentence]
+        after = [before[slot].after(token, phrases) for _, slot, token in chosen]
+        self.progress[sentence] = [*after, *before[: len(before) - len(after)]]

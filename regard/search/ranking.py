@@ -1,0 +1,43 @@
+"""What hypotheses of different lengths are ranked by (Wu et al. 2016, section 7)."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from regard.search.hypothesis import Floats, Hypothesis
+
+LengthPenalty = float | Literal["average"]
+UNSEEN = 1e-6  # a source word that got no weight at all counts as one that got this much: its logarithm is finite
+
+
+class Ranking(NamedTuple):
+    """log p(y) / lp(y) + cp(x, y).
+
+    lp(y) = ((5 + |y|) / 6)^length_penalty, or |y| for "average"; EOS counts in |y|.
+    cp(x, y) = coverage_penalty · Σ_s log min(Σ_t a_t(s), 1), which is never more than 0.
+    """
+
+    length_penalty: LengthPenalty = 0.6
+    coverage_penalty: float = 0.0
+
+    def hypothesis(self, tokens: list[int], log_prob: float, attention: Floats | None) -> Hypothesis:
+        """A hypothesis with its score."""
+        score = self.by_length(log_prob, len(tokens))
+        if self.coverage_penalty:
+            if attention is None:
+                raise ValueError("a coverage penalty needs a model with attention")
+            seen = np.clip(attention.sum(0), UNSEEN, 1)
+            score += self.coverage_penalty * float(np.log(seen).sum())
+        return Hypothesis(tokens, log_prob, score, attention)
+
+    def by_length(self, log_prob: float, length: int) -> float:
+        """log p(y) / lp(y)."""
+        if self.length_penalty == "average":
+            return log_prob / length
+        return log_prob / float(((5 + length) / 6) ** self.length_penalty)
+
+    def hope(self, log_prob: float, limit: int) -> float:
+        """No continuation of a hypothesis scores more: its log-probability only falls, and lp has no hills."""
+        return max(self.by_length(log_prob, length) for length in (1, limit))

@@ -1,0 +1,97 @@
+"""What a target may not be: each rule takes the tokens that would break it out of the running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.symbols import BOS, EOS, PAD
+
+
+class Rule(Protocol):
+    """Any callable like this is a rule."""
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """Sets to −inf, in place, what may not follow.
+
+        Log-probabilities R,V of the token after `written` R,t; `sentence` R is each row's source in the batch.
+        """
+        ...
+
+
+def never(log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+    """PAD and BOS are never produced."""
+    log_probs[:, [PAD, BOS]] = -torch.inf
+
+
+class MinimumLength:
+    """No EOS before a target has `length` tokens with it."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """See `Rule`."""
+        if written.shape[1] + 1 < self.length:
+            log_probs[:, EOS] = -torch.inf
+
+
+class NoRepeat:
+    """No `size` tokens in a row come twice in one target."""
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"no_repeat is at least 1 token, not {size}")
+        self.size = size
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """See `Rule`."""
+        if written.shape[1] < self.size:
+            return
+        grams = written.unfold(1, self.size, 1)  # R,n,size
+        begins = written[:, written.shape[1] - self.size + 1 :]  # the tokens that the next one would complete
+        repeated = (grams[:, :, :-1] == begins[:, None]).all(-1)
+        banned = torch.zeros_like(log_probs).scatter_add_(1, grams[:, :, -1], repeated.to(log_probs.dtype))
+        log_probs.masked_fill_(banned > 0, -torch.inf)
+
+
+class Never:
+    """Sequences of tokens that must not appear."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        if not all(sequences):
+            raise ValueError("a sequence of tokens to forbid is empty")
+        self.sequences = sequences
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """See `Rule`."""
+        for *before, last in self.sequences:
+            if len(before) <= written.shape[1]:
+                tail = written[:, written.shape[1] - len(before) :]
+                breaks = (tail == tail.new_tensor(before)).all(1)
+                log_probs[:, last] = log_probs[:, last].masked_fill(breaks, -torch.inf)
+
+
+class Prefix:
+    """The first tokens of each target are given. What is given overrules every other rule."""
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], limits: Sequence[int], device: torch.device) -> None:
+        for prefix, limit in zip(prefixes, limits, strict=True):
+            if len(prefix) >= limit:
+                raise ValueError(f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}")
+            if {PAD, BOS, EOS} & set(prefix):
+                raise ValueError(f"a prefix holds words, not PAD, BOS or EOS: {list(prefix)}")
+        self.longest = max(map(len, prefixes), default=0)
+        table = [[*prefix, *[PAD] * (self.longest - len(prefix))] for prefix in prefixes]
+        self.table = torch.tensor(table, dtype=torch.long, device=device)
+
+    def impose(self, allowed: Tensor, log_probs: Tensor, step: int, sentence: Tensor) -> Tensor:
+        """What is allowed R,V at position `step`, with a given token in place of all others where there is one."""
+        if step >= self.longest:
+            return allowed
+        given = self.table[sentence, step][:, None]
+        alone = torch.full_like(allowed, -torch.inf).scatter_(1, given, log_probs.gather(1, given))
+        return torch.where(given != PAD, alone, allowed)
