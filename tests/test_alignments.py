@@ -234,3 +234,21 @@ def test_local_p_knows_its_place_in_half_precision_too() -> None:
         positions, rough = alignment.window(query, mask, 0)
     assert torch.equal(positions, exact)
     torch.testing.assert_close(rough, prior)
+
+
+def test_local_p_knows_its_place_in_a_model_of_half_precision() -> None:
+    rough = LocalPredictive(SIZE, D, 3).bfloat16()
+    exact = LocalPredictive(SIZE, D, 3)
+    exact.load_state_dict(rough.state_dict())
+    query, mask = torch.randn(2, 4, SIZE).bfloat16(), torch.ones(2, 400, dtype=torch.bool)
+    torch.testing.assert_close(rough.window(query, mask, 0), exact.window(query.float(), mask, 0))
+    attended = Attention(Dot(), rough)(query, Memory(query, query, torch.ones(2, 4, dtype=torch.bool)))
+    assert attended.context.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("alignment", [Global(), LocalMonotonic(D), LocalPredictive(SIZE, D, 3), Hard()])
+def test_a_batch_without_a_single_position(alignment: Alignment) -> None:
+    nothing = torch.zeros(2, 0, SIZE)
+    attended = Attention(Dot(), alignment)(torch.randn(2, 3, SIZE), Memory(nothing, nothing, torch.ones(2, 0) > 0))
+    torch.testing.assert_close(attended.context, torch.zeros(2, 3, SIZE))
+    assert attended.dense(0).shape == (2, 3, 0)

@@ -169,3 +169,19 @@ def test_bad_coverage(make: Any, message: str) -> None:
 def test_a_recipe_hands_it_in(kind: str, width: int) -> None:
     model = build("bahdanau2015", 9, 9, size=8, coverage=kind, coverage_size=6)
     assert model.decoder.attention.coverage.weight.shape == (8, width)  # type: ignore[union-attr]
+
+
+def test_a_memory_that_another_attention_prepared_is_refused() -> None:
+    query, memory = inputs()
+    prepared = Attention(Dot(), Global()).prepare(memory)
+    with pytest.raises(ValueError, match="without coverage"):
+        made(Dot(), LinguisticCoverage(K, K))(query[:, :1], prepared)
+
+
+def test_a_fertility_is_never_nothing() -> None:
+    coverage = LinguisticCoverage(K, SIZE)
+    with torch.no_grad():
+        coverage.fertility_weight.fill_(-1000.0)
+    covered = coverage.start(torch.ones(1, 2, K))
+    after = coverage.after(covered, torch.tensor([[1.0, 0.0]]), torch.zeros(1, Q))
+    assert after.amount.isfinite().all()

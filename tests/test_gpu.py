@@ -10,6 +10,7 @@ import torch
 from conftest import QUICK, files
 
 from regard.models import build
+from regard.recipes import names
 from regard.search import search
 from regard.symbols import BOS
 from regard.training import train
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
 ]
-NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
+NAMES = [name for name in names() if name != "vaswani2017-big"]
 
 
 def small(name: str) -> dict[str, Any]:
@@ -54,4 +55,5 @@ def test_training_in_bf16_goes_on_and_translates(name: str, corpus: Path, tmp_pa
     run = train(name, None, run.folder, resume=True, **more)
     losses = [row["loss"] for row in run.metrics() if row["kind"] == "dev"]
     assert losses[-1] < losses[0]
-    assert load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
+    looks = load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
+    assert looks == (name not in ("sutskever2014", "cho2014"))

@@ -141,3 +141,22 @@ def test_entropy_is_rewarded() -> None:
     forced(plain, (0, 1))
     p = plain.decoder(plain.encode(SOURCE, LENGTHS), TARGET_IN).attended.probabilities
     torch.testing.assert_close(losses[0] - losses[1], 0.3 * -(p * p.log()).sum())
+
+
+def test_the_soft_baseline_sees_the_dropout_of_the_draw() -> None:
+    """With one source word there is one place to look: hard is soft, and nothing is better than its baseline."""
+    model = model_of(estimator="soft-baseline", dropout=0.5)
+    source, lengths = torch.tensor([[4]]), torch.tensor([1])
+    seen = []
+    plain = model.advantage
+
+    def watched(*arguments: Any) -> Tensor:
+        seen.append(plain(*arguments))
+        return seen[-1]
+
+    model.advantage = watched  # type: ignore[method-assign, assignment]
+    for _ in range(5):
+        before = torch.get_rng_state()
+        model.loss(source, lengths, TARGET_IN, TARGET_OUT)
+        assert not torch.equal(before, torch.get_rng_state())
+    torch.testing.assert_close(torch.stack(seen), torch.zeros(5, 1, 2, dtype=torch.float64))

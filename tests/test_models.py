@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from regard.models.bahdanau import BahdanauDecoder
 from regard.models.cho import ChoDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.sutskever import SutskeverDecoder
+from regard.models.xu import XuDecoder
 from regard.nn import hidden, prefix_mask
 from regard.recipes import names, read
 from regard.symbols import BOS, PAD
@@ -311,6 +313,92 @@ def test_cho_step_is_the_papers_equations() -> None:
         torch.testing.assert_close(logits[:, t], out.W_o(torch.maximum(pairs[..., 0], pairs[..., 1])))
 
 
+def test_xu_step_is_the_papers_equations() -> None:
+    model, (source, target) = model_of(("xu2015-soft", {})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, XuDecoder)
+    encoded = model.encode(source, LENGTHS)
+    a = encoded.memory.values
+    mean = torch.stack([a[b, :length].mean(0) for b, length in enumerate(LENGTHS.tolist())])
+    h, c = (torch.tanh(decoder.bridge.maps[track](mean)) for track in range(2))
+    score, out, cell = decoder.attention.score, decoder.output, decoder.recurrent.forwards[0]
+    logits = decoder(encoded, target).logits
+    assert decoder.gate is not None
+    for t in range(T):
+        word = decoder.embedding(target[:, t])
+        e = torch.tanh((h @ score.query_weight.T)[:, None] + a @ score.key_weight.T) @ score.v  # type: ignore[attr-defined]
+        alpha = e.masked_fill(~prefix_mask(LENGTHS, S), -torch.inf).softmax(-1)
+        z = torch.sigmoid(decoder.gate(h)) * (alpha[..., None] * a).sum(1)
+        h, c = cell(torch.cat((word, z), -1), (h, c))
+        torch.testing.assert_close(logits[:, t], out.L_o(word + out.L_h(h) + out.L_z(z)))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_transformer_is_pytorchs(norm: str) -> None:
+    model, (source, target) = (
+        model_of(("vaswani2017-base", {"norm": norm, "heads": 2, "layers": 2, "feedforward": 4 * SIZE})),
+        batch(),
+    )
+    pre, hidden = norm == "pre", 4 * SIZE
+    sizes: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": pre, "dtype": torch.float64}
+
+    def last() -> torch.nn.LayerNorm | None:
+        return torch.nn.LayerNorm(SIZE, dtype=torch.float64) if pre else None
+
+    layer = torch.nn.TransformerEncoderLayer(SIZE, 2, hidden, **sizes)
+    encoder = torch.nn.TransformerEncoder(layer, 2, last(), enable_nested_tensor=False)
+    decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(SIZE, 2, hidden, **sizes), 2, last())
+    for theirs, ours in ((encoder, model.encoder), (decoder, model.decoder)):
+        copy_layers(theirs, ours)
+        if pre:
+            theirs.norm.load_state_dict(ours.norm.state_dict())  # type: ignore[union-attr]
+    padding = ~prefix_mask(LENGTHS, S)
+    positions = sinusoids(max(S, T), SIZE)
+    words = model.encoder.embedding.words.weight, model.decoder.embedding.words.weight  # type: ignore[union-attr]
+    read = words[0][source] * SIZE**0.5 + positions[:S]  # type: ignore[index]
+    written = words[1][target] * SIZE**0.5 + positions[:T]  # type: ignore[index]
+    causal = torch.ones(T, T, dtype=torch.bool).triu(1)
+    memory = encoder(read, src_key_padding_mask=padding)
+    states = decoder(written, memory, tgt_mask=causal, memory_key_padding_mask=padding)
+    expected = states @ model.decoder.output.weight.T  # type: ignore[union-attr]
+    torch.testing.assert_close(model(source, LENGTHS, target), expected)
+
+
+def copy_layers(theirs: Any, ours: Any) -> None:
+    """PyTorch's stack with our weights."""
+    for left, right in zip(theirs.layers, ours.layers, strict=True):
+        crosses = hasattr(right, "cross_attention")
+        pairs = [(left.self_attn, right.attention), (left.norm1, right.around_attention.norm)]
+        if crosses:
+            pairs += [(left.multihead_attn, right.cross_attention), (left.norm2, right.around_cross_attention.norm)]
+        pairs += [(left.norm3 if crosses else left.norm2, right.around_feedforward.norm)]
+        pairs += [(left.linear1, right.feedforward[0]), (left.linear2, right.feedforward[2])]
+        for to, of in pairs:
+            to.load_state_dict(of.state_dict())
+
+
+def sinusoids(count: int, size: int) -> Tensor:
+    """The paper's positions, number by number."""
+    rows = [
+        [(math.sin if i % 2 == 0 else math.cos)(pos / 10000 ** (2 * (i // 2) / size)) for i in range(size)]
+        for pos in range(count)
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_luongs_coverage_is_told_who_looked() -> None:
+    model, (source, target) = model_of(("luong2015-global", {"coverage": "neural", "layers": 1})), batch()
+    decoder = model.decoder
+    assert isinstance(decoder, LuongDecoder)
+    state = decoder.start(model.encode(source, LENGTHS))
+    _, after, attended = decoder.step(state, target[:, 0])
+    h = hidden(after.recurrent[-1])
+    expected = decoder.attention.follow(state.memory, h[:, None], attended)
+    assert expected.covered is not None
+    assert after.memory.covered is not None
+    torch.testing.assert_close(after.memory.covered.amount, expected.covered.amount)
+
+
 def test_sutskever_starts_from_the_encoders_last_state_and_sees_the_source_no_more() -> None:
     model, (source, target) = model_of(("sutskever2014", {"layers": 2})), batch()
     decoder = model.decoder
@@ -404,9 +492,17 @@ def test_a_new_size_carries_the_embedding_with_it() -> None:
         ("luong2015-global", {"size": "large"}, "a whole number, not 'large'"),
         ("luong2015-global", {"size": 8, "embedding": 4, "tie": True}, "embeddings have 4 numbers, h̃ has 8"),
         ("mino2017", {"size": 7}, "size must be even to be split into key and value, not 7"),
-        ("luong2015-local-p", {"window": 0}, "at least 1 word to each side, not 0"),
+        ("luong2015-local-p", {"window": 0}, "window must be at least 1, not 0"),
         ("luong2015-global", {"score": "location", "coverage": "neural"}, "coverage: neural reaches the score through"),
         ("bahdanau2015", {"coverage": "linguistic", "fertility": -1.0}, "more than 0, not -1.0"),
+        ("bahdanau2015", {"embedding": 0}, "embedding must be at least 1, not 0"),
+        ("bahdanau2015", {"maxout": -2}, "maxout must be at least 1, not -2"),
+        ("cho2014", {"maxout": -2}, "maxout must be at least 1, not -2"),
+        ("xu2015-hard", {"attention": 0}, "attention must be at least 1, not 0"),
+        ("xu2015-hard", {"reward": -1.0}, "reward must be at least 0, not -1.0"),
+        ("xu2015-soft", {"doubly_stochastic": -1.0}, "doubly_stochastic must be at least 0, not -1.0"),
+        ("vaswani2017-base", {"feedforward": 0}, "feedforward must be at least 1, not 0"),
+        ("luong2015-global", {"coverage_size": 0}, "coverage_size must be at least 1, not 0"),
         ("xu2015-hard", {"coverage": "linguistic"}, "has no key 'model.coverage'"),
         ("vaswani2017-bass", {}, "did you mean 'vaswani2017-base'"),
     ],
@@ -422,3 +518,10 @@ def test_every_recipe_builds_from_its_mapping(name: str) -> None:
     with torch.device("meta"):
         model = build(read(name), SOURCE, TARGET)
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
+
+
+def test_a_mapping_need_not_name_every_key() -> None:
+    mapping = {"model": {"kind": "luong", "size": 8}}
+    assert build(mapping, 9, 9, score="dot", input_feeding=False).decoder.attention.score.__class__.__name__ == "Dot"  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"no model\.kind None"):
+        build({}, 9, 9)

@@ -105,6 +105,17 @@ def test_dropout_is_between_layers_only() -> None:
     assert not torch.allclose(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
 
 
+def test_dropout_leaves_the_residual_links_alone() -> None:
+    network = Recurrent(GRUCell, INPUT, H, layers=2, dropout=0.9, residual=True)
+    with torch.no_grad():
+        for parameter in network.forwards[1].parameters():
+            parameter.zero_()  # this layer gives nothing of its own
+    first = Recurrent(GRUCell, INPUT, H)
+    first.forwards[0].load_state_dict(network.forwards[0].state_dict())
+    x = torch.randn(B, S, INPUT)
+    torch.testing.assert_close(network(x, LENGTHS)[0], first(x, LENGTHS)[0])
+
+
 def test_residual_layers_add_what_they_read() -> None:
     network = Recurrent(GRUCell, INPUT, H, layers=3, residual=True)
     x = torch.randn(B, S, INPUT)
@@ -132,5 +143,7 @@ def test_takes_pytorchs_own_cells() -> None:
 def test_bad_networks() -> None:
     with pytest.raises(ValueError, match="not 0"):
         Recurrent(GRUCell, INPUT, H, layers=0)
+    with pytest.raises(ValueError, match="at least one position"):
+        Recurrent(GRUCell, INPUT, H)(torch.randn(B, 0, INPUT), LENGTHS * 0)
     with pytest.raises(ValueError, match="whole sentence"):
         Recurrent(GRUCell, INPUT, H, bidirectional=True).step(torch.randn(B, INPUT), None)

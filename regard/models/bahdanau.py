@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
 from regard.models.recurrent import (
@@ -36,6 +37,15 @@ class BahdanauSettings(AttentiveSettings, InitialisedSettings):
     attention: int | None = None
     maxout: int | None = None
     readout: Literal["previous", "current"] = "previous"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "attention", "maxout")
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units n' of a concat score."""
+        return self.size if self.attention is None else self.attention
 
 
 class BahdanauState(NamedTuple):
@@ -121,11 +131,11 @@ def assemble(
 ) -> Seq2Seq:
     """Bahdanau's decoder over a memory with keys and values of the given widths."""
     size, word_size, cell = settings.size, settings.word_size, CELLS[settings.cell]
-    maxout = settings.maxout or max(1, size // 2)
+    maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
     output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
     decoder = BahdanauDecoder(
         embedding(target_size, word_size),
-        attention(settings, size, key_size, settings.attention or size),
+        attention(settings, size, key_size, settings.hidden),
         Recurrent(
             cell, word_size + value_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
         ),
@@ -139,6 +149,7 @@ def assemble(
     model = Seq2Seq(encoder, decoder, criterion)
     if settings.initialisation == "paper":
         orthogonal(model)
-        for parameter in decoder.attention.parameters():
-            nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)
+        for name, parameter in decoder.attention.named_parameters():
+            if name.startswith("score."):
+                nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,14 +36,12 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
 
     Overrides are keys of the recipe's `model` section: `build("luong2015-global", 8000, 8000, size=256, score="dot")`.
     """
-    recipe = read(config) if isinstance(config, str) else config
+    recipe = complete(read(config) if isinstance(config, str) else config)
     recipe = sized(override(recipe, {f"model.{key}": value for key, value in overrides.items()}))
     model = dict(recipe["model"])
-    kind = model.pop("kind", None)
+    kind = model.pop("kind")
     if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
         model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even where they are of one size
-    if kind not in KINDS:
-        raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
     settings_class, builder = KINDS[kind]
     settings: Any = parse(settings_class, model, "model")
     criterion = CrossEntropy(parse(LossSettings, recipe.get("loss", {}), "loss"))
@@ -52,8 +51,18 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
         raise UserError(f"model: {error}") from error
 
 
+def complete(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe whose `model` section has every key that its kind of model has."""
+    model = recipe.get("model", {})
+    kind = model.get("kind")
+    if kind not in KINDS:
+        raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
+    defaults = {field.name: field.default for field in dataclasses.fields(KINDS[kind][0])}
+    return {**recipe, "model": {**defaults, **model}}
+
+
 def padded(model: Seq2Seq) -> Seq2Seq:
-    """The model with zeros for PAD in its embeddings, whatever they were initialised with."""
+    """The model with zeros for PAD in its embeddings to begin with, whatever they were initialised with."""
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             with torch.no_grad():

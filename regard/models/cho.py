@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
 from regard.models.readout import DeepOutput
 from regard.models.recurrent import CELLS, Bridge, InitialisedSettings, embedding, encoder, orthogonal, tie
@@ -24,6 +25,10 @@ class ChoSettings(InitialisedSettings):
 
     bidirectional: bool = False
     maxout: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "maxout")
 
 
 class ChoState(NamedTuple):
@@ -82,7 +87,7 @@ def build(settings: ChoSettings, source_size: int, target_size: int, criterion: 
     """The model of the settings."""
     size, word_size = settings.size, settings.word_size
     cell = CELLS[settings.cell]
-    maxout = settings.maxout or max(1, size // 2)
+    maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
     decoder = ChoDecoder(
         embedding(target_size, word_size),
         nn.Linear(settings.memory_size, size),

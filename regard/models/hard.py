@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.models.checks import not_negative
 from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import Bridge, encoder, score
 from regard.models.seq2seq import Decoded, Encoded, Encoder, Seq2Seq, log_probs
@@ -38,6 +41,7 @@ class HardSettings(XuParts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        not_negative(self, "reward", "entropy")
         if not 0 <= self.soft_share <= 1:
             raise ValueError(f"soft_share is a probability, not {self.soft_share}")
 
@@ -127,22 +131,28 @@ class HardModel(Seq2Seq):
         if self.settings.estimator == "marginal":
             return super().loss(source, lengths, target_in, target_out)
         encoded = self.encode(source, lengths)
+        randomness = generator_state(source.device)
         decoded: Decoded = self.decoder(encoded, target_in)
         attended = decoded.attended
         assert attended is not None
         assert attended.log_prob is not None
         assert attended.probabilities is not None
         real = target_out != PAD
-        advantage = self.advantage(encoded, gold(decoded.logits, target_out), target_in, target_out)
+        advantage = self.advantage(encoded, gold(decoded.logits, target_out), target_in, target_out, randomness)
         chance = (advantage.detach() * attended.log_prob * real).sum()
         spread = (entropy(attended.probabilities) * real).sum()
         gain = self.settings.reward * chance + self.settings.entropy * spread
         return (self.criterion(decoded.logits, target_out) - gain) / self.criterion.count(target_out).clamp(min=1)
 
-    def advantage(self, encoded: Encoded, found: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """How much better than its baseline a sentence's draw was, B,T, of the log-probabilities B,T that it gave."""
+    def advantage(
+        self, encoded: Encoded, found: Tensor, target_in: Tensor, target_out: Tensor, randomness: Tensor
+    ) -> Tensor:
+        """How much better than its baseline a sentence's draw was, B,T, of the log-probabilities B,T that it gave.
+
+        Soft attention is run with the dropout of the draw, or the two would differ by more than where they looked.
+        """
         if self.settings.estimator == "soft-baseline":
-            with torch.no_grad():
+            with torch.no_grad(), replaying(randomness, found.device):
                 soft = gold(self.decoder.expected(encoded, target_in).logits, target_out)
             return (found - soft).flip(1).cumsum(1).flip(1)  # a place is answerable for what comes after it only
         whole = found.sum(1, keepdim=True)
@@ -150,6 +160,23 @@ class HardModel(Seq2Seq):
         if self.training:
             self.baseline.lerp_(whole.detach().mean().to(self.baseline.dtype), 0.1)
         return advantage
+
+
+def generator_state(device: torch.device) -> Tensor:
+    """Where the random numbers of a device stand."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+@contextmanager
+def replaying(state: Tensor, device: torch.device) -> Iterator[None]:
+    """The random numbers from `state` on, once more; afterwards they go on where they were."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []):
+        if on_gpu:
+            torch.cuda.set_rng_state(state, device)
+        else:
+            torch.set_rng_state(state)
+        yield
 
 
 def gold(logits: Tensor, target_out: Tensor) -> Tensor:
@@ -165,6 +192,6 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 def build(settings: HardSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """The model of the settings."""
-    how = score(settings, settings.size, settings.memory_size, settings.attention or settings.size)
+    how = score(settings, settings.size, settings.memory_size, settings.hidden)
     decoder = HardDecoder(*parts(settings, target_size, Attention(how, Hard())), settings)
     return HardModel(encoder(settings, source_size), decoder, criterion, settings)

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from regard.models.checks import at_least_one
 from regard.models.seq2seq import Encoded, Encoder
 from regard.nn import (
     Alignment,
@@ -57,14 +58,12 @@ class RecurrentSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        for name, width in (("size", self.size), ("layers", self.layers)):
-            if width < 1:
-                raise ValueError(f"{name} must be at least 1, not {width}")
+        at_least_one(self, "size", "layers", "embedding")
 
     @property
     def word_size(self) -> int:
         """Width of an embedding."""
-        return self.embedding or self.size
+        return self.size if self.embedding is None else self.embedding
 
     @property
     def memory_size(self) -> int:
@@ -88,8 +87,7 @@ class ScoredSettings(RecurrentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_source < 1:
-            raise ValueError(f"max_source must be at least 1, not {self.max_source}")
+        at_least_one(self, "max_source")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +102,7 @@ class AttentiveSettings(ScoredSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        at_least_one(self, "window", "coverage_size")
         if self.coverage != "none" and self.score == "location":
             raise ValueError(
                 f"coverage: {self.coverage} reaches the score through the keys, and score location reads none; "
@@ -114,7 +113,8 @@ class AttentiveSettings(ScoredSettings):
 class RecurrentEncoder(Encoder):
     """Embedding, then a stack of recurrent layers; each h̄_s is a key and a value.
 
-    With `reverse` the source is read from its end (Sutskever 2014, section 3.3); the memory is put back in order.
+    With `reverse` the source is read from its end, EOS first (Sutskever 2014, section 3.3); the memory is put back in
+    order.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class RecurrentEncoder(Encoder):
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Source B,S -> memory of B,S,H·directions and the last state of each layer."""
         size = source.shape[1]
-        mirror = mirrored(lengths, size)
-        read = source.gather(1, mirror) if self.reverse else source
+        mirror = mirrored(lengths, size) if self.reverse else None
+        read = source if mirror is None else source.gather(1, mirror)
         outputs, state = self.recurrent(self.dropout(self.embedding(read)), lengths)
-        if self.reverse:
+        if mirror is not None:
             outputs = outputs.gather(1, mirror[..., None].expand_as(outputs))
         return Encoded(Memory(outputs, outputs, prefix_mask(lengths, size)), state)
 
@@ -186,7 +186,7 @@ def tie(words: nn.Embedding, output: nn.Linear, what: str) -> None:
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """Word vectors, with zeros for PAD."""
+    """Word vectors; PAD's gets no gradient from here."""
     return nn.Embedding(vocabulary, size, padding_idx=PAD)
 
 

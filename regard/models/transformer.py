@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
@@ -31,9 +32,7 @@ class TransformerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        for name in ("size", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least_one(self, "size", "layers", "heads", "feedforward")
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
 
@@ -217,7 +216,8 @@ class TransformerDecoder(Decoder):
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """The model of the settings; `tie: all` ties the decoder alone where the two vocabularies cannot be one."""
-    size, hidden = settings.size, settings.feedforward or 4 * settings.size
+    size = settings.size
+    hidden = 4 * size if settings.feedforward is None else settings.feedforward
     kinds: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}
 
     def residual() -> Residual:

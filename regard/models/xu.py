@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.checks import at_least_one, not_negative
 from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import (
     CELLS,
@@ -37,12 +38,25 @@ class XuParts(ScoredSettings):
     attention: int | None = None
     gate: bool = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "attention")
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units of a concat score."""
+        return self.size if self.attention is None else self.attention
+
 
 @dataclass(frozen=True, kw_only=True)
 class XuSettings(XuParts, AttentiveSettings):
     """The `model` section of `xu2015-soft`."""
 
     doubly_stochastic: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        not_negative(self, "doubly_stochastic")
 
 
 class XuState(NamedTuple):
@@ -174,8 +188,8 @@ def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Ten
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Soft attention."""
-    hidden = settings.attention or settings.size
-    decoder = XuDecoder(*parts(settings, target_size, attention(settings, settings.size, settings.memory_size, hidden)))
+    look = attention(settings, settings.size, settings.memory_size, settings.hidden)
+    decoder = XuDecoder(*parts(settings, target_size, look))
     return XuModel(encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
 

@@ -95,14 +95,15 @@ class LocalPredictive(nn.Module):
 
     def share(self, query: Tensor) -> Tensor:
         """p_t / S. Never in half precision: at position 200 that would be off by a word."""
+        full = torch.promote_types(self.weight.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            h = query.to(self.weight.dtype)
-            return torch.sigmoid(torch.tanh(F.linear(h, self.weight)) @ self.v)
+            W_p, v_p, h = self.weight.to(full), self.v.to(full), query.to(full)
+            return torch.sigmoid(torch.tanh(F.linear(h, W_p)) @ v_p)
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
         """Softmax over the window's real positions, times the Gaussian."""
         weights = masked_softmax(scores, mask)
-        return weights if prior is None else weights * prior
+        return weights if prior is None else weights * prior.to(weights.dtype)
 
 
 class Hard(nn.Module):
@@ -115,6 +116,8 @@ class Hard(nn.Module):
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Drawn:
         """One-hot weights, the log-probability of the place, and the softmax that it was drawn from."""
         probabilities = masked_softmax(scores, mask)
+        if not probabilities.numel():  # a batch without a single position
+            return Drawn(probabilities, probabilities.sum(-1), probabilities)
         somewhere = probabilities.sum(-1) > 0  # a sentence without words has no place to choose
         place = self.choose(torch.where(somewhere[..., None], probabilities.detach(), 1.0))
         weights = F.one_hot(place, probabilities.shape[-1]).to(scores.dtype) * somewhere[..., None]

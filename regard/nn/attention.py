@@ -49,8 +49,10 @@ class Attention(nn.Module):
 
     def marked(self, keys: Tensor, covered: Covered | None, positions: Tensor | None) -> Tensor:
         """Projected keys, with what the coverage says of each; those of a window are at `positions`."""
-        if self.coverage is None or covered is None:
+        if self.coverage is None:
             return keys
+        if covered is None:
+            raise ValueError("this memory was prepared by an attention without coverage")
         return keys + self.coverage.key(covered.amount if positions is None else at(covered.amount, positions))
 
     def follow(self, memory: Memory, query: Tensor, attended: Attended) -> Memory:
@@ -75,5 +77,7 @@ def look(keys: Tensor, values: Tensor, mask: Tensor, positions: Tensor) -> tuple
 
 def at(rows: Tensor, positions: Tensor) -> Tensor:
     """Rows B,S,… at `positions` B,T,W: B,T,W,…; a position outside takes the row at the border."""
+    if not rows.shape[1]:
+        return rows.new_zeros(*positions.shape, *rows.shape[2:])
     batch = torch.arange(len(positions), device=positions.device)[:, None, None]
     return rows[batch, positions.clamp(0, rows.shape[1] - 1)]

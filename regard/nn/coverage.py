@@ -58,7 +58,7 @@ class LinguisticCoverage(nn.Module):
 
     def start(self, keys: Tensor) -> Covered:
         """Keys B,S,K -> amounts B,S,1 of zero, and the words' fertilities B,S,1."""
-        words = self.fertility * torch.sigmoid(F.linear(keys, self.fertility_weight))
+        words = self.fertility * torch.sigmoid(F.linear(keys, self.fertility_weight)).clamp(min=1e-4)  # it divides
         return Covered(torch.zeros_like(words), words)
 
     def key(self, amount: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ class Attended(NamedTuple):
         weights = self.weights.mean(1) if self.weights.dim() == 4 else self.weights
         if self.positions is None:
             return F.pad(weights, (0, source_length - weights.shape[2]))
+        if not source_length:
+            return weights.new_zeros(*weights.shape[:2], 0)
         inside = (self.positions >= 0) & (self.positions < source_length)
         row = weights.new_zeros(*weights.shape[:2], source_length)
         return row.scatter_add(2, self.positions.clamp(0, source_length - 1), weights * inside)

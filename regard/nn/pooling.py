@@ -71,7 +71,9 @@ class HierarchicalAttention(nn.Module):
         super().__init__()
         self.words = ContextAttention(word_size, hidden)
         self.sentence_encoder = sentence_encoder
-        self.sentences = ContextAttention(sentence_size or word_size, hidden)
+        if (sentence_encoder is None) != (sentence_size is None):
+            raise ValueError("a sentence encoder and the width of what it gives, sentence_size, come together")
+        self.sentences = ContextAttention(word_size if sentence_size is None else sentence_size, hidden)
 
     def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> Document:
         """Word states B,N,S,size with a mask B,N,S, and the mask B,N of the sentences."""

@@ -16,8 +16,8 @@ class Recurrent(nn.Module):
 
     Bidirectional: h⃖_s and h⃗_s are computed with no link between them within a layer, the forward half stands first, and
     layer l+1 sees both. The backward direction starts at each sentence's own end, so padding is never read. Dropout is
-    vertical only: on what goes from one layer up to the next. With `residual` each layer above the first adds what it
-    read to what it gives.
+    vertical only: on what goes from one layer up to the next. With `residual` each layer above the first adds what the
+    layer below gave, undropped, to what it gives.
     """
 
     def __init__(
@@ -49,9 +49,8 @@ class Recurrent(nn.Module):
         final = []
         for layer in range(len(self.forwards)):
             initial = None if state is None else state[layer]
-            read = self.dropout(x) if layer else x
-            given, last = self.run(layer, read, lengths, initial)
-            x = given + read if self.residual and layer else given
+            given, last = self.run(layer, self.dropout(x) if layer else x, lengths, initial)
+            x = given + x if self.residual and layer else given
             final.append(last)
         return x, final
 
@@ -71,9 +70,8 @@ class Recurrent(nn.Module):
             raise ValueError("a bidirectional network cannot go step by step: it needs the whole sentence")
         after: list[State] = []
         for layer, cell in enumerate(self.forwards):
-            read = self.dropout(x) if layer else x
-            after.append(cell(read, None if state is None else state[layer]))
-            x = hidden(after[-1]) + read if self.residual and layer else hidden(after[-1])
+            after.append(cell(self.dropout(x) if layer else x, None if state is None else state[layer]))
+            x = hidden(after[-1]) + x if self.residual and layer else hidden(after[-1])
         return x, after
 
 
@@ -82,6 +80,8 @@ def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -
 
     Padding comes after the sentence, so nothing real has seen it: it needs no mask inside the loop.
     """
+    if not x.shape[1]:
+        raise ValueError("a sentence has at least one position, if only of padding: x is B,0,I")
     states, state = [], initial
     for word in x.unbind(1):
         state = cell(word, state)

@@ -124,5 +124,5 @@ class Location(nn.Module):
         if positions is None:
             rows = F.linear(query, self.weight[: projected.shape[1]])
             return F.pad(rows, (0, projected.shape[1] - rows.shape[2]), value=-torch.inf)
-        asked = self.weight[positions.clamp(0, max_source - 1)]  # B,T,2D+1,Q
+        asked = F.embedding(positions.clamp(0, max_source - 1), self.weight)  # B,T,2D+1,Q
         return products(query, asked).masked_fill(positions >= max_source, -torch.inf)

@@ -18,7 +18,7 @@ from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
 from regard.search.loop import Sentence, limits, ranked, run
 from regard.search.ranking import Ranking
-from regard.search.rules import MinimumLength, Prefix, Rule, never
+from regard.search.rules import MinimumLength, Never, Prefix, Rule, never
 
 
 @torch.inference_mode()
@@ -34,6 +34,7 @@ def sample(
     seed: int = 1,
     max_length: int | None = None,
     min_length: int = 1,
+    forbid: Sequence[Sequence[int]] = (),
     rules: Sequence[Rule] = (),
 ) -> list[list[Hypothesis]]:
     """`samples` targets drawn for each source, the most likely first; the same one may be drawn twice, and one that was
@@ -58,7 +59,7 @@ def sample(
         sentences,
         Draw(samples, temperature, top_k, top_p, generators),
         Ranking(length_penalty=0.0),
-        [never, MinimumLength(min_length), *rules],
+        [never, MinimumLength(min_length), Never(forbid), *rules],
         Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device),
     )
     return [ranked([*sentence.ended, *sentence.cut]) for sentence in sentences]

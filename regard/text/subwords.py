@@ -126,6 +126,15 @@ class Subwords:
         piece = str(self.processor.id_to_piece(id))
         return bytes([int(piece[3:5], 16)]) if self.processor.is_byte(id) else piece.replace(SPACE, " ").encode()
 
+    def word_ends(self) -> frozenset[int]:
+        """EOS, a piece that begins a word, or one that begins with a mark of punctuation."""
+        ends = {
+            id
+            for id, piece in enumerate(self.pieces(range(self.size)))
+            if not self.processor.is_byte(id) and not self.processor.is_control(id) and not piece[0].isalnum()
+        }
+        return frozenset(ends - {UNK} | {EOS})
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces, with `▁` where a word begins."""
         return [str(self.processor.id_to_piece(id)) for id in ids]

@@ -35,6 +35,10 @@ class Tokenizer(Protocol):
         """Each id in writing, as a picture or a table shows it."""
         ...
 
+    def word_ends(self) -> frozenset[int] | None:
+        """The ids that cannot carry a word on: one of them follows every whole word. None: no id can."""
+        ...
+
     def save(self, path: Path) -> None:
         """Writes one file that `load` of the same kind reads."""
         ...

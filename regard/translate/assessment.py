@@ -8,7 +8,8 @@ from typing import NamedTuple
 from regard.data.corpus import Pair
 from regard.errors import UserError
 from regard.evaluate import Gold, Score, aer, bleu, chrf
-from regard.translate.translator import Translation, Translator
+from regard.translate.translation import Translation
+from regard.translate.translator import Translator
 
 
 class Assessment(NamedTuple):
