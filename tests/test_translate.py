@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from regard.evaluate import aer, read_gold
 from regard.runs import Run
 from regard.training import train
 from regard.translate import Translator, assess, load
+from regard.translate.translator import AT_ONCE
+from regard.translate.wording import ForbiddenWords, filled
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +142,155 @@ def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:
     shutil.rmtree(half / "tokenizer")
     with pytest.raises(UserError, match="no vocabulary"):
         load(half)
+
+
+@pytest.fixture(scope="module")
+def subword_translator(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    settings = {**QUICK, "text.kind": "bpe", "text.vocabulary": 400, "text.shared": True}
+    folder = tmp_path_factory.mktemp("subwords") / "run"
+    return load(train("bahdanau2015", files(corpus, "train"), folder, dev=files(corpus, "dev"), **settings).folder)
+
+
+@pytest.fixture(params=["words", "subwords"])
+def either(request: pytest.FixtureRequest, translator: Translator, subword_translator: Translator) -> Translator:
+    return {"words": translator, "subwords": subword_translator}[request.param]
+
+
+def test_white_space_and_line_breaks_are_kept(either: Translator, sources: list[str]) -> None:
+    text = f"  {sources[0]}\n\n\t{sources[1]} \r\n{sources[2]}\n"
+    made = either.translate([text])[0]
+    alone = [one.text for one in either.translate(sources[:3])]
+    assert made.text == f"  {alone[0]}\n\n\t{alone[1]} \r\n{alone[2]}\n"
+    assert made.source == text
+    assert made.alignment is not None
+    assert made.alignment.source == text.split()
+    assert made.alignment.target == made.text.split()
+
+
+def test_a_text_longer_than_the_model_has_learnt_from_is_cut_at_its_sentences(
+    either: Translator, sources: list[str]
+) -> None:
+    assert either.limit is not None
+    long = " ".join(sources[:40])
+    assert len(either.tokenizers.source.encode(long)) > either.limit
+    made = either.translate([long])[0]
+    assert made.source_tokens.count("</s>") > 1
+    ids = either.tokenizers.source.encode(long)
+    assert [token for token in made.source_tokens if token != "</s>"] == either.tokenizers.source.pieces(ids)
+    assert made.alignment is not None
+    assert made.alignment.source == long.split()
+    unlimited = Translator(either.models, either.tokenizers, either.device)
+    assert unlimited.translate([long], max_length=5)[0].source_tokens.count("</s>") == 1
+
+
+def test_a_stream_is_read_as_it_is_translated(translator: Translator, sources: list[str]) -> None:
+    read = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield sources[read % 7]
+
+    stream = translator.stream(endless(), beam=1)
+    first = [next(stream).text for _ in range(5)]
+    assert read == AT_ONCE
+    assert first == [made.text for made in translator.translate([sources[n % 7] for n in range(1, 6)], beam=1)]
+
+
+def test_a_prefix_stands_first(either: Translator, sources: list[str]) -> None:
+    for made in either.translate(sources[:4], prefix="Der alte"):
+        assert made.text.startswith("Der alte")
+    with pytest.raises(UserError, match="leaves no room for EOS within max_length 2"):
+        either.translate(sources[:1], prefix="Der alte Hund", max_length=2)
+
+
+def test_forced_words_are_there_as_whole_words(either: Translator, sources: list[str]) -> None:
+    for made in either.translate(sources[:6], force=["Hund", "die Frau"]):
+        assert "Hund" in made.text.replace(".", " ").replace(",", " ").split()
+        assert "die Frau" in made.text
+    with pytest.raises(UserError, match="'' cannot be forced"):
+        either.translate(sources[:1], force=[""])
+
+
+def test_a_word_that_cannot_be_spelled_cannot_be_forced(translator: Translator, sources: list[str]) -> None:
+    with pytest.raises(UserError, match="'Xylophon' cannot be forced: the vocabulary has no way to spell it"):
+        translator.translate(sources[:1], force=["Xylophon"])
+
+
+def test_forbidden_words_are_not_there(either: Translator, sources: list[str]) -> None:
+    def said(forbid: list[str]) -> set[str]:
+        drawn = either.translate(sources[:3], sample=True, n_best=30, forbid=forbid, max_length=12)
+        ended = [one for made in drawn for one in (made, *made.alternatives) if one.tokens[-1] == "</s>"]
+        return {word.strip(".,!?").casefold() for one in ended for word in one.text.split()}
+
+    forbidden = sorted(word for word in said([]) if len(word) > 1 and word.isalpha())[::2]
+    assert len(forbidden) > 5
+    rest = said([word.upper() for word in forbidden])
+    assert rest
+    assert not rest & set(forbidden)
+
+
+def test_forbidding_a_word_leaves_longer_ones_alone(subword_translator: Translator) -> None:
+    rule = ForbiddenWords(subword_translator.tokenizers.target, ["Hund", "der Frau"])
+    encode = subword_translator.tokenizers.target.encode
+    assert rule.would_end(encode("Ein Hund"))
+    assert rule.would_end(encode("Ein hund."))
+    assert rule.would_end(encode("mit der Frau"))
+    assert not rule.would_end(encode("Ein Hunde"))
+    assert not rule.would_end(encode("die Frau"))
+
+
+def test_a_glossary_holds_where_its_terms_are(either: Translator) -> None:
+    texts = ["The dog sleeps .", "The dogs sleep .", "The big dog sleeps ."]
+    made = either.translate(texts, glossary={"dog": "Katze", "big dog": "Frau"})
+    assert ["Katze" in one.text for one in made] == [True, False, False]
+    assert "Frau" in made[2].text
+
+
+def test_samples_differ_and_are_seeded(translator: Translator, sources: list[str]) -> None:
+    drawn = translator.translate(sources[:2], sample=True, n_best=6, seed=4)
+    again = translator.translate(sources[1:2], sample=True, n_best=6, seed=4)[0]
+    texts = [[one.text, *(other.text for other in one.alternatives)] for one in drawn]
+    assert all(len(some) == 6 for some in texts)
+    assert len(set(texts[0])) > 1
+    assert [again.text, *(other.text for other in again.alternatives)] == texts[1]
+    with pytest.raises(UserError, match="cannot be made to hold words"):
+        translator.translate(sources[:1], sample=True, force=["Hund"])
+
+
+def test_unknown_words_are_replaced_by_what_they_looked_at(translator: Translator) -> None:
+    text = "The Zyxw sees Qwert ."
+    plain = translator.translate([text], prefix="Der <unk> sieht <unk>")[0]
+    assert plain.alignment is not None
+    looked = {target: source for source, target in plain.alignment.pairs}
+    expected = [text.split()[looked[place]] for place in (1, 3)]
+    made = translator.translate([text], prefix="Der <unk> sieht <unk>", replace_unknown=True)[0]
+    assert made.text.split()[1] == expected[0]
+    other = translator.translate(
+        [text], prefix="Der <unk> sieht <unk>", replace_unknown=True, dictionary={expected[0]: "Alte Mann"}
+    )[0]
+    assert other.text.startswith("Der Alte Mann sieht")
+    assert other.alignment is not None
+    assert other.alignment.target[1] == "Alte Mann"
+
+
+def test_words_are_filled_in_one_after_the_other() -> None:
+    assert filled(["a <unk> b <unk>", "<unk>"], ["x", "y", "z"]) == ["a x b y", "z"]
+    assert filled(["<unk> <unk>"], ["x"]) == ["x <unk>"]
+
+
+def test_a_wrong_option_is_an_error(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="no_repeet"):
+        translator.translate(["a"], no_repeet=3)
+    with pytest.raises(UserError, match="n_best 7, beam 5"):
+        translator.translate(["a"], n_best=7)
+
+
+def test_given_targets_are_scored_as_search_scores_them(translator: Translator, sources: list[str]) -> None:
+    found = translator.translate(sources[:5], length_penalty=0.0)
+    again = translator.given([(made.source, made.text) for made in found])
+    for left, right in zip(found, again, strict=True):
+        if left.tokens == right.tokens:  # a text may be written with other tokens than it was found with
+            assert right.score == pytest.approx(left.score, rel=1e-4)
+    assert any(left.tokens == right.tokens for left, right in zip(found, again, strict=True))

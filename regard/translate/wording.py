@@ -81,7 +81,8 @@ def looked_at(ids: Sequence[int], attention: Floats, source: Sequence[str], dict
     `attention` is the ids' over source tokens, EOS last; `source` is the word of each source token.
     """
     rows = [row for row, id in enumerate(ids) if id == UNK]
-    words = [MARKS.sub("", source[int(attention[row, : len(source)].argmax())]) for row in rows]
+    looked = [source[int(attention[row, : len(source)].argmax())] for row in rows]
+    words = [MARKS.sub("", word) or word for word in looked]  # a mark may be all there is
     return [dictionary.get(word, word) for word in words]
 
 

@@ -1,0 +1,86 @@
+"""Cutting text and putting it together again loses nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.translate.alignment import Alignment
+from regard.translate.segments import Segment, segments
+from regard.translate.translation import Translation, joined
+
+TEXT = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
+
+
+@given(TEXT, st.integers(1, 6))
+def test_joined_segments_are_the_text(text: str, most: int) -> None:
+    made = segments(text, lambda piece: len(piece) <= most)
+    assert "".join(segment.before + segment.text + segment.after for segment in made) == text
+    for segment in made:
+        assert len(segment.text) <= most
+        assert segment.text == segment.text.strip()
+        assert not (segment.before + segment.after).strip()
+        assert not any(len(line) != len(segment.text) for line in segment.text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("One two. Three four! Five?", 4, ["One two. Three four!", "Five?"]),
+        ("One two. Three four! Five?", 9, ["One two. Three four! Five?"]),
+        ("One two, three four; five six.", 4, ["One two, three four;", "five six."]),
+        ("one two three four five", 2, ["one two", "three four", "five"]),
+        ("He said „Stop.” Then he left.", 4, ["He said „Stop.”", "Then he left."]),
+        ("J. S. Bach wrote it. I know.", 5, ["J. S. Bach wrote it.", "I know."]),
+        ("a\n\nb\nc", 9, ["a", "", "b", "c"]),
+    ],
+)
+def test_where_it_is_cut(text: str, most: int, expected: list[str]) -> None:
+    assert [segment.text for segment in segments(text, lambda piece: len(piece.split()) <= most)] == expected
+
+
+def test_text_without_spaces_is_cut_at_its_own_marks() -> None:
+    made = segments("一二三。四五六。七八", lambda piece: len(piece) <= 4)
+    assert [segment.text for segment in made] == ["一二三。", "四五六。", "七八"]
+    assert [segment.text for segment in segments("abcdefgh", lambda piece: len(piece) <= 3)] == ["ab", "cd", "ef", "gh"]
+
+
+def translated(text: str, score: float) -> Translation:
+    """A translation word by word, upper-cased, each word aligned with its own."""
+    if not text:
+        return Translation(text, text)
+    count = len(text.split())
+    links = [(number, number) for number in range(count)]
+    soft = np.eye(count, dtype=np.float32)
+    alignment = Alignment(text.split(), text.upper().split(), soft, links)
+    look = np.eye(count + 1, dtype=np.float32)
+    tokens = [*text.split(), "</s>"]
+    return Translation(text, text.upper(), score, tokens, tokens, look, alignment)
+
+
+@given(TEXT, st.integers(1, 6))
+def test_a_joined_translation_is_aligned_as_its_pieces_are(text: str, most: int) -> None:
+    cut = segments(text, lambda piece: len(piece) <= most)
+    if not cut:
+        return
+    whole = joined(text, cut, [translated(segment.text, -1.0) for segment in cut])
+    assert whole.text == text.upper()
+    if not text.strip():
+        return
+    assert whole.alignment is not None
+    assert whole.alignment.source == text.split()
+    assert whole.alignment.target == text.upper().split()
+    assert whole.alignment.pairs == [(number, number) for number in range(len(text.split()))]
+    assert whole.attention is not None
+    assert whole.attention.shape == (len(whole.tokens), len(whole.source_tokens))
+    assert whole.score == -sum(bool(segment.text) for segment in cut)
+
+
+def test_alternatives_go_together_by_rank() -> None:
+    first, second = translated("a", -1.0), translated("b", -1.0)
+    first.alternatives.append(Translation("a", "x", -2.0))
+    whole = joined("a\nb", [Segment("", "a", "\n"), Segment("", "b", "")], [first, second])
+    assert whole.text == "A\nB"
+    assert [(other.text, other.score) for other in whole.alternatives] == [("x\nB", -3.0)]
