@@ -18,7 +18,7 @@ from regard.recipes import read
 from regard.report import Shown, draw, write_page
 from regard.runs import Run
 from regard.training import train
-from regard.translate import Translation, alignment_error, assess, load
+from regard.translate import Translation, against, assess, load
 
 PAIRS = 20_000
 SAMPLES = 5
@@ -125,7 +125,8 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
     translator = load(out)
     assessment = assess(translator, test, None)
     looks = assessment.translations[0].alignment is not None
-    error = alignment_error(translator, test, read_gold(corpus / "test.align", test)) if looks else None
+    gold = read_gold(corpus / "test.align", test)
+    error = against(translator.align(test), gold).aer if looks else None
     picture = out / "attention.png"
     results = {
         "recipe": recipe,

@@ -28,7 +28,7 @@ def test_help_answers_without_pytorch() -> None:
         assert verb in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "train", "translate", "evaluate", "plot", "recipes", "data make"])
+@pytest.mark.parametrize("verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "data make"])
 def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
     done = regard(*verb.split(), "--help")
     assert done.returncode == 0
@@ -91,8 +91,11 @@ def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Pat
     scored = json.loads(
         regard("evaluate", "r", *files(corpus, "test"), "--gold", corpus / "test.align", "--json").stdout
     )
-    assert set(scored) == {"pairs", "bleu", "bleu_signature", "chrf", "chrf_signature", "aer"}
-    assert 0 < scored["aer"] < 1
+    figures = {"bleu", "chrf", "ter", "perplexity", "accuracy", "aer", "precision", "recall"}
+    assert figures < set(scored)
+    assert all(scored[name] > 0 for name in ("ter", "perplexity", "aer", "precision", "recall"))
+    told = regard("evaluate", "r", *files(corpus, "test"), "--gold", corpus / "test.align").stdout
+    assert f"aer        {scored['aer']:.4f}  precision {scored['precision']:.4f}" in told
     (tmp_path / "out.de").write_text(made.stdout[:-1], encoding="utf-8")
     again = regard("evaluate", "--hypothesis", "out.de", *files(corpus, "test"), "--json")
     assert json.loads(again.stdout)["bleu"] == pytest.approx(scored["bleu"])
@@ -273,3 +276,128 @@ def test_two_files_may_follow_dev() -> None:
     assert spread(["--dev", "c.tsv", "a.en", "a.de"]) == ["--dev", "c.tsv", "a.en", "a.de"]
     assert spread(["a", "--dev", "c.en", "--out", "x"]) == ["a", "--dev", "c.en", "--out", "x"]
     assert spread(["a", "--dev", "c.en", "model.size=3"]) == ["a", "--dev", "c.en", "model.size=3"]
+
+
+def test_a_line_is_answered_before_the_next_is_written(run: Run, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command(["translate", run.folder, "--beam", 1, "--min-length", 3]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for line in ("The dog sleeps .", "", "The man reads a book ."):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            answers.append(process.stdout.readline())
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+    assert answers[1] == "\n"
+    assert all(answer.strip() for answer in answers[::2])
+
+
+def test_words_that_must_and_must_not_be_there(regard: Command, run: Run, tmp_path: Path) -> None:
+    text = "The dog sleeps .\nThe man reads a book .\n"
+    (tmp_path / "terms.tsv").write_text("dog\tKatze\n\nbook\tBuch\n", encoding="utf-8")
+    made = regard("translate", run.folder, "--glossary", "terms.tsv", "--prefix", "Heute", input=text)
+    first, second = made.stdout.splitlines()
+    assert "Katze" in first
+    assert "Buch" in second
+    assert first.startswith("Heute")
+    forced = regard("translate", run.folder, "--force", "die Frau", "--force", "Hund", input=text).stdout.splitlines()
+    assert all("die Frau" in line and "Hund" in line for line in forced)
+    some = ["translate", run.folder, "--min-length", 4]
+    word = regard(*some, input=text).stdout.splitlines()[0].split()[0]
+    assert word not in regard(*some, "--forbid", word, input=text).stdout.splitlines()[0].split()
+    tagged = regard("translate", run.folder, "--tags", input="The <b>dog</b> sleeps .\n").stdout
+    assert tagged.count("<b>") == tagged.count("</b>") == 1
+
+
+def test_what_is_drawn_is_seeded(regard: Command, run: Run) -> None:
+    def drawn(seed: int) -> str:
+        return regard(
+            "translate", run.folder, "--sample", "--seed", seed, "--n-best", 3, input="The dog sleeps .\n"
+        ).stdout
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert len(drawn(1).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--length-penalty", "short"], "--length-penalty is a number or 'average', not 'short'"),
+        (["--n-best", "6"], "n_best 6, beam 5"),
+        (["--force", "Xylophon"], "'Xylophon' cannot be forced"),
+        (["--prefix", "Der Hund", "--max-length", "2"], "a prefix of 2 tokens leaves no room for EOS"),
+        (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
+        (["--alignments", "naacl"], "--alignments is 'pharaoh', not 'naacl'"),
+        (["--sample", "--top-p", "2"], "top_p must be more than 0 and at most 1, not 2.0"),
+    ],
+)
+def test_wishes_that_cannot_be_met(regard: Command, run: Run, tmp_path: Path, options: list[str], message: str) -> None:
+    (tmp_path / "bad.tsv").write_text("no tab\n", encoding="utf-8")
+    done = regard("translate", run.folder, *options, input="The dog sleeps .\n")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
+    test = files(corpus, "test")
+    done = regard("align", run.folder, *test, "--gold", corpus / "test.align")
+    count = len(test[0].read_text(encoding="utf-8").splitlines())
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == count
+    scored = json.loads(
+        regard("evaluate", run.folder, *test, "--gold", corpus / "test.align", "--beam", 1, "--json").stdout
+    )
+    assert f"aer {scored['aer']:.4f}" in done.stderr
+    rows = [json.loads(line) for line in regard("align", run.folder, *test, "--json").stdout.splitlines()]
+    for row, line in zip(rows, done.stdout.splitlines(), strict=True):
+        assert " ".join(f"{left}-{right}" for left, right in row["pairs"]) == line
+        assert row["score"] < 0
+    keys = [key for key in KEYS if not key.startswith("training.steps")]
+    back = regard("train", *reversed(files(corpus, "train")), "--out", "back", *keys, "training.steps=2")
+    assert back.returncode == 0, back.stderr
+    both = regard("align", run.folder, *test, "--symmetrize", "back")
+    assert both.returncode == 0, both.stderr
+    assert len(both.stdout.splitlines()) == count
+
+
+def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    keys = [*KEYS, "model.heads=2"]
+    trained = regard("train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
+    assert trained.returncode == 0, trained.stderr
+    test, gold = files(corpus, "test"), corpus / "test.align"
+    done = regard("align", "t", *test, "--gold", gold, "--choose-head")
+    assert done.returncode == 0, done.stderr
+    errors = [float(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines()[:-1]]
+    assert len(errors) == 3
+    assert errors == sorted(errors)
+    assert f"aer {errors[0]:.4f}" in regard("align", "t", *test, "--gold", gold).stderr
+    refused = regard("align", "t", *test, "--choose-head")
+    assert refused.returncode == 2
+    assert "by the gold alignments that --gold names" in refused.stderr
+
+
+def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
+    references = (corpus / "test.de").read_text(encoding="utf-8")
+    (tmp_path / "good.de").write_text(references, encoding="utf-8")
+    (tmp_path / "bad.de").write_text(references.replace("der", "das").replace("die", "das"), encoding="utf-8")
+    done = regard("evaluate", "--hypothesis", "good.de", "--hypothesis", "bad.de", *files(corpus, "test"), "--json")
+    assert done.returncode == 0, done.stderr
+    good, bad = json.loads(done.stdout)["systems"]
+    assert good["bleu"] > bad["bleu"]
+    assert good["bootstrap"]["p"] is None
+    assert bad["bootstrap"]["p"] < 0.05
+    shutil.copytree(run.folder, tmp_path / "twin")
+    told = regard("evaluate", run.folder, "twin", *files(corpus, "test"), "--compare", "--beam", 1).stdout
+    assert told.count("system ") == 2
+    assert "the baseline" in told
+    assert "against the baseline" in told

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.evaluate import Gold, Link, aer, bleu, chrf, pharaoh, read_gold
+from regard.evaluate import (
+    Gold,
+    Link,
+    aer,
+    alignment_score,
+    bleu,
+    by_length,
+    chrf,
+    compare,
+    grow_diag_final_and,
+    pharaoh,
+    read_gold,
+    ter,
+)
 
 SIZE = 4
 link_sets = st.frozensets(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=6)
@@ -170,3 +183,77 @@ def test_each_hypothesis_needs_a_reference(hypotheses: list[str], references: li
     for score in (bleu, chrf):
         with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses for {len(references)} references"):
             score(hypotheses, references)
+
+
+def test_precision_is_of_the_possible_and_recall_of_the_sure() -> None:
+    score = alignment_score([{(0, 0), (1, 2), (2, 2)}], [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (1, 2)}])
+    assert score.precision == pytest.approx(2 / 3)
+    assert score.recall == pytest.approx(1 / 2)
+    assert alignment_score([set()], [set()], [set()]) == (0.0, 1.0, 1.0)
+
+
+def test_gold_in_naacls_form(tmp_path: Path) -> None:
+    path = gold_file(tmp_path, "0001 1 1 S\n1 2 3 P\n\n0003 3 1\n3 1 2 S 0.9\n")
+    assert read_gold(path, [PAIR] * 3) == [
+        Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)})),
+        Gold(frozenset(), frozenset()),
+        Gold(frozenset({(2, 0), (0, 1)}), frozenset({(2, 0), (0, 1)})),
+    ]
+    assert read_gold(gold_file(tmp_path, "1 0 2 S\n"), [PAIR], first=0)[0].sure == {(0, 2)}
+    assert "1 x 1 S" in complaint(gold_file(tmp_path, "1 1 1 S\n1 x 1 S\n"), [PAIR])
+    assert complaint(gold_file(tmp_path, "1 1 1 S\n4 1 1 S\n"), [PAIR]).startswith(
+        f"{tmp_path / 'test.align'}:2: there is no pair 4"
+    )
+
+
+def test_links_may_count_from_one(tmp_path: Path) -> None:
+    path = gold_file(tmp_path, "1-1 3-2\n")
+    assert read_gold(path, [PAIR], first=1)[0].sure == {(0, 0), (2, 1)}
+    with pytest.raises(UserError, match=r"link 0-1 runs past .* \(links count from 1\)"):
+        read_gold(gold_file(tmp_path, "0-1\n"), [PAIR], first=1)
+
+
+def test_growing_along_the_diagonal() -> None:
+    forward = {(0, 0), (1, 1), (2, 1), (4, 4)}
+    backward = {(0, 0), (1, 1), (1, 2), (5, 3)}
+    # both have 0-0 and 1-1; their neighbours 2-1 and 1-2 each bring in a free word; 4-4 and 5-3 link two free words
+    assert grow_diag_final_and(forward, backward) == {(0, 0), (1, 1), (2, 1), (1, 2), (4, 4), (5, 3)}
+    # 0-2 is no neighbour, and its source word is taken: left out
+    assert grow_diag_final_and({(0, 0), (0, 2)}, {(0, 0)}) == {(0, 0)}
+
+
+@given(link_sets, link_sets)
+def test_symmetrised_links_lie_between_intersection_and_union(
+    forward: AbstractSet[Link], backward: AbstractSet[Link]
+) -> None:
+    links = grow_diag_final_and(forward, backward)
+    assert forward & backward <= links <= forward | backward
+    assert grow_diag_final_and(forward, forward) == forward
+    for source, target in (forward | backward) - links:  # what was left out links no two free words
+        assert any(left == source or right == target for left, right in links)
+
+
+def test_ter_is_sacrebleus() -> None:
+    found = ter(HYPOTHESES, REFERENCES)
+    assert found.value == sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score
+    assert ter(REFERENCES, REFERENCES).value == 0
+
+
+def test_bleu_by_the_length_of_the_source() -> None:
+    sources = ["a b", "a " * 10, "a " * 11, "a " * 51]
+    groups = by_length(sources, HYPOTHESES, REFERENCES)
+    assert [(group.words, group.pairs) for group in groups] == [("1–10", 2), ("11–20", 1), ("over 50", 1)]
+    assert groups[0].bleu == bleu(HYPOTHESES[:2], REFERENCES[:2]).value
+
+
+def test_systems_side_by_side() -> None:
+    references = [f"the {word} house is number {number}" for number in range(60) for word in ("old", "new")]
+    worse = [line.replace("house", "tree") if number % 2 else line for number, line in enumerate(references)]
+    first, other = compare({"good": references, "bad": worse}, references)
+    assert (first.name, first.p) == ("good", None)
+    assert first.value == pytest.approx(100)
+    assert other.p is not None
+    assert other.p < 0.05
+    assert other.value == bleu(worse, references).value
+    with pytest.raises(ValueError, match="at least two systems, not 1"):
+        compare({"good": references}, references)

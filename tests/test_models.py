@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.models import Seq2Seq, build
+from regard.models import Seq2Seq, Viewpoint, build
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.cho import ChoDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.sutskever import SutskeverDecoder
 from regard.models.xu import XuDecoder
 from regard.nn import hidden, prefix_mask
-from regard.recipes import names, read
+from regard.recipes import names, override, read
 from regard.symbols import BOS, PAD
 
 SOURCE, TARGET, SIZE = 11, 13, 8
@@ -525,3 +525,59 @@ def test_a_mapping_need_not_name_every_key() -> None:
     assert build(mapping, 9, 9, score="dot", input_feeding=False).decoder.attention.score.__class__.__name__ == "Dot"  # type: ignore[union-attr]
     with pytest.raises(UserError, match=r"no model\.kind None"):
         build({}, 9, 9)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ("bahdanau2015", {}),
+        ("luong2015-local-p", {"window": 1, "layers": 1}),
+        ("vaswani2017-base", {"heads": 2, "layers": 2}),
+        ("xu2015-soft", {}),
+        ("xu2015-hard", {}),
+    ],
+    ids=form_name,
+)
+def test_guided_attention_adds_the_cross_entropy_of_the_links(form: tuple[str, dict[str, Any]]) -> None:
+    source, target = batch()
+    guide = torch.zeros(B, T, S, dtype=torch.float64)
+    guide[0, 0, 2] = 1.0
+    guide[0, 2, [1, 3]] = 0.5
+    guide[1, 1, 0] = 1.0
+    recipe = override(read(form[0]), {"loss.guided": 0.3, "loss.per": "token"})
+    torch.manual_seed(7)
+    model = build(recipe, SOURCE, TARGET, size=SIZE, **form[1]).double().eval()
+    plain, guided = (model.loss(source, LENGTHS, target, target, given) for given in (None, guide))
+    attended = model.decoder(model.encode(source, LENGTHS), target).attended
+    looked = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
+    weights = looked.dense(S).detach().clamp(min=1e-9)
+    expected = -0.3 * sum(float(guide[b, t, s] * weights[b, t, s].log()) for b, t, s in guide.nonzero().tolist())
+    torch.testing.assert_close(guided - plain, torch.tensor(expected / (B * T), dtype=torch.float64))
+
+
+def test_what_does_not_look_cannot_be_guided() -> None:
+    source, target = batch()
+    with pytest.raises(UserError, match="without attention cannot be guided"):
+        model_of(("cho2014", {})).loss(source, LENGTHS, target, target, torch.zeros(B, T, S))
+
+
+def test_a_transformer_gives_out_the_look_of_a_chosen_head() -> None:
+    source, target = batch()
+    form = ("vaswani2017-base", {"heads": 2, "layers": 2})
+    plain, chosen = model_of(form), model_of(form, align_layer=1, align_head=2)
+    torch.testing.assert_close(chosen(source, LENGTHS, target), plain(source, LENGTHS, target))
+    decoder = plain.decoder
+    last = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
+    looks = {}
+    for viewpoint in decoder.viewpoints():
+        decoder.viewpoint = viewpoint
+        looks[viewpoint] = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
+    assert len(looks) == 6
+    torch.testing.assert_close(looks[Viewpoint(1, None)], last)
+    for layer in range(2):
+        mean = (looks[Viewpoint(layer, 0)] + looks[Viewpoint(layer, 1)]) / 2
+        torch.testing.assert_close(looks[Viewpoint(layer, None)], mean)
+    found = chosen.decoder(chosen.encode(source, LENGTHS), target).attended.dense(S)
+    torch.testing.assert_close(found, looks[Viewpoint(0, 1)])
+    with pytest.raises(UserError, match="align_head counts from 1: there are 2, not 3"):
+        model_of(form, align_head=3)

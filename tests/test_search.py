@@ -300,8 +300,16 @@ def test_a_coverage_penalty_needs_attention() -> None:
 def test_forced_decoding_scores_what_search_found() -> None:
     models = [model_of(name, seed) for seed, name in enumerate(NAMES)]
     found = [row[0] for row in search(models, SOURCE, LENGTHS, beam=3, coverage_penalty=0.1)]
-    again = forced(models, SOURCE, LENGTHS, [hypothesis.tokens for hypothesis in found], coverage_penalty=0.1)
-    same(again, found)
+    judged = forced(models, SOURCE, LENGTHS, [hypothesis.tokens for hypothesis in found], coverage_penalty=0.1)
+    same([one.hypothesis for one in judged], found)
+    for row, one in enumerate(judged):
+        assert sum(one.log_probs) == pytest.approx(one.hypothesis.log_prob, rel=1e-5)
+        for place, (log_prob, likeliest) in enumerate(zip(one.log_probs, one.likeliest, strict=True)):
+            before = tuple(one.hypothesis.tokens[:place])
+            so_far = log_prob_of(models, row, before) if before else 0.0
+            others = [log_prob_of(models, row, (*before, token)) - so_far for token in range(VOCABULARY)]
+            assert log_prob == pytest.approx(others[one.hypothesis.tokens[place]], abs=1e-4)
+            assert likeliest == (others.index(max(others)) == one.hypothesis.tokens[place])
     with pytest.raises(ValueError, match="2 targets for 3 sources"):
         forced(models, SOURCE, LENGTHS, [[EOS]] * 2)
 

@@ -15,12 +15,15 @@ from conftest import QUICK, files
 from torch import Tensor
 
 from regard.data.batches import collate
+from regard.data.corpus import pairs
 from regard.data.sentences import Examples, Sentences
 from regard.errors import UserError
+from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
 from regard.training import Interrupted, Trainer, TrainingSettings, train
 from regard.training.validation import Validation
+from regard.translate import against, load
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
 
@@ -420,3 +423,25 @@ def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
     events.Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [2, 4]
     assert [event.step for event in events.Scalars("dev/bleu")] == [2, 4]
+
+
+def test_guided_attention_follows_the_links_it_is_given(corpus: Path, tmp_path: Path) -> None:
+    test = pairs(files(corpus, "test"))
+    gold = read_gold(corpus / "test.align", test)
+    errors = []
+    for weight in (0.0, 5.0):
+        more = {"loss.guided": weight, "data.alignments": str(corpus / "train.align"), "training.steps": 40}
+        run = train(
+            "vaswani2017-base", files(corpus, "train"), tmp_path / str(weight), **{**QUICK, "model.heads": 2, **more}
+        )
+        errors.append(against(load(run.folder).align(test), gold).aer)
+    assert errors[1] < errors[0] - 0.2
+    assert Path(Run(tmp_path / "5.0").config()["data"]["alignments"]).is_absolute()
+
+
+def test_guided_attention_needs_links(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"loss\.guided=0\.5 needs data\.alignments"):
+        train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **{**QUICK, "loss.guided": 0.5})
+    more = {"loss.guided": 0.5, "data.alignments": str(corpus / "train.align")}
+    with pytest.raises(UserError, match="without attention cannot be guided"):
+        train("cho2014", files(corpus, "train"), tmp_path / "run", **{**QUICK, **more})

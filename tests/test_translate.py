@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,9 +96,13 @@ def test_alignments_of_given_pairs_are_those_of_teacher_forcing(translator: Tran
         assert {link[0] for link in links} <= set(range(len(source.split())))
     result = assess(translator, test, gold, beam=1)
     expected = aer([set(links) for links in found], [links.sure for links in gold], [links.possible for links in gold])
-    assert result.aer == pytest.approx(expected)
-    assert result.aer is not None
-    assert 0 < result.aer < 1
+    assert result.alignment is not None
+    assert result.alignment.aer == pytest.approx(expected)
+    assert 0 < result.alignment.aer < 1
+    log_probs = [log_prob for judged in translator.judge(test) for log_prob in judged.log_probs]
+    assert result.perplexity == pytest.approx(math.exp(-np.mean(log_probs)))
+    assert 0 <= result.accuracy <= 1
+    assert sum(group.pairs for group in result.by_length) == len(test)
     assert len(result.translations) == len(test)
 
 
@@ -289,8 +295,31 @@ def test_a_wrong_option_is_an_error(translator: Translator) -> None:
 
 def test_given_targets_are_scored_as_search_scores_them(translator: Translator, sources: list[str]) -> None:
     found = translator.translate(sources[:5], length_penalty=0.0)
-    again = translator.given([(made.source, made.text) for made in found])
-    for left, right in zip(found, again, strict=True):
-        if left.tokens == right.tokens:  # a text may be written with other tokens than it was found with
-            assert right.score == pytest.approx(left.score, rel=1e-4)
-    assert any(left.tokens == right.tokens for left, right in zip(found, again, strict=True))
+    again = translator.judge([(made.source, made.text) for made in found])
+    spelled = [translator.tokenizers.target.pieces(judged.hypothesis.tokens) for judged in again]
+    for left, right, tokens in zip(found, again, spelled, strict=True):
+        if left.tokens == tokens:  # a text may be written with other tokens than it was found with
+            assert right.hypothesis.score == pytest.approx(left.score, rel=1e-4)
+    assert any(left.tokens == tokens for left, tokens in zip(found, spelled, strict=True))
+
+
+def test_tags_are_carried_over(either: Translator) -> None:
+    texts = ["The <b>old dog</b> sleeps .", "{name} sees %d dogs .", "No tags & nothing .", ""]
+    made = either.translate(texts, tags=True, n_best=2)
+    plain = either.translate(["The old dog sleeps .", "sees dogs .", texts[2]], n_best=2)
+    assert [one.source for one in made] == texts
+    for one, other in zip(made, plain, strict=False):
+        for left, right in zip((one, *one.alternatives), (other, *other.alternatives), strict=True):
+            bare = re.sub(r"</?b>|\{name\}|%d", "", left.text)
+            assert "".join(bare.split()) == "".join(right.text.split())
+    assert made[0].text.count("<b>") == made[0].text.count("</b>") == 1
+    assert made[1].text.count("{name}") == made[1].text.count("%d") == 1
+    assert made[3].text == ""
+
+
+def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "training.steps": 1}
+    run = train("cho2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    with pytest.raises(UserError, match="no attention"):
+        load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
+    assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text

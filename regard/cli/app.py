@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
@@ -29,6 +30,7 @@ app.command()(demo)
 app.command(cls=Train)(train)
 app.command()(translate)
 app.command()(evaluate)
+app.command()(align)
 app.command()(plot)
 app.command()(recipes)
 app.add_typer(data, name="data")

@@ -3,73 +3,148 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.runs import split_runs
 from regard.errors import UserError
 
+if TYPE_CHECKING:
+    from regard.data.corpus import Pair
+    from regard.evaluate import Score
+
 
 def evaluate(
     paths: Annotated[list[Path], typer.Argument(help="One run, or several as an ensemble, then the data to score on.")],
-    hypothesis: Annotated[Path | None, typer.Option(help="Score this file of translations instead of a run.")] = None,
-    gold: Annotated[Path | None, typer.Option(help="Gold word alignments (Pharaoh), for AER.")] = None,
+    hypothesis: Annotated[
+        list[Path] | None,
+        typer.Option(help="Score this file of translations instead of a run; given again: side by side."),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Several runs: side by side, not as an ensemble; the first is the baseline."),
+    ] = False,
+    gold: Annotated[Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form), for AER.")] = None,
+    gold_first: Annotated[
+        int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Score a run, or a file of translations, on a test set: BLEU, chrF, and AER where gold alignments are given.
+    """Score a run, or files of translations, on a test set: BLEU, chrF, TER, perplexity, and AER with gold alignments.
+
+    Several systems side by side come with a paired bootstrap test of each against the first.
 
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
-    figures = of_file(hypothesis, paths, gold) if hypothesis else of_runs(paths, gold, beam)
-    if as_json:
-        typer.echo(json.dumps(figures, ensure_ascii=False))
-        return
-    typer.echo(f"pairs  {figures['pairs']:,}")
-    for name in ("bleu", "chrf"):
-        typer.echo(f"{name:<6} {figures[name]:.2f}  {figures[name + '_signature']}")
-    if figures["aer"] is not None:
-        typer.echo(f"aer    {figures['aer']:.4f}")
-
-
-def of_runs(paths: list[Path], gold: Path | None, beam: int) -> dict[str, Any]:
-    """What a model scores."""
     from regard.data.corpus import pairs
+
+    if hypothesis:
+        if gold:
+            raise UserError("--gold needs a run: a file of translations has no alignments")
+        corpus = pairs(paths)
+        systems = {str(path): read(path, corpus) for path in hypothesis}
+        if len(systems) < len(hypothesis):
+            raise UserError("the same --hypothesis is given twice")
+        reports = {name: {"system": name, **scores(written, corpus)} for name, written in systems.items()}
+    else:
+        folders, files = split_runs(paths)
+        if not files:
+            raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
+        corpus = pairs(files)
+        lots = [[folder] for folder in folders] if compare else [folders]
+        systems, reports = {}, {}
+        for some in lots:
+            name = " ".join(map(str, some))
+            systems[name], report = of_run(some, corpus, gold, gold_first, beam)
+            reports[name] = {"system": name, **report}
+    told = side_by_side(systems, corpus, reports) if len(systems) > 1 else next(iter(reports.values()))
+    typer.echo(json.dumps(told, ensure_ascii=False) if as_json else listed(told))
+
+
+def read(path: Path, corpus: Sequence[Pair]) -> list[str]:
+    """The translations in a file, one a pair."""
+    from regard.data.files import lines
+
+    written = list(lines(path))
+    if len(written) != len(corpus):
+        raise UserError(f"{path} has {len(written)} lines for {len(corpus)} pairs; there is one a pair")
+    return written
+
+
+def of_run(
+    folders: list[Path], corpus: Sequence[Pair], gold: Path | None, first: int | None, beam: int
+) -> tuple[list[str], dict[str, Any]]:
+    """What a model writes, and what it scores."""
     from regard.evaluate import read_gold
     from regard.translate import assess, load
 
-    folders, files = split_runs(paths)
-    if not files:
-        raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
-    corpus = pairs(files)
-    links = read_gold(gold, corpus) if gold else None
+    links = read_gold(gold, corpus, first) if gold else None
     found = assess(load(*folders), corpus, links, beam)
+    figures = {
+        "pairs": len(corpus),
+        **measured({"bleu": found.bleu, "chrf": found.chrf, "ter": found.ter}),
+        "perplexity": found.perplexity,
+        "accuracy": found.accuracy,
+        "by_length": [group._asdict() for group in found.by_length],
+        "aer": found.alignment and found.alignment.aer,
+        "precision": found.alignment and found.alignment.precision,
+        "recall": found.alignment and found.alignment.recall,
+    }
+    return [made.text for made in found.translations], figures
+
+
+def scores(written: Sequence[str], corpus: Sequence[Pair]) -> dict[str, Any]:
+    """What a file of translations scores."""
+    from regard.evaluate import bleu, by_length, chrf, ter
+
+    sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
+    metrics = {"bleu": bleu, "chrf": chrf, "ter": ter}
     return {
         "pairs": len(corpus),
-        "bleu": found.bleu.value,
-        "bleu_signature": found.bleu.signature,
-        "chrf": found.chrf.value,
-        "chrf_signature": found.chrf.signature,
-        "aer": found.aer,
+        **measured({name: metric(written, references) for name, metric in metrics.items()}),
+        "by_length": [group._asdict() for group in by_length(sources, written, references)],
     }
 
 
-def of_file(hypothesis: Path, paths: list[Path], gold: Path | None) -> dict[str, Any]:
-    """What a file of translations scores."""
-    from regard.data.corpus import pairs
-    from regard.data.files import lines
-    from regard.evaluate import bleu, chrf
-
-    if gold:
-        raise UserError("--gold needs a run: a file of translations has no alignments")
-    corpus = pairs(paths)
-    written = list(lines(hypothesis))
-    if len(written) != len(corpus):
-        raise UserError(f"{hypothesis} has {len(written)} lines for {len(corpus)} pairs; there is one a pair")
-    references = [pair.target for pair in corpus]
-    scores = {"bleu": bleu(written, references), "chrf": chrf(written, references)}
+def measured(scores: dict[str, Score]) -> dict[str, Any]:
+    """Figures with their signatures."""
     values = {name: score.value for name, score in scores.items()}
-    signatures = {f"{name}_signature": score.signature for name, score in scores.items()}
-    return {"pairs": len(corpus), **values, **signatures, "aer": None}
+    return values | {f"{name}_signature": score.signature for name, score in scores.items()}
+
+
+def side_by_side(
+    systems: dict[str, list[str]], corpus: Sequence[Pair], reports: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """All systems, each with the test against the first."""
+    from regard.evaluate import compare
+
+    tested = {one.name: one for one in compare(systems, [pair.target for pair in corpus])}
+    for name, report in reports.items():
+        one = tested[name]
+        report["bootstrap"] = {"mean": one.mean, "interval": one.interval, "p": one.p}
+    return {"pairs": len(corpus), "systems": list(reports.values())}
+
+
+def listed(told: dict[str, Any]) -> str:
+    """The figures for people."""
+    if "systems" in told:
+        return "\n\n".join(listed(one) for one in told["systems"])
+    rows = [("system", told["system"]), ("pairs", f"{told['pairs']:,}")]
+    rows += [(name, f"{told[name]:.2f}  {told[f'{name}_signature']}") for name in ("bleu", "chrf", "ter")]
+    if "bootstrap" in told:
+        test = told["bootstrap"]
+        chance = "the baseline" if test["p"] is None else f"p = {test['p']:.4f} against the baseline"
+        rows.append(("", f"bleu {test['mean']:.2f} ± {test['interval']:.2f} by bootstrap, {chance}"))
+    if "perplexity" in told:
+        rows.append(("perplexity", f"{told['perplexity']:.2f}"))
+        rows.append(("accuracy", f"{told['accuracy']:.4f}  of tokens"))
+    if told.get("aer") is not None:
+        more = f"precision {told['precision']:.4f}, recall {told['recall']:.4f}"
+        rows.append(("aer", f"{told['aer']:.4f}  {more}"))
+    lengths = [f"{group['words']} words: {group['bleu']:.1f} ({group['pairs']:,})" for group in told["by_length"]]
+    rows.append(("by length", "bleu of sources with " + ", ".join(lengths)))
+    return "\n".join(f"{name:<10} {text}".rstrip() for name, text in rows)

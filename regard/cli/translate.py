@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.pipe import end_with_the_pipe, lots
 from regard.cli.runs import split_runs
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.search import LengthPenalty
     from regard.translate import Translation
 
-AT_ONCE = 256  # lines that are read before they are translated; one where a person types
+AT_ONCE = 512  # lines that are sorted by length together
+
+SEARCH, WORDS, DRAW = "Search", "Words", "Sampling"
 
 
 def translate(
@@ -31,53 +34,135 @@ def translate(
         bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")
     ] = False,
     alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
+    tags: Annotated[bool, typer.Option("--tags", help="Carry inline tags and placeholders over.")] = False,
+    length_penalty: Annotated[
+        str,
+        typer.Option(
+            help="A number (0: short ones win, 1: long ones do better), or `average`.", rich_help_panel=SEARCH
+        ),
+    ] = "0.6",
+    coverage_penalty: Annotated[
+        float, typer.Option(help="How much a source word counts that nothing looked at.", rich_help_panel=SEARCH)
+    ] = 0.0,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a translation at most.", rich_help_panel=SEARCH)
+    ] = None,
+    min_length: Annotated[
+        int, typer.Option(min=1, help="Tokens of a translation at least.", rich_help_panel=SEARCH)
+    ] = 1,
+    no_repeat: Annotated[
+        int | None, typer.Option(min=1, help="So many tokens in a row never come twice.", rich_help_panel=SEARCH)
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="What each translation begins with.", rich_help_panel=WORDS)] = "",
+    force: Annotated[
+        list[str] | None,
+        typer.Option(help="A word or phrase that each translation holds; may be given again.", rich_help_panel=WORDS),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(help="A word or phrase that none holds; may be given again.", rich_help_panel=WORDS),
+    ] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(help="Terms, tab, how they must be translated, one a line.", rich_help_panel=WORDS)
+    ] = None,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Put source words in the place of <unk>.", rich_help_panel=WORDS)
+    ] = False,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="For these: source word, tab, target word, one a line.", rich_help_panel=WORDS)
+    ] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw translations instead of searching.", rich_help_panel=DRAW)
+    ] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 the likely are likelier.", rich_help_panel=DRAW)] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Draw among so many likeliest tokens.", rich_help_panel=DRAW)
+    ] = None,
+    top_p: Annotated[
+        float, typer.Option(help="Draw among those with this probability together.", rich_help_panel=DRAW)
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.", rich_help_panel=DRAW)] = 1,
 ) -> None:
     """Translate a file, or standard input, line by line.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
-    from regard.translate import load
+    from regard.translate import Options, load
 
     end_with_the_pipe()
-    if n_best > beam:
-        raise UserError(f"--n-best {n_best} needs a --beam of at least as many, not {beam}")
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments is 'pharaoh', not {alignments!r}")
+    form = "json" if as_json else "pharaoh" if alignments else "text"
+    options = Options(
+        beam=beam,
+        n_best=n_best,
+        alignments=form != "text",
+        tags=tags,
+        length_penalty=penalty(length_penalty),
+        coverage_penalty=coverage_penalty,
+        max_length=max_length,
+        min_length=min_length,
+        no_repeat=no_repeat,
+        prefix=prefix,
+        force=force or (),
+        forbid=forbid or (),
+        glossary=table(glossary),
+        replace_unknown=replace_unknown or dictionary is not None,
+        dictionary=table(dictionary),
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     folders, files = split_runs(runs)
-    if len(files) > 1:
-        raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
-    form: Literal["json", "pharaoh", "text"] = "json" if as_json else "pharaoh" if alignments else "text"
     translator = load(*folders)
     number = count()
-    for texts in chunks(lines(files), 1 if not files and sys.stdin.isatty() else AT_ONCE):
-        for made in translator.translate(texts, beam=beam, n_best=n_best, alignments=form != "text"):
+    for texts in counted(lots(files, AT_ONCE)):
+        for made in translator.chunk(texts, options):
             for line in written(made, next(number), n_best, form):
                 sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
-def end_with_the_pipe() -> None:
-    """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+def penalty(written: str) -> LengthPenalty:
+    """A length penalty as it is written."""
+    if written == "average":
+        return "average"
+    try:
+        return float(written)
+    except ValueError:
+        raise UserError(f"--length-penalty is a number or 'average', not {written!r}") from None
 
 
-def lines(files: list[Path]) -> Iterator[str]:
-    """The lines of the file, or of standard input."""
-    from regard.data.files import decoded, lines
+def table(path: Path | None) -> dict[str, str]:
+    """Entries of a file with two columns."""
+    from regard.data.files import lines
 
-    if files:
-        yield from lines(files[0])
+    if path is None:
+        return {}
+    entries = {}
+    for number, line in enumerate(lines(path), 1):
+        if line.strip():
+            left, tab, right = line.partition("\t")
+            if not tab or not left.strip() or not right.strip():
+                raise UserError(f"{path}:{number}: an entry is a term, a tab and its translation, not {line!r}")
+            entries[left.strip()] = right.strip()
+    return entries
+
+
+def counted(lots: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The same lots, with a count of their lines where a person watches and the translations go elsewhere."""
+    from regard.console import bar
+
+    if sys.stdout.isatty():
+        yield from lots
         return
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        yield decoded(line, Path("standard input"), number)
-
-
-def chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Some lines at a time, so that a file of any size goes through."""
-    rest = iter(texts)
-    while some := list(islice(rest, size)):
-        yield some
+    with bar() as progress:
+        task = progress.add_task("lines", total=None, note="")
+        for some in lots:
+            yield some
+            progress.advance(task, len(some))
 
 
 def written(made: Translation, number: int, n_best: int, form: str) -> list[str]:

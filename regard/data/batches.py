@@ -5,6 +5,7 @@ The order is a pure function of (seed, epoch), so that a position in it is all t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,13 @@ class Batch(NamedTuple):
     lengths: Tensor  # B
     target_in: Tensor  # B,T from BOS on
     target_out: Tensor  # B,T up to EOS
+    guide: Tensor | None = None  # B,T,S where each target token should look, where alignments are given
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""
-        return Batch(*(tensor.to(device) for tensor in self))
+        source, lengths, target_in, target_out = (tensor.to(device) for tensor in self[:4])
+        guide = None if self.guide is None else self.guide.to(device)
+        return Batch(source, lengths, target_in, target_out, guide)
 
 
 def order(sizes: npt.NDArray[np.int64], batch_tokens: int, pool: int, seed: int, epoch: int) -> list[Indices]:
@@ -59,7 +63,16 @@ def collate(examples: Examples, rows: Indices) -> Batch:
     source, lengths = padded(examples.source, rows, before=(), after=(EOS,))
     target_in, _ = padded(examples.target, rows, before=(BOS,), after=())
     target_out, _ = padded(examples.target, rows, before=(), after=(EOS,))
-    return Batch(source, lengths, target_in, target_out)
+    guide = None if examples.links is None else guides(examples.links, rows, target_out.shape[1], source.shape[1])
+    return Batch(source, lengths, target_in, target_out, guide)
+
+
+def guides(links: Sequence[npt.NDArray[np.int32]], rows: Indices, targets: int, sources: int) -> Tensor:
+    """B,T,S: each target token's links, evenly weighed; nothing for one without."""
+    table = np.zeros((len(rows), targets, sources), dtype=np.float32)
+    for place, row in enumerate(rows):
+        table[place, links[row][:, 1], links[row][:, 0]] = 1
+    return torch.from_numpy(table / np.maximum(table.sum(2, keepdims=True), 1))
 
 
 def padded(

@@ -43,6 +43,7 @@ class Examples(NamedTuple):
 
     source: Sentences
     target: Sentences
+    links: Sequence[npt.NDArray[np.int32]] | None = None  # of each pair: rows of source token, target token
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:

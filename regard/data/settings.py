@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from regard.data.corpus import Pair
+from regard.data.links import Link
 from regard.data.sentences import Examples, Sentences
 from regard.errors import UserError
 from regard.text import Tokenizers
@@ -20,6 +23,7 @@ class DataSettings:
 
     train: tuple[str, ...] | None = None
     dev: tuple[str, ...] | None = None
+    alignments: str | None = None
     source: str | None = None
     target: str | None = None
     max_length: int = 256
@@ -64,10 +68,15 @@ def is_whole(pair: Pair) -> bool:
     return bool(pair.source.strip() and pair.target.strip())
 
 
-def encode(pairs: Sequence[Pair], tokenizers: Tokenizers, max_length: int) -> Encoding:
-    """Pairs as ids; those with an empty side or one of more than `max_length` ids are left out and counted."""
-    sources, targets, empty, too_long = [], [], 0, 0
-    for pair in pairs:
+def encode(
+    pairs: Sequence[Pair], tokenizers: Tokenizers, max_length: int, links: Sequence[AbstractSet[Link]] | None = None
+) -> Encoding:
+    """Pairs as ids; those with an empty side or one of more than `max_length` ids are left out and counted.
+
+    `links` are the word alignments of the pairs, if they are known.
+    """
+    sources, targets, linked, empty, too_long = [], [], [], 0, 0
+    for row, pair in enumerate(pairs):
         source, target = tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)
         if not source or not target:
             empty += 1
@@ -76,4 +85,19 @@ def encode(pairs: Sequence[Pair], tokenizers: Tokenizers, max_length: int) -> En
         else:
             sources.append(source)
             targets.append(target)
-    return Encoding(Examples(Sentences.of(sources), Sentences.of(targets)), empty, too_long)
+            if links is not None:
+                linked.append(token_links(pair, links[row], tokenizers))
+    known = None if links is None else linked
+    return Encoding(Examples(Sentences.of(sources), Sentences.of(targets), known), empty, too_long)
+
+
+def token_links(pair: Pair, links: AbstractSet[Link], tokenizers: Tokenizers) -> npt.NDArray[np.int32]:
+    """Links of words as links of all their tokens: rows of source token, target token."""
+    of_source, of_target = tokenizers.source.split(pair.source)[1], tokenizers.target.split(pair.target)[1]
+    rows = [
+        (left, right)
+        for left, source in enumerate(of_source)
+        for right, target in enumerate(of_target)
+        if (source, target) in links
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 2)

@@ -1,7 +1,26 @@
 """How good translations and alignments are."""
 
 from regard.data.links import Link, pharaoh
-from regard.evaluate.alignment import Gold, aer, read_gold
-from regard.evaluate.scores import Score, bleu, chrf
+from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
+from regard.evaluate.gold import Gold, read_gold
+from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
+from regard.evaluate.symmetry import grow_diag_final_and
 
-__all__ = ["Gold", "Link", "Score", "aer", "bleu", "chrf", "pharaoh", "read_gold"]
+__all__ = [
+    "AlignmentScore",
+    "Compared",
+    "Gold",
+    "Group",
+    "Link",
+    "Score",
+    "aer",
+    "alignment_score",
+    "bleu",
+    "by_length",
+    "chrf",
+    "compare",
+    "grow_diag_final_and",
+    "pharaoh",
+    "read_gold",
+    "ter",
+]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import sacrebleu
+from sacrebleu.significance import PairedTest
+
+LENGTHS = (10, 20, 30, 40, 50)  # words of a source at which one group of sentences ends and the next begins
+
+Metric = sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER
 
 
 class Score(NamedTuple):
@@ -13,6 +18,24 @@ class Score(NamedTuple):
 
     value: float
     signature: str
+
+
+class Group(NamedTuple):
+    """The sentences of some length, and their BLEU."""
+
+    words: str
+    pairs: int
+    bleu: float
+
+
+class Compared(NamedTuple):
+    """One system of several: its score, the 95 % interval of its mean, and how likely chance made the gap."""
+
+    name: str
+    value: float
+    mean: float
+    interval: float
+    p: float | None  # None: the first system, which the others are held against
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -25,9 +48,42 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return measured(sacrebleu.CHRF(), hypotheses, references)
 
 
-def measured(metric: sacrebleu.BLEU | sacrebleu.CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus TER: edits per word of the references, in percent; the fewer the better."""
+    return measured(sacrebleu.TER(), hypotheses, references)
+
+
+def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """One of sacreBLEU's metrics over a corpus."""
     if not hypotheses or len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(float(value), str(metric.get_signature()))
+
+
+def by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[Group]:
+    """BLEU of the sentences of each range of source lengths, in words; ranges without a sentence are left out."""
+    groups: dict[int, list[int]] = {}
+    for row, source in enumerate(sources):
+        words = len(source.split())
+        groups.setdefault(sum(words > end for end in LENGTHS), []).append(row)
+    found = []
+    for group, rows in sorted(groups.items()):
+        value = bleu([hypotheses[row] for row in rows], [references[row] for row in rows]).value
+        first = LENGTHS[group - 1] + 1 if group else 1
+        name = f"{first}–{LENGTHS[group]}" if group < len(LENGTHS) else f"over {LENGTHS[-1]}"
+        found.append(Group(name, len(rows), value))
+    return found
+
+
+def compare(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -> list[Compared]:
+    """BLEU of several systems side by side, with sacreBLEU's paired bootstrap test of each against the first."""
+    if len(systems) < 2:
+        raise ValueError(f"a comparison is of at least two systems, not {len(systems)}")
+    named: Any = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
+    test = PairedTest(named, {"BLEU": sacrebleu.BLEU(force=True)}, [list(references)], test_type="bs")
+    results: Any = test()[1]["BLEU"]
+    return [
+        Compared(name, float(one.score), float(one.mean), float(one.ci), one.p_value)
+        for name, one in zip(systems, results, strict=True)
+    ]

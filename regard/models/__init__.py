@@ -2,6 +2,17 @@
 
 from regard.models.builder import build
 from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
 
-__all__ = ["CrossEntropy", "Decoded", "Decoder", "Encoded", "Encoder", "LossSettings", "Seq2Seq", "build", "log_probs"]
+__all__ = [
+    "CrossEntropy",
+    "Decoded",
+    "Decoder",
+    "Encoded",
+    "Encoder",
+    "LossSettings",
+    "Seq2Seq",
+    "Viewpoint",
+    "build",
+    "log_probs",
+]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.nn import Attended
 from regard.symbols import PAD
 
 
@@ -17,10 +19,13 @@ class LossSettings:
 
     label_smoothing: float = 0.0
     per: Literal["token", "sentence"] = "token"
+    guided: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing}")
+        if self.guided < 0:
+            raise ValueError(f"guided must be at least 0, not {self.guided}")
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class CrossEntropy:
             reduction="sum",
             label_smoothing=self.settings.label_smoothing,
         )
+
+    def guidance(self, attended: Attended, guide: Tensor) -> Tensor:
+        """−Σ_t Σ_s g_t(s) log a_t(s), weighed, the sum over a batch (Chen et al. 2016, guided alignment training).
+
+        `guide` B,T,S is where each target token should look; a row of zeros asks for nothing.
+        """
+        drawn_from = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
+        weights = drawn_from.dense(guide.shape[2])
+        return -self.settings.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
 
     def count(self, target_out: Tensor) -> Tensor:
         """What the sum is divided by: tokens, or sentences that have any."""

@@ -126,12 +126,11 @@ class HardModel(Seq2Seq):
         self.settings = settings
         self.register_buffer("baseline", torch.zeros(()))
 
-    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """A scalar whose gradient is the estimator's."""
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
+        """A sum whose gradient is the estimator's."""
         if self.settings.estimator == "marginal":
-            return super().loss(source, lengths, target_in, target_out)
-        encoded = self.encode(source, lengths)
-        randomness = generator_state(source.device)
+            return super().total(encoded, target_in, target_out)
+        randomness = generator_state(target_in.device)
         decoded: Decoded = self.decoder(encoded, target_in)
         attended = decoded.attended
         assert attended is not None
@@ -142,7 +141,7 @@ class HardModel(Seq2Seq):
         chance = (advantage.detach() * attended.log_prob * real).sum()
         spread = (entropy(attended.probabilities) * real).sum()
         gain = self.settings.reward * chance + self.settings.entropy * spread
-        return (self.criterion(decoded.logits, target_out) - gain) / self.criterion.count(target_out).clamp(min=1)
+        return self.criterion(decoded.logits, target_out) - gain, attended
 
     def advantage(
         self, encoded: Encoded, found: Tensor, target_in: Tensor, target_out: Tensor, randomness: Tensor

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.errors import UserError
 from regard.models import tree
 from regard.models.criterion import CrossEntropy
 from regard.nn import Attended, Memory
@@ -30,6 +31,13 @@ class Decoded(NamedTuple):
     attended: Attended | None
 
 
+class Viewpoint(NamedTuple):
+    """Of several looks at the source, whose is given out: a layer's, from 0, and of its heads one, or their mean."""
+
+    layer: int = -1
+    head: int | None = None
+
+
 class Encoder(nn.Module):
     """Source ids B,S, right-padded, and lengths B -> Encoded."""
 
@@ -40,6 +48,8 @@ class Encoder(nn.Module):
 
 class Decoder(nn.Module):
     """The interface that training and search know."""
+
+    viewpoint: Viewpoint
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Teacher forcing: target_in B,T begins with BOS. The same numbers as repeated `step`."""
@@ -52,6 +62,10 @@ class Decoder(nn.Module):
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """One token for each row, B -> log-probabilities of the next one B,V, the new state, attention with T = 1."""
         raise NotImplementedError
+
+    def viewpoints(self) -> list[Viewpoint]:
+        """What `viewpoint` may be set to, where a model looks at the source from more than one."""
+        return []
 
     def select(self, state: Any, rows: Tensor) -> Any:
         """The state of the given rows: reorders, widens or narrows a beam."""
@@ -77,10 +91,24 @@ class Seq2Seq(nn.Module):
         decoded: Decoded = self.decoder(self.encode(source, lengths), target_in)
         return decoded.logits
 
-    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """What training minimises, a scalar: per token or per sentence, as the recipe says."""
-        logits = self(source, lengths, target_in)
-        return self.criterion(logits, target_out) / self.criterion.count(target_out).clamp(min=1)
+    def loss(
+        self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
+    ) -> Tensor:
+        """What training minimises, a scalar: per token or per sentence, as the recipe says.
+
+        `guide` B,T,S is where each target token should look, for guided alignment training.
+        """
+        total, attended = self.total(self.encode(source, lengths), target_in, target_out)
+        if guide is not None:
+            if attended is None:
+                raise UserError("loss.guided: a model without attention cannot be guided by alignments")
+            total = total + self.criterion.guidance(attended, guide)
+        return total / self.criterion.count(target_out).clamp(min=1)
+
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
+        """The loss of a batch, summed up, and what was attended to."""
+        decoded: Decoded = self.decoder(encoded, target_in)
+        return self.criterion(decoded.logits, target_out), decoded.attended
 
 
 def log_probs(logits: Tensor) -> Tensor:

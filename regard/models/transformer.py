@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
 from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
 from regard.symbols import PAD
 
@@ -28,6 +28,8 @@ class TransformerSettings:
     dropout: float = 0.1
     norm: Literal["pre", "post"] = "pre"
     tie: Literal["all", "decoder", "none"] = "all"
+    align_layer: int | None = None
+    align_head: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -35,6 +37,12 @@ class TransformerSettings:
         at_least_one(self, "size", "layers", "heads", "feedforward")
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
+        for name, chosen, most in (
+            ("align_layer", self.align_layer, self.layers),
+            ("align_head", self.align_head, self.heads),
+        ):
+            if chosen is not None and not 1 <= chosen <= most:
+                raise ValueError(f"{name} counts from 1: there are {most}, not {chosen}")
 
 
 class PostNorm(nn.Module):
@@ -175,8 +183,16 @@ class TransformerState(NamedTuple):
 class TransformerDecoder(Decoder):
     """A stack of layers over embeddings; the output layer may be the embedding's own matrix (section 3.4)."""
 
-    def __init__(self, embedding: Embedding, layers: list[DecoderLayer], norm: nn.Module, output: nn.Linear) -> None:
+    def __init__(
+        self,
+        embedding: Embedding,
+        layers: list[DecoderLayer],
+        norm: nn.Module,
+        output: nn.Linear,
+        viewpoint: Viewpoint,
+    ) -> None:
         super().__init__()
+        self.viewpoint = viewpoint
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.norm = norm
@@ -190,14 +206,17 @@ class TransformerDecoder(Decoder):
         return TransformerState(source, memory.mask, [none] * len(source), 0)
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
-        """Tokens B,T, any number at once: logits B,T,V, the state after them, the last layer's look at the source."""
+        """Tokens B,T, any number at once: logits B,T,V, the state after them, and a look at the source."""
         x = self.embedding(tokens, state.step)
-        pasts = []
+        pasts, looks = [], []
         for layer, past, source in zip(self.decoder_layers(), state.past, state.source, strict=True):
             x, past, attended = layer(x, past, source, state.mask)
             pasts.append(past)
+            looks.append(attended)
         after = TransformerState(state.source, state.mask, pasts, state.step + tokens.shape[1])
-        return self.output(self.norm(x)), after, Attended(attended.context, attended.weights.mean(1))
+        seen, head = looks[self.viewpoint.layer], self.viewpoint.head
+        weights = seen.weights.mean(1) if head is None else seen.weights[:, head]
+        return self.output(self.norm(x)), after, Attended(seen.context, weights)
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
@@ -208,6 +227,12 @@ class TransformerDecoder(Decoder):
         """Tokens B -> log-probabilities B,V."""
         logits, state, attended = self.advance(state, tokens[:, None])
         return log_probs(logits[:, 0]), state, attended
+
+    def viewpoints(self) -> list[Viewpoint]:
+        """Each layer, and in it the mean of the heads and each of them."""
+        layers = self.decoder_layers()
+        heads: list[int | None] = [None, *range(layers[0].cross_attention.heads)]
+        return [Viewpoint(layer, head) for layer in range(len(layers)) for head in heads]
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers with their type."""
@@ -236,7 +261,11 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     encoder_layers = [EncoderLayer(size, settings.heads, hidden, residual) for _ in range(settings.layers)]
     decoder_layers = [DecoderLayer(size, settings.heads, hidden, residual) for _ in range(settings.layers)]
     encoder = TransformerEncoder(embed(source), encoder_layers, last_norm())
-    decoder = TransformerDecoder(embed(target), decoder_layers, last_norm(), output)
+    viewpoint = Viewpoint(
+        -1 if settings.align_layer is None else settings.align_layer - 1,
+        None if settings.align_head is None else settings.align_head - 1,
+    )
+    decoder = TransformerDecoder(embed(target), decoder_layers, last_norm(), output, viewpoint)
     model = Seq2Seq(encoder, decoder, criterion)
     initialise(model)
     if settings.tie != "none":

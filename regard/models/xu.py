@@ -168,16 +168,14 @@ class XuModel(Seq2Seq):
         super().__init__(encoder, decoder, criterion)
         self.doubly_stochastic = doubly_stochastic
 
-    def loss(self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """Cross-entropy and penalty, per token or per sentence."""
-        encoded = self.encode(source, lengths)
-        decoded: Decoded = self.decoder(encoded, target_in)
-        total = self.criterion(decoded.logits, target_out)
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
+        """Cross-entropy and penalty."""
+        total, attended = super().total(encoded, target_in, target_out)
+        assert attended is not None
         if self.doubly_stochastic:
-            assert decoded.attended is not None
-            weights = decoded.attended.dense(encoded.memory.mask.shape[1])
+            weights = attended.dense(encoded.memory.mask.shape[1])
             total = total + self.doubly_stochastic * unevenness(weights, encoded.memory.mask, target_out != PAD).sum()
-        return total / self.criterion.count(target_out).clamp(min=1)
+        return total, attended
 
 
 def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
 """Search knows `start`, `step` and `select`, and nothing of what is behind them."""
 
 from regard.search.beam import search
-from regard.search.forced import forced
+from regard.search.forced import Judged, forced
 from regard.search.hypothesis import Hypothesis
 from regard.search.phrases import Phrase
 from regard.search.ranking import LengthPenalty, Ranking
 from regard.search.rules import Rule
 from regard.search.sampling import sample
 
-__all__ = ["Hypothesis", "LengthPenalty", "Phrase", "Ranking", "Rule", "forced", "sample", "search"]
+__all__ = ["Hypothesis", "Judged", "LengthPenalty", "Phrase", "Ranking", "Rule", "forced", "sample", "search"]

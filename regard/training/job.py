@@ -12,9 +12,11 @@ from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.data.corpus import Pair, languages, pairs
+from regard.data.links import Link
 from regard.data.sentences import Examples
 from regard.data.settings import DataSettings, Encoding, encode, hold_out
 from regard.errors import UserError
+from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.recipes import Recipe, override, read, sized
 from regard.runs import Run
@@ -46,12 +48,12 @@ def train(
     changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
     check(config)
-    corpus, dev_corpus = corpora(config)
+    corpus, dev_corpus, links = corpora(config)
     config = config if resume else resolve(config, len(corpus))
     settings = check(config)
     device = choose_device(settings.device)
     tokenizers = run.tokenizers() if resume else learn(config, corpus)
-    encoding = encode(corpus, tokenizers, config["data"]["max_length"])
+    encoding = encode(corpus, tokenizers, config["data"]["max_length"], links)
     torch.manual_seed(settings.seed)
     model = build(config, tokenizers.source.size, tokenizers.target.size)
     validator = Validator(dev_corpus, tokenizers, settings.batch_tokens, settings.validate_pairs)
@@ -124,15 +126,29 @@ def check(config: Mapping[str, Any]) -> TrainingSettings:
     return parse(TrainingSettings, whole.get("training", {}), "training")
 
 
-def corpora(config: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
-    """Training and dev pairs."""
+def corpora(config: Mapping[str, Any]) -> tuple[list[Pair], list[Pair], list[frozenset[Link]] | None]:
+    """Training pairs, dev pairs, and the word links of the training pairs where they guide the attention."""
     settings = parse(DataSettings, config["data"], "data")
     if not settings.train:
         raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
     corpus = pairs([Path(path) for path in settings.train])
+    links = guides(config, settings, corpus)
     if settings.dev:
-        return corpus, pairs([Path(path) for path in settings.dev])
-    return hold_out(corpus, settings, config["training"]["seed"])
+        return corpus, pairs([Path(path) for path in settings.dev]), links
+    kept, dev = hold_out(corpus, settings, config["training"]["seed"])
+    held = {pair.source for pair in dev}
+    left = links and [some for pair, some in zip(corpus, links, strict=True) if pair.source not in held]
+    return kept, dev, left
+
+
+def guides(config: Mapping[str, Any], settings: DataSettings, corpus: Sequence[Pair]) -> list[frozenset[Link]] | None:
+    """The links that guide the attention, if it is guided."""
+    weight = config["loss"]["guided"]
+    if not weight:
+        return None
+    if settings.alignments is None:
+        raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
+    return [gold.possible for gold in read_gold(Path(settings.alignments), corpus)]
 
 
 def resolve(config: Mapping[str, Any], count: int) -> Recipe:
@@ -145,7 +161,10 @@ def resolve(config: Mapping[str, Any], count: int) -> Recipe:
 def located(config: Mapping[str, Any]) -> Recipe:
     """The config with its files named in full, so that the run can go on from anywhere."""
     named = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
-    return override(config, {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()})
+    changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()}
+    if config["data"].get("alignments"):
+        changes["data.alignments"] = str(Path(config["data"]["alignments"]).absolute())
+    return override(config, changes)
 
 
 def learn(config: Mapping[str, Any], corpus: Sequence[Pair]) -> Tokenizers:

@@ -308,7 +308,8 @@ class Trainer:
 def fingerprint(examples: Examples) -> str:
     """Tells one set of examples from another."""
     digest = hashlib.sha256()
-    for array in (examples.source.ids, examples.source.offsets, examples.target.ids, examples.target.offsets):
+    arrays = [examples.source.ids, examples.source.offsets, examples.target.ids, examples.target.offsets]
+    for array in [*arrays, *(examples.links or ())]:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 

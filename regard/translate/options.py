@@ -27,6 +27,7 @@ class Options:
     glossary: Mapping[str, str] = field(default_factory=dict)  # a term of the source -> how it must be translated
     replace_unknown: bool = False  # put the source word that it looked at in the place of <unk> …
     dictionary: Mapping[str, str] = field(default_factory=dict)  # … or that word's entry in here
+    tags: bool = False  # carry inline tags and placeholders over to the words that theirs became
     sample: bool = False  # draw the translations instead of searching for the best
     temperature: float = 1.0
     top_k: int | None = None

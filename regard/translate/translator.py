@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Indices, cuts, padded
+from regard.data.batches import cuts, padded
 from regard.data.sentences import Sentences
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.search import Hypothesis, Phrase, Rule, forced, sample, search
+from regard.search import Hypothesis, Judged, Phrase, Rule, forced, sample, search
 from regard.symbols import EOS
 from regard.text import Tokenizers
+from regard.translate import tags
 from regard.translate.alignment import Alignment, align_words
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
@@ -73,6 +75,14 @@ class Translator:
 
     def chunk(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """All texts together, batched by their lengths."""
+        if not options.tags:
+            return self.plain(texts, options)
+        marked = [tags.parse(text) for text in texts]
+        made = self.plain([one.plain for one in marked], dataclasses.replace(options, alignments=True))
+        return [tagged(text, one, found) for text, one, found in zip(texts, marked, made, strict=True)]
+
+    def plain(self, texts: Sequence[str], options: Options) -> list[Translation]:
+        """Texts without tags."""
         cut = [segments(text, self.fits) for text in texts]
         pieces = [piece for some in cut for piece in self.prepared(some, options)]
         made = iter(self.pieces(pieces, options))
@@ -191,43 +201,39 @@ class Translator:
             alignment,
         )
 
-    def given(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
-        """Given targets as if the model had written them: `score` is the log-probability; a pair is one piece."""
-        pieces = [Piece(Segment("", text, ""), *self.tokenizers.source.split(text), [], []) for text, _ in pairs]
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Judged]:
+        """What the model thinks of given targets, each pair in one piece."""
+        sources = [self.tokenizers.source.encode(text) for text, _ in pairs]
         targets = [[*self.tokenizers.target.encode(text), EOS] for _, text in pairs]
-        sizes = np.array(
-            [max(len(piece.ids) + 1, len(target)) for piece, target in zip(pieces, targets, strict=True)],
-            dtype=np.int64,
-        )
-        results: list[Translation | None] = [None] * len(pairs)
+        longer = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
+        sizes = np.array(longer, dtype=np.int64)
+        judged: dict[int, Judged] = {}
         for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
-            for row, made in zip(rows.tolist(), self.followed(pieces, targets, pairs, rows), strict=True):
-                results[row] = made
-        return [made for made in results if made is not None]
-
-    def followed(
-        self,
-        pieces: Sequence[Piece],
-        targets: Sequence[Sequence[int]],
-        pairs: Sequence[tuple[str, str]],
-        rows: Indices,
-    ) -> Iterator[Translation]:
-        """A batch of given targets."""
-        source, lengths = self.batch([pieces[row].ids for row in rows])
-        found = forced(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
-        for row, hypothesis in zip(rows.tolist(), found, strict=True):
-            (text, target), piece = pairs[row], pieces[row]
-            alignment = None
-            if hypothesis.attention is not None:
-                right = self.tokenizers.target.split(target)[1]
-                alignment = align_words(hypothesis.attention, (text.split(), piece.words), (target.split(), right))
-            pieces_read = self.tokenizers.source.pieces([*piece.ids, EOS])
-            written = self.tokenizers.target.pieces(hypothesis.tokens)
-            yield Translation(text, target, hypothesis.score, written, pieces_read, hypothesis.attention, alignment)
+            source, lengths = self.batch([sources[row] for row in rows])
+            found = forced(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
+            judged.update(zip(rows.tolist(), found, strict=True))
+        return [judged[row] for row in range(len(pairs))]
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
         """The alignment of each pair of texts, by making the model write the target; None where it has no attention."""
-        return [made.alignment for made in self.given(pairs)]
+        return [self.aligned(pair, judged) for pair, judged in zip(pairs, self.judge(pairs), strict=True)]
+
+    def aligned(self, pair: tuple[str, str], judged: Judged) -> Alignment | None:
+        """The alignment of a pair that was judged."""
+        look, (source, target) = judged.hypothesis.attention, pair
+        if look is None:
+            return None
+        left, right = self.tokenizers.source.split(source)[1], self.tokenizers.target.split(target)[1]
+        return align_words(look, (source.split(), left), (target.split(), right))
+
+
+def tagged(text: str, marked: tags.Marked, made: Translation) -> Translation:
+    """A translation, and its alternatives, with the tags of its source."""
+    if made.alignment is None and made.tokens and marked.tags:
+        raise UserError("this model has no attention, so nothing says where a tag belongs in its translations")
+    links = made.alignment.pairs if made.alignment else []
+    others = [tagged(text, marked, other) for other in made.alternatives]
+    return dataclasses.replace(made, source=text, text=tags.restore(marked, made.text, links), alternatives=others)
 
 
 def load(*runs: str | Path, device: str | torch.device | None = None) -> Translator:

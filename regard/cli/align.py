@@ -1,0 +1,104 @@
+"""`regard align`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.pipe import end_with_the_pipe
+from regard.cli.runs import split_runs
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.data.corpus import Pair
+    from regard.evaluate import Gold
+
+AT_ONCE = 512
+
+
+def align(
+    paths: Annotated[list[Path], typer.Argument(help="A run, or several as an ensemble, then the pairs to align.")],
+    symmetrize: Annotated[
+        Path | None, typer.Option(help="A run of the other direction: both as one by grow-diag-final-and.")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(help="Gold word alignments: AER, precision, recall at the end.")] = None,
+    gold_first: Annotated[
+        int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
+    ] = None,
+    choose_head: Annotated[
+        bool,
+        typer.Option("--choose-head", help="Find the layer and head that agree best with --gold, and keep to them."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a pair: words, links, soft weights, score.")
+    ] = False,
+) -> None:
+    """Align the words of given pairs by making the model write each target; one line of links a pair (Pharaoh).
+
+    Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
+    """
+    from regard.console import say
+    from regard.data.corpus import pairs
+    from regard.evaluate import alignment_score, grow_diag_final_and, pharaoh, read_gold
+    from regard.translate import load
+
+    end_with_the_pipe()
+    folders, files = split_runs(paths)
+    if not files:
+        raise UserError("nothing to align: name, after the run, one file that holds pairs or two text files")
+    corpus = pairs(files)
+    answers = read_gold(gold, corpus, gold_first) if gold else None
+    if choose_head:
+        if answers is None or len(folders) > 1:
+            raise UserError("--choose-head is for one run, by the gold alignments that --gold names")
+        choose(folders[0], corpus, answers)
+        return
+    translator, back = load(*folders), load(symmetrize) if symmetrize else None
+    found = []
+    rest = iter(corpus)
+    while some := list(islice(rest, AT_ONCE)):
+        judged = translator.judge(some)
+        mirrored = back.align([(pair.target, pair.source) for pair in some]) if back else [None] * len(some)
+        for pair, one, other in zip(some, judged, mirrored, strict=True):
+            alignment = translator.aligned(pair, one)
+            if alignment is None or (back is not None and other is None):
+                raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
+            links = set(alignment.pairs)
+            if other is not None:
+                links = grow_diag_final_and(links, {(right, left) for left, right in other.pairs})
+            if answers is not None:
+                found.append(links)
+            document = {
+                "source": alignment.source,
+                "target": alignment.target,
+                "pairs": sorted(links),
+                "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
+                "score": round(one.hypothesis.log_prob, 6),
+            }
+            sys.stdout.write((json.dumps(document, ensure_ascii=False) if as_json else pharaoh(links)) + "\n")
+        sys.stdout.flush()
+    if answers is not None:
+        score = alignment_score(found, [one.sure for one in answers], [one.possible for one in answers])
+        say(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
+
+
+def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold]) -> None:
+    """Tries every layer and head, and writes the best into the run's config."""
+    from regard.recipes import override
+    from regard.runs import Run
+    from regard.translate import load, ranked_viewpoints
+
+    tried = ranked_viewpoints(load(folder), corpus, answers)
+    for viewpoint, error in tried:
+        head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
+        typer.echo(f"layer {viewpoint.layer + 1}, {head}: aer {error:.4f}")
+    best, run = tried[0].viewpoint, Run(folder)
+    chosen = {"model.align_layer": best.layer + 1, "model.align_head": None if best.head is None else best.head + 1}
+    run.write_config(override(run.config(), chosen))
+    typer.echo(f"{folder} aligns by the first of these from now on")

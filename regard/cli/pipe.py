@@ -1,0 +1,86 @@
+"""Standard input and output as a filter has them."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from regard.errors import UserError
+
+
+def end_with_the_pipe() -> None:
+    """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def lots(files: list[Path], most: int) -> Iterator[list[str]]:
+    """The lines of a file, `most` at a time; those of standard input in the lots in which they come.
+
+    So a file of any size goes through in little memory, and a program that writes a line and waits gets its answer.
+    """
+    from regard.data.files import lines
+
+    if len(files) > 1:
+        raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
+    return chunks(lines(files[0]), most) if files else as_they_come(standard_input(), most)
+
+
+def standard_input() -> Iterator[str]:
+    """Its lines, decoded."""
+    from regard.data.files import decoded
+
+    for number, line in enumerate(raw_lines(sys.stdin.fileno()), 1):
+        yield decoded(line, Path("standard input"), number)
+
+
+def raw_lines(file: int) -> Iterator[bytes]:
+    """Lines as they come, past Python's buffer: a thread that waits in there would keep the program from ending."""
+    rest = b""
+    while some := os.read(file, 1 << 16):
+        *whole, rest = (rest + some).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Some lines at a time."""
+    rest = iter(texts)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def as_they_come(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Waits for one text and takes those with it that are there already, up to `most`."""
+    waiting: queue.Queue[str | Exception | None] = queue.Queue(2 * most)
+
+    def read() -> None:
+        try:
+            for text in texts:
+                waiting.put(text)
+            waiting.put(None)
+        except Exception as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        some: list[str] = []
+        found: str | Exception | None = waiting.get()
+        while isinstance(found, str):
+            some.append(found)
+            if len(some) == most or waiting.empty():
+                break
+            found = waiting.get()
+        if some:
+            yield some
+        if found is None:
+            return
+        if isinstance(found, Exception):
+            raise found

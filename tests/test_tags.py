@@ -1,0 +1,118 @@
+"""Tags come back where their words went, balanced, each once."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.translate.tags import parse, restore
+
+SWAP = {0: 1, 1: 0}
+
+
+def carried(text: str, target: str, links: list[tuple[int, int]]) -> str:
+    return restore(parse(text), target, links)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "target", "links", "expected"),
+    [
+        ("the <b>red</b> house", "the red house", "la casa rossa", [(0, 0), (1, 2), (2, 1)], "la casa <b>rossa</b>"),
+        ("<b>red house</b>!", "red house!", "casa rossa!", [(0, 1), (1, 0)], "<b>casa rossa</b>!"),
+        ("(<i>Stop.</i>)", "(Stop.)", "(Halt.)", [(0, 0)], "(<i>Halt</i>.)"),
+        ("<p><b>a</b> b</p>", "a b", "y x", [(0, 1), (1, 0)], "<p>y <b>x</b></p>"),
+        ("one<br/>two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins <br/>zwei"),
+        ("one <br> two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins <br> zwei"),
+        (
+            "you have %d messages",
+            "you have messages",
+            "du hast Nachrichten",
+            [(0, 0), (1, 1), (2, 2)],
+            "du hast %d Nachrichten",
+        ),
+        ("Hello {name}, hi", "Hello, hi", "Hallo, hi", [(0, 0), (1, 1)], "Hallo {name}, hi"),
+        ("It costs {{ price }}.", "It costs.", "Es kostet.", [(0, 0), (1, 1)], "Es kostet {{ price }}."),
+        ("{count} files", "files", "Dateien", [(0, 0)], "{count} Dateien"),
+        ("a &amp; <b>b</b>", "a & b", "x & y", [(0, 0), (1, 1), (2, 2)], "x &amp; <b>y</b>"),
+        ("a & {b}", "a &", "x &", [(0, 0), (1, 1)], "x & {b}"),
+        ("<b>lost</b> word", "lost word", "Wort", [(1, 0)], "<b></b>Wort"),
+        ("<b>open only", "open only", "nur offen", [(0, 1), (1, 0)], "nur <b>offen"),
+        ("<a href='x?a=1&b=2'>link</a>", "link", "Verweis", [(0, 0)], "<a href='x?a=1&b=2'>Verweis</a>"),
+        ("<b>x</b> <i>y</i>", "x y", "z", [(0, 0), (1, 0)], "<b>z</b><i></i>"),
+        ("100% sure %s", "100% sure", "100% sicher", [(0, 0), (1, 1)], "100% sicher %s"),
+        ("plain < text", "plain < text", "a < b", [(0, 0)], "a < b"),
+        ("", "", "", [], ""),
+    ],
+)
+def test_tags_go_where_their_words_went(
+    text: str, plain: str, target: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert parse(text).plain == plain
+    assert carried(text, target, links) == expected
+
+
+class Balance(HTMLParser):
+    """Fails where a tag closes what is not open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open
+        assert self.open.pop() == tag
+
+
+def trees(depth: int) -> st.SearchStrategy[str]:
+    word = st.sampled_from(["one", "two,", "three.", "(four)", "five"])
+    alone = st.sampled_from(["<br/>", "{x}", "%s", "<br>"])
+    leaf = st.one_of(word, word, alone)
+    if not depth:
+        return leaf
+    inner = st.lists(trees(depth - 1), max_size=3).map(" ".join)
+    tagged = st.tuples(st.sampled_from("bip"), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>")
+    return st.one_of(leaf, tagged)
+
+
+TEXTS = st.lists(trees(3), max_size=5).map(" ".join)
+PIECES = re.compile(r"<[^>]*>|\{x\}|%s")
+
+
+@given(TEXTS, st.lists(st.sampled_from(["eins", "zwei,", "drei.", "(vier)"]), max_size=6), st.data())
+def test_every_tag_comes_back_once_and_balanced(text: str, words: list[str], data: st.DataObject) -> None:
+    marked = parse(text)
+    count = len(marked.plain.split())
+    target = " ".join(words)
+    pairs = [(left, right) for left in range(count) for right in range(len(words))]
+    links = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    made = restore(marked, target, links)
+    assert sorted(PIECES.findall(made)) == sorted(PIECES.findall(text))
+    checker = Balance()
+    checker.feed(made)
+    checker.close()
+    assert not checker.open
+    assert PIECES.sub("", made).split() == target.split() or "".join(PIECES.sub("", made).split()) == target.replace(
+        " ", ""
+    )
+
+
+@given(st.text(st.sampled_from("ab <>/&;{}%s\n"), max_size=30))
+def test_any_text_can_be_read_and_written_back(text: str) -> None:
+    marked = parse(text)
+    words = marked.plain.split()
+    made = restore(marked, " ".join(words), [(number, number) for number in range(len(words))])
+    assert isinstance(made, str)
+    if not marked.tags:
+        assert "".join(html.unescape(made).split()) == "".join(html.unescape(text).split())
