@@ -71,8 +71,8 @@ def sequences(tokenizer: Tokenizer, words: Sequence[str]) -> list[tuple[int, ...
     found: list[tuple[int, ...]] = []
     for phrase in words:
         ids = [spelled.get(piece.casefold(), []) for piece in phrase.split()]
-        found.extend(itertools.product(*ids))
-    return [ids for ids in found if ids]
+        found += [*itertools.product(*ids), tuple(tokenizer.encode(phrase))]
+    return [ids for ids in dict.fromkeys(found) if ids and UNK not in ids]
 
 
 def looked_at(ids: Sequence[int], attention: Floats, source: Sequence[str], dictionary: Mapping[str, str]) -> list[str]:
