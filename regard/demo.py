@@ -141,7 +141,7 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
     }
     shown = samples(assessment.translations, test)
     draw(max((item.translation for item in shown), key=crossings), picture)
-    report = write_page(run, without(results, "changes", "overrides"), shown)
+    report = write_page(run, without(results, "changes", "overrides"), shown, assessment.by_length)
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return Demo(results, shown, picture, report)
 

@@ -99,8 +99,14 @@ def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Pat
     (tmp_path / "out.de").write_text(made.stdout[:-1], encoding="utf-8")
     again = regard("evaluate", "--hypothesis", "out.de", *files(corpus, "test"), "--json")
     assert json.loads(again.stdout)["bleu"] == pytest.approx(scored["bleu"])
-    for picture, magic in (("a.png", b"\x89PNG"), ("deep/a.svg", b"<?xml")):
-        drawn = regard("plot", "r", text.splitlines()[0], "--out", picture)
+    pictures: list[tuple[str, bytes, list[str]]] = [
+        ("a.png", b"\x89PNG", []),
+        ("deep/a.svg", b"<?xml", []),
+        ("s.png", b"\x89PNG", ["--steps"]),
+        ("a.gif", b"GIF8", []),
+    ]
+    for picture, magic, options in pictures:
+        drawn = regard("plot", "r", text.splitlines()[0], "--out", picture, *options)
         assert drawn.returncode == 0, drawn.stderr
         assert drawn.stdout.splitlines() == [made.stdout.splitlines()[0], picture]
         assert (tmp_path / picture).read_bytes().startswith(magic)
@@ -155,6 +161,10 @@ BAD = [
     (["translate", "nowhere"], "there is no run nowhere"),
     (["evaluate", "nowhere", "good.tsv"], "nowhere"),
     (["plot", "nowhere", "a sentence"], "nowhere is not a run"),
+    (["plot", "nowhere"], "a run and a sentence in quotes, not 1 arguments"),
+    (["plot", "nowhere", "a", "--heads", "--steps"], "one picture at a time"),
+    (["plot", "nowhere", "good.tsv", "--by-length"], "there is no run nowhere"),
+    (["align", "nowhere", "good.tsv"], "there is no run nowhere"),
     (["recipes", "defaut"], "did you mean 'default'?"),
     (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
 ]
@@ -381,6 +391,13 @@ def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_
     assert len(errors) == 3
     assert errors == sorted(errors)
     assert f"aer {errors[0]:.4f}" in regard("align", "t", *test, "--gold", gold).stderr
+    heads = regard("plot", "t", "The dog sleeps .", "--heads", "--out", "h.png")
+    assert heads.returncode == 0, heads.stderr
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    lengths = regard("plot", "t", *test, "--by-length", "--out", "l.svg", "--beam", 1)
+    assert lengths.returncode == 0, lengths.stderr
+    assert "t  1–10 words: " in lengths.stdout
+    assert (tmp_path / "l.svg").read_bytes().startswith(b"<?xml")
     refused = regard("align", "t", *test, "--choose-head")
     assert refused.returncode == 2
     assert "by the gold alignments that --gold names" in refused.stderr

@@ -7,9 +7,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from regard.errors import UserError
-from regard.plot import drawing, heatmap, save
+from regard.evaluate import Group
+from regard.plot import Step, animate, drawing, heatmap, heatmaps, lengths, save, steps
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
 SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
@@ -120,3 +122,46 @@ def test_the_drawing_of_nothing() -> None:
 def test_the_drawing_wants_a_row_a_word() -> None:
     with pytest.raises(ValueError, match="zip"):
         drawing(WEIGHTS, SOURCE, ["one"])
+
+
+def test_many_looks_stand_side_by_side_with_their_names() -> None:
+    looks = {f"layer 1, head {head}": WEIGHTS * head / 3 for head in (1, 2, 3)}
+    figure = heatmaps(looks, SOURCE, TARGET)
+    drawn = [axes for axes in figure.axes if axes.get_images()]
+    assert [axes.get_xlabel() for axes in drawn] == list(looks)
+    for axes, weights in zip(drawn, looks.values(), strict=True):
+        np.testing.assert_array_equal(np.asarray(axes.get_images()[0].get_array()), weights)
+    assert len(figure.axes) == 4
+    assert not figure.axes[3].axison
+
+
+def test_every_step_has_its_row_of_bars() -> None:
+    figure = steps(WEIGHTS, SOURCE, TARGET)
+    assert [axes.get_ylabel() for axes in figure.axes] == TARGET
+    for axes, row in zip(figure.axes, WEIGHTS, strict=True):
+        np.testing.assert_allclose([bar.get_height() for bar in axes.patches], row)
+
+
+def test_bleu_by_length_has_a_line_a_system() -> None:
+    systems = {"a$b": [Group("1–10", 5, 30.0), Group("11–20", 2, 20.0)], "b": [Group("1–10", 5, 10.0)] * 2}
+    axes = lengths(systems).axes[0]
+    assert [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()] == [[30.0, 20.0], [10.0, 10.0]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1–10\n5 pairs", "11–20\n2 pairs"]
+    assert axes.get_legend() is not None
+    assert lengths({"a": systems["b"]}).axes[0].get_legend() is None
+
+
+def test_an_animation_has_a_frame_a_step(tmp_path: Path) -> None:
+    vector = np.linspace(-1, 1, 8, dtype=np.float32)
+    looked = [
+        Step("▁Haus", [("▁Haus", 0.7), ("▁Hof", 0.2)], WEIGHTS[0], vector, vector),
+        Step("</s>", [("</s>", 0.9), ("▁und", 0.1)], WEIGHTS[1], -vector, vector),
+    ]
+    animate(looked, SOURCE, tmp_path / "deep" / "a.gif")
+    with Image.open(tmp_path / "deep" / "a.gif") as picture:
+        assert picture.n_frames == 2  # type: ignore[attr-defined]
+        first = np.asarray(picture.convert("RGB"))
+        picture.seek(1)
+        assert not np.array_equal(first, np.asarray(picture.convert("RGB")))
+    animate([Step("x", [("x", 1.0)])], SOURCE, tmp_path / "blind.gif")  # a model without attention
+    assert (tmp_path / "blind.gif").read_bytes().startswith(b"GIF8")

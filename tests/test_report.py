@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
+from regard.evaluate import Group
 from regard.report import Shown, page
 from regard.report.chart import HEIGHT, WIDTH, chart
+from regard.report.page import by_length
 from regard.runs import Run
 from regard.translate import Translation
 
@@ -244,3 +246,12 @@ def test_there_are_light_and_dark_colours(tmp_path: Path) -> None:
     used = set(re.findall(r"var\((--[a-z-]+)\)", style))
     assert used <= defined[0] | {"--w"}
     assert "#" not in re.sub(r":root \{[^}]*\}", "", style), "colours are named once, so that dark can change them all"
+
+
+def test_bleu_by_length_is_drawn_and_told(tmp_path: Path) -> None:
+    groups = [Group("1–10", 12, 40.0), Group("11–20", 3, 20.0)]
+    drawn = by_length(groups)
+    assert "1–10: 40.0, 12 pairs; 11–20: 20.0, 3 pairs" in drawn
+    heights = [float(value) for value in re.findall(r'class="bar"[^>]* height="([\d.]+)"', drawn)]
+    assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
+    assert by_length([]) == ""

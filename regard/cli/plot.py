@@ -3,31 +3,92 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import UserError
 
+if TYPE_CHECKING:
+    from regard.translate import Translation, Translator
+
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="A run.")],
-    sentence: Annotated[str, typer.Argument(help="What to translate.")],
-    out: Annotated[Path, typer.Option(help="The picture: .png, .svg, .pdf …")] = Path("attention.png"),
+    what: Annotated[
+        list[str],
+        typer.Argument(help="A run and a sentence; with --by-length, runs and a test set.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="The picture: .png, .svg, .pdf …; .gif shows each step.")] = Path(
+        "attention.png"
+    ),
+    heads: Annotated[bool, typer.Option("--heads", help="All layers and heads of a Transformer.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="A row of bars for each step.")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the length of the source.")] = False,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
 ) -> None:
     """Translate a sentence and draw where the model looked.
 
     Example: regard plot runs/demo "The old teacher gives the child a book ." --out picture.png
     """
-    from regard.plot import heatmap, save
     from regard.translate import load
 
-    made = load(run).translate([sentence], beam=beam)[0]
+    if heads + steps + by_length > 1:
+        raise UserError("one picture at a time: --heads, --steps or --by-length")
+    if by_length:
+        draw_lengths([Path(name) for name in what], out, beam)
+        return
+    if len(what) != 2:
+        raise UserError(f"a run and a sentence in quotes, not {len(what)} arguments")
+    run, sentence = what
+    translator = load(run)
+    made = translator.translate([sentence], beam=beam)[0]
     if not made.tokens:
         raise UserError("there is nothing to translate in an empty sentence")
-    if made.attention is None:
+    if made.attention is None and out.suffix.lower() != ".gif":
         raise UserError(f"{run} has no attention to draw")
-    save(heatmap(made.attention, made.source_tokens, made.tokens), out)
+    draw_sentence(translator, made, out, heads, steps)
     typer.echo(made.text)
+    typer.echo(str(out))
+
+
+def draw_sentence(translator: Translator, made: Translation, out: Path, heads: bool, steps: bool) -> None:
+    """One translation, in the way that was asked for."""
+    from regard import plot
+    from regard.translate import all_heads, traced
+
+    if out.suffix.lower() == ".gif":
+        plot.animate(traced(translator, made.source, made.text), made.source_tokens, out)
+        return
+    if heads:
+        looks = all_heads(translator, made.source, made.text)
+        if not looks:
+            raise UserError("this model looks from one place only; leave --heads out")
+        target = translator.tokenizers.target.pieces(translator.judge([(made.source, made.text)])[0].hypothesis.tokens)
+        plot.save(plot.heatmaps(looks, made.source_tokens, target), out)
+        return
+    assert made.attention is not None
+    draw = plot.steps if steps else plot.heatmap
+    plot.save(draw(made.attention, made.source_tokens, made.tokens), out)
+
+
+def draw_lengths(paths: list[Path], out: Path, beam: int) -> None:
+    """BLEU by length of each run on one test set."""
+    from regard import plot
+    from regard.cli.runs import split_runs
+    from regard.data.corpus import pairs
+    from regard.evaluate import by_length
+    from regard.translate import load
+
+    runs, files = split_runs(paths)
+    if not files:
+        raise UserError("nothing to score on: name, after the runs, one file that holds pairs or two text files")
+    corpus = pairs(files)
+    sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
+    systems = {}
+    for run in runs:
+        written = [made.text for made in load(run).translate(sources, beam=beam, alignments=False)]
+        systems[str(run)] = by_length(sources, written, references)
+        for group in systems[str(run)]:
+            typer.echo(f"{run}  {group.words} words: {group.bleu:.1f} ({group.pairs:,} pairs)")
+    plot.save(plot.lengths(systems), out)
     typer.echo(str(out))

@@ -95,6 +95,10 @@ class BahdanauDecoder(Decoder):
         shown = before if self.readout == "previous" else after
         return BahdanauState(memory, recurrent, state.step + 1), attended, shown
 
+    def shown(self, state: BahdanauState) -> Tensor:
+        """The top layer's h."""
+        return hidden(state.recurrent[-1])
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
         words = self.dropout(self.embedding(target_in))

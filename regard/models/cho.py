@@ -66,6 +66,10 @@ class ChoDecoder(Decoder):
         c = torch.tanh(self.summary(hidden(encoded.state[-1])))
         return ChoState(c, self.bridge.of(c))
 
+    def shown(self, state: ChoState) -> Tensor:
+        """The top layer's h."""
+        return hidden(state.recurrent[-1])
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
         words = self.dropout(self.embedding(target_in))

@@ -25,7 +25,7 @@ from regard.models.recurrent import (
     uniform,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
-from regard.nn import Attended, Attention, Memory, Recurrent, State, joined
+from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,10 @@ class LuongDecoder(Decoder):
         fed, attended = self.attend(h[:, None], state.memory, state.step)
         memory = self.attention.follow(state.memory, h[:, None], attended)
         return LuongState(memory, recurrent, fed[:, 0], state.step + 1), attended
+
+    def shown(self, state: LuongState) -> Tensor:
+        """The top layer's h."""
+        return hidden(state.recurrent[-1])
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""

@@ -49,7 +49,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """The interface that training and search know."""
 
-    viewpoint: Viewpoint
+    viewpoint = Viewpoint()
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Teacher forcing: target_in B,T begins with BOS. The same numbers as repeated `step`."""
@@ -62,6 +62,10 @@ class Decoder(nn.Module):
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """One token for each row, B -> log-probabilities of the next one B,V, the new state, attention with T = 1."""
         raise NotImplementedError
+
+    def shown(self, state: Any) -> Tensor | None:
+        """The vectors B,n that stand for a state in a picture, if any do."""
+        return None
 
     def viewpoints(self) -> list[Viewpoint]:
         """What `viewpoint` may be set to, where a model looks at the source from more than one."""

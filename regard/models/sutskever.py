@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.models.criterion import CrossEntropy
 from regard.models.recurrent import CELLS, InitialisedSettings, embedding, encoder, straight, tie, uniform
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
-from regard.nn import Recurrent, State
+from regard.nn import Recurrent, State, hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,10 @@ class SutskeverDecoder(Decoder):
     def start(self, encoded: Encoded) -> SutskeverState:
         """The encoder's last states."""
         return SutskeverState(self.bridge(encoded.state))
+
+    def shown(self, state: SutskeverState) -> Tensor:
+        """The top layer's h."""
+        return hidden(state.recurrent[-1])
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""

@@ -136,6 +136,10 @@ class XuDecoder(Decoder):
         logits: Tensor = self.output(h, word, beta * attended.context)
         return logits
 
+    def shown(self, state: XuState) -> Tensor:
+        """The top layer's h."""
+        return hidden(state.recurrent[-1])
+
     def unroll(self, state: XuState, target_in: Tensor) -> Decoded:
         """A whole target from a state on: the steps one by one, the output of all of them at once."""
         words = self.dropout(self.embedding(target_in))

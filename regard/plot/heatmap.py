@@ -1,43 +1,97 @@
-"""An attention matrix as a picture."""
+"""An attention matrix as a picture, and many of them in one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from regard.errors import UserError
 
+Floats = npt.NDArray[np.float32]
 
-def heatmap(
-    attention: npt.NDArray[np.float32], source: Sequence[str], target: Sequence[str], title: str = ""
-) -> Figure:
+
+def heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
     """Target words down, source words across; the darker, the more weight."""
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
     figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
     axes = figure.add_subplot()
-    image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(
-        range(len(source)), [clean(word) for word in source], rotation=45, ha="left", rotation_mode="anchor"
-    )
-    axes.set_yticks(range(len(target)), [clean(word) for word in target])
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1)
-    axes.tick_params(which="minor", length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    image = matrix(axes, attention, source, target)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize="small", length=0)
     if title:
         figure.suptitle(clean(title), fontsize="medium")
     return figure
+
+
+def heatmaps(
+    looks: Mapping[str, Floats], source: Sequence[str], target: Sequence[str], columns: int | None = None
+) -> Figure:
+    """Several looks at one sentence side by side, such as those of all heads; each has its name above it."""
+    across = columns or math.ceil(math.sqrt(len(looks)))
+    down = -(-len(looks) // across)
+    size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
+    figure = Figure(figsize=size, layout="constrained", dpi=100)
+    grid = figure.subplots(down, across, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(looks):
+            axes.set_axis_off()
+    for axes, (name, attention) in zip(grid.flat, looks.items(), strict=False):
+        matrix(axes, attention, source, target)
+        axes.set_xlabel(clean(name), fontsize="medium")
+    return figure
+
+
+def matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
+    """One matrix with its words on the given axes."""
+    image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    words_across(axes, source)
+    axes.set_yticks(range(len(target)), [clean(word) for word in target])
+    axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1)
+    axes.tick_params(which="both", length=0)
+    bare(axes)
+    return image
+
+
+def steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Every step of one decoding as a row of bars: how much each source word weighed for the word at the left."""
+    size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
+    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
+    for place, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
+        axes.bar(range(len(source)), weights, color="tab:blue")
+        axes.set_ylim(0, 1)
+        axes.set_xlim(-0.6, len(source) - 0.4)
+        axes.set_yticks([])
+        axes.set_xticks([])
+        axes.set_ylabel(clean(word), rotation=0, ha="right", va="center")
+        bare(axes)
+        axes.spines["bottom"].set_visible(True)
+        if place == 0:
+            words_across(axes, source)
+            axes.tick_params(length=0)
+    return figure
+
+
+def words_across(axes: Axes, words: Sequence[str]) -> None:
+    """Words above the axes, slanted so that they do not touch."""
+    axes.set_xticks(range(len(words)), [clean(word) for word in words], rotation=45, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+
+
+def bare(axes: Axes) -> None:
+    """Axes without a frame."""
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def clean(text: str) -> str:

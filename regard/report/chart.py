@@ -1,4 +1,4 @@
-"""Line charts as SVG, for a page that needs nothing from outside."""
+"""Charts as SVG, for a page that needs nothing from outside."""
 
 from __future__ import annotations
 
@@ -52,3 +52,28 @@ def ticks(low: float, high: float) -> list[float]:
 def short(value: float) -> str:
     """A number in a few signs: 0.0012, 41.3, 18.2k."""
     return f"{value / 1000:.3g}k" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def bars(title: str, values: Sequence[tuple[str, float, str]], top: float) -> str:
+    """A bar for each (name, value, remark); the scale goes from 0 to `top`."""
+    if not values:
+        return ""
+    right = WIDTH - 12
+    room = (right - LEFT) / len(values)
+    grid = "".join(
+        grid_line(TOP + (1 - part / 4) * (HEIGHT - TOP - BOTTOM), top * part / 4, right) for part in range(5)
+    )
+    drawn = ""
+    for place, (name, value, remark) in enumerate(values):
+        height = value / top * (HEIGHT - TOP - BOTTOM)
+        middle = LEFT + (place + 0.5) * room
+        drawn += (
+            f'<rect class="bar" x="{middle - room * 0.35:.1f}" y="{HEIGHT - BOTTOM - height:.1f}" '
+            f'width="{room * 0.7:.1f}" height="{height:.1f}"><title>{escape(remark)}</title></rect>'
+            f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(name)}</text>'
+        )
+    told = f"{title}: " + "; ".join(f"{name}: {value:.1f}, {remark}" for name, value, remark in values)
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(told)}">{grid}{drawn}</svg></figure>'
+    )

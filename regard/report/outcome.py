@@ -9,28 +9,33 @@ from typing import Any
 from regard.config import parse
 from regard.data.corpus import Pair, pairs
 from regard.data.settings import DataSettings, hold_out
+from regard.evaluate import Group, by_length
 from regard.plot import heatmap, save
 from regard.report.page import Shown, page
 from regard.runs import Run, checkpoint
 from regard.translate import Translation, load
 
 SAMPLES = 5
+MEASURED = 200  # dev sentences that BLEU by length is of
 
 
 def write_outcome(run: Run) -> Path:
     """`report.html`, and under `samples/` a heat map for each sentence in it; gives back the report's path."""
-    dev = [pair for pair in dev_pairs(run) if pair.source.strip()][:SAMPLES]
-    translations = load(run.folder).translate([pair.source for pair in dev])
+    dev = [pair for pair in dev_pairs(run) if pair.source.strip()][:MEASURED]
+    sources, references = [pair.source for pair in dev], [pair.target for pair in dev]
+    translator = load(run.folder)
+    translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         draw(translation, run.folder / "samples" / f"attention-{number}.png")
-    shown = [Shown(translation, pair.target) for translation, pair in zip(translations, dev, strict=True)]
-    return write_page(run, best(run), shown)
+    shown = [Shown(translation, reference) for translation, reference in zip(translations, references, strict=False)]
+    quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
+    return write_page(run, best(run), shown, by_length(sources, quick, references))
 
 
-def write_page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> Path:
+def write_page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> Path:
     """The report of a run."""
     path = run.folder / "report.html"
-    path.write_text(page(run, results, samples), encoding="utf-8")
+    path.write_text(page(run, results, samples, groups), encoding="utf-8")
     return path
 
 

@@ -8,7 +8,8 @@ from html import escape
 from importlib import resources
 from typing import Any, NamedTuple
 
-from regard.report.chart import chart
+from regard.evaluate import Group
+from regard.report.chart import bars, chart
 from regard.runs import Run
 from regard.translate import Translation
 
@@ -28,14 +29,15 @@ class Shown(NamedTuple):
     reference: str
 
 
-def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> str:
-    """The whole page as HTML."""
+def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> str:
+    """The whole page as HTML; `groups` are BLEU by sentence length."""
     config = run.config()
     title = f"{config.get('recipe')}, {config['data'].get('source')} → {config['data'].get('target')}"
     style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     body = (
         f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"
         f"<h2>Results</h2>{table(results)}"
+        f"{by_length(groups)}"
         f"<h2>Training</h2><div class=charts>{curves(run.metrics())}</div>"
         "<h2>Where it looked</h2>"
         "<p>Rows are what the model wrote, columns what it read; the darker, the more weight.</p>"
@@ -47,6 +49,14 @@ def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"
     )
+
+
+def by_length(groups: Sequence[Group]) -> str:
+    """BLEU of short and of long sentences."""
+    if not groups:
+        return ""
+    values = [(group.words, group.bleu, f"{group.pairs:,} pairs") for group in groups]
+    return f"<div class=charts>{bars('BLEU by words of the source', values, 100.0)}</div>"
 
 
 def table(rows: Mapping[str, Any]) -> str:

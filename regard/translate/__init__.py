@@ -3,6 +3,7 @@
 from regard.translate.alignment import Alignment
 from regard.translate.assessment import Assessment, against, assess
 from regard.translate.options import Options
+from regard.translate.trace import all_heads, traced
 from regard.translate.translation import Translation
 from regard.translate.translator import Translator, load
 from regard.translate.viewpoints import ranked_viewpoints
@@ -14,7 +15,9 @@ __all__ = [
     "Translation",
     "Translator",
     "against",
+    "all_heads",
     "assess",
     "load",
     "ranked_viewpoints",
+    "traced",
 ]

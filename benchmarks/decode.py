@@ -1,0 +1,128 @@
+"""Beam search over a batch against the plain loop that steps one sentence at a time, and memory over many lines.
+
+Both search the same model with a beam of 5 and find the same translations. A step reads every weight once, whether it
+has one row or a hundred: a batch of B sentences makes B·beam rows share that reading, so up to where arithmetic takes
+over from reading a batch is as fast as one sentence. Ratios are of medians over rounds in which the two take turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from regard.data.corpus import pairs
+from regard.data.embedded import write
+from regard.demo import small
+from regard.recipes import read
+from regard.search import Hypothesis, Ranking, search
+from regard.symbols import BOS, EOS, PAD
+from regard.training import train
+from regard.translate import Translator, load
+
+RECIPES = ("vaswani2017-base", "bahdanau2015", "luong2015-local-p")
+BEAM, SENTENCES, ROUNDS = 5, 64, 3
+LINES = (1_000, 100_000)
+
+
+def main() -> None:
+    """Prints a table of speeds, then one of memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        write(corpus, 2000)
+        test = pairs([corpus / "test.en", corpus / "test.de"])
+        print("recipe               plain loop, sentences/s   batched   ratio")
+        for recipe in RECIPES:
+            translator = trained(recipe, corpus, Path(folder) / recipe)
+            speeds = compared(translator, [pair.source for pair in test[:SENTENCES]])
+            print(f"{recipe:<20} {speeds[0]:>23.1f} {speeds[1]:>9.1f} {speeds[1] / speeds[0]:>7.1f}")
+        memory(Path(folder) / RECIPES[0], corpus / "train.en", Path(folder))
+
+
+def trained(recipe: str, corpus: Path, out: Path) -> Translator:
+    """A model of the demo's size that has learnt to end its sentences."""
+    files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev")}
+    quick = {"training.steps": 150, "training.validate_every": 150, "training.checkpoint_every": 150}
+    train(recipe, files["train"], out, dev=files["dev"], **{**small(read(recipe)), **quick})
+    return load(out)
+
+
+def compared(translator: Translator, texts: list[str]) -> tuple[float, float]:
+    """Sentences a second of the plain loop and of the batched search, which must agree."""
+    ids = [translator.tokenizers.source.encode(text) for text in texts]
+    batch, lengths = translator.batch(ids)
+
+    def loop() -> list[Hypothesis]:
+        return [plain(translator, *translator.batch([some])) for some in ids]
+
+    def batched() -> list[Hypothesis]:
+        return [found[0] for found in search(translator.models[0], batch, lengths, beam=BEAM)]
+
+    agree = sum(left.tokens == right.tokens for left, right in zip(loop(), batched(), strict=True))
+    assert agree >= 0.95 * len(texts), f"only {agree} of {len(texts)} translations agree"
+    seconds = [[timed(loop), timed(batched)] for _ in range(ROUNDS)]
+    slow, fast = (len(texts) / statistics.median(column) for column in zip(*seconds, strict=True))
+    return slow, fast
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one run."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@torch.inference_mode()
+def plain(translator: Translator, source: torch.Tensor, lengths: torch.Tensor) -> Hypothesis:
+    """Beam search as one would write it first: one sentence, one hypothesis at a time, Python lists."""
+    model, ranking = translator.models[0], Ranking()
+    start = model.decoder.start(model.encode(source, lengths))
+    open_ = [(0.0, [BOS], start)]
+    ended: list[Hypothesis] = []
+    limit = 2 * int(lengths[0]) + 10
+    for _ in range(limit):
+        grown = []
+        for log_prob, tokens, state in open_:
+            log_probs, after, _ = model.decoder.step(state, torch.tensor([tokens[-1]]))
+            log_probs[:, [PAD, BOS]] = -torch.inf
+            top, ids = log_probs[0].topk(BEAM)
+            grown += [(log_prob + float(p), [*tokens, int(id)], after) for p, id in zip(top, ids, strict=True)]
+        grown.sort(key=lambda item: -item[0])
+        best = grown[: BEAM - len(ended)]
+        ended += [ranking.hypothesis(tokens[1:], log_prob, None) for log_prob, tokens, _ in best if tokens[-1] == EOS]
+        open_ = [item for item in best if item[1][-1] != EOS]
+        hope = max((ranking.hope(log_prob, limit) for log_prob, _, _ in open_), default=-torch.inf)
+        if not open_ or (ended and max(one.score for one in ended) >= hope):
+            break
+    ended = ended or [ranking.hypothesis(tokens[1:], log_prob, None) for log_prob, tokens, _ in open_]
+    return max(ended, key=lambda one: one.score)
+
+
+def memory(run: Path, text: Path, folder: Path) -> None:
+    """Peak memory of `regard translate` over files of different lengths."""
+    lines = text.read_text(encoding="utf-8").splitlines()
+    peaks = []
+    print("lines     peak memory of regard translate, MB")
+    for count in LINES:
+        file = folder / f"{count}.en"
+        file.write_text("".join(lines[number % len(lines)] + "\n" for number in range(count)), encoding="utf-8")
+        work = (
+            "import resource, sys; from regard.cli import main\n"
+            "try: main()\n"
+            "finally: sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
+        )
+        command = [sys.executable, "-c", work, "translate", str(run), str(file), "--beam", "1"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+        peaks.append(int(done.stderr.split()[-1]) / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+        print(f"{count:<9,} {peaks[-1]:.0f}")
+    print(f"ratio {peaks[-1] / peaks[0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A translation looked at while it is made: each step, and every head."""
+
+from __future__ import annotations
+
+import torch
+
+from regard.errors import UserError
+from regard.models import Seq2Seq
+from regard.plot import Step
+from regard.symbols import BOS
+from regard.translate.alignment import Floats
+from regard.translate.translator import Translator
+
+CANDIDATES = 5
+
+
+@torch.inference_mode()
+def traced(translator: Translator, source: str, target: str) -> list[Step]:
+    """The steps in which one model writes a target: what it saw, and what else it might have written."""
+    model, target_tokens = one_model(translator), translator.tokenizers.target
+    ids = translator.judge([(source, target)])[0].hypothesis.tokens
+    batch, lengths = translator.batch([translator.tokenizers.source.encode(source)])
+    state = model.decoder.start(model.encode(batch, lengths))
+    steps = []
+    for before, token in zip([BOS, *ids], ids, strict=False):
+        log_probs, state, attended = model.decoder.step(state, torch.tensor([before], device=batch.device))
+        chances, likely = log_probs[0].exp().topk(min(CANDIDATES, log_probs.shape[1]))
+        known = zip(target_tokens.pieces(likely.tolist()), chances.tolist(), strict=True)
+        shown = model.decoder.shown(state)
+        steps.append(
+            Step(
+                target_tokens.pieces([token])[0],
+                list(known),
+                None if attended is None else array(attended.dense(batch.shape[1])[0, 0]),
+                None if attended is None else array(attended.context[0, 0]),
+                None if shown is None else array(shown[0]),
+            )
+        )
+    return steps
+
+
+def all_heads(translator: Translator, source: str, target: str) -> dict[str, Floats]:
+    """The look at the source of every layer and head, by name."""
+    decoder = one_model(translator).decoder
+    before = decoder.viewpoint
+    looks = {}
+    for viewpoint in decoder.viewpoints():
+        if viewpoint.head is not None:
+            decoder.viewpoint = viewpoint
+            found = translator.judge([(source, target)])[0].hypothesis.attention
+            assert found is not None
+            looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = found
+    decoder.viewpoint = before
+    return looks
+
+
+def one_model(translator: Translator) -> Seq2Seq:
+    """The only model of a translator."""
+    if len(translator.models) != 1:
+        raise UserError(f"one model at a time can be looked into, not {len(translator.models)}")
+    return translator.models[0]
+
+
+def array(tensor: torch.Tensor) -> Floats:
+    """Numbers on the host."""
+    return tensor.float().cpu().numpy()
