@@ -125,7 +125,7 @@ def test_the_drawing_wants_a_row_a_word() -> None:
 
 
 def test_many_looks_stand_side_by_side_with_their_names() -> None:
-    looks = {f"layer 1, head {head}": WEIGHTS * head / 3 for head in (1, 2, 3)}
+    looks = {f"layer 1, head {head}": (WEIGHTS * head / 3).astype(np.float32) for head in (1, 2, 3)}
     figure = heatmaps(looks, SOURCE, TARGET)
     drawn = [axes for axes in figure.axes if axes.get_images()]
     assert [axes.get_xlabel() for axes in drawn] == list(looks)
@@ -139,7 +139,10 @@ def test_every_step_has_its_row_of_bars() -> None:
     figure = steps(WEIGHTS, SOURCE, TARGET)
     assert [axes.get_ylabel() for axes in figure.axes] == TARGET
     for axes, row in zip(figure.axes, WEIGHTS, strict=True):
-        np.testing.assert_allclose([bar.get_height() for bar in axes.patches], row)
+        np.testing.assert_allclose(
+            [bar.get_height() for bar in axes.patches],  # type: ignore[attr-defined]
+            row,
+        )
 
 
 def test_bleu_by_length_has_a_line_a_system() -> None:
