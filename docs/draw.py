@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import toys
+
 import regard
 from regard.plot import heatmap, save
 
@@ -35,6 +37,7 @@ def main() -> None:
         if alignment is not None:
             picture = heatmap(alignment.soft, alignment.source, alignment.target, folder.name)
             save(picture, DOCS / "images" / f"{folder.name}.png")
+    toys.draw(DOCS / "images")
     (DOCS / "learn.md").write_text(HEAD + "".join(rows), encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """Pictures of attention: what is on them, and the files they become."""
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -11,7 +12,7 @@ from PIL import Image
 
 from regard.errors import UserError
 from regard.evaluate import Group
-from regard.plot import Step, animate, drawing, heatmap, heatmaps, lengths, save, steps
+from regard.plot import Line, Step, animate, drawing, heatmap, heatmaps, lengths, save, shaded, steps
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
 SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
@@ -168,3 +169,14 @@ def test_an_animation_has_a_frame_a_step(tmp_path: Path) -> None:
         assert not np.array_equal(first, np.asarray(picture.convert("RGB")))
     animate([Step("x", [("x", 1.0)])], SOURCE, tmp_path / "blind.gif")  # a model without attention
     assert (tmp_path / "blind.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
+    lines = [Line("one", ["the", "house$"], [0.0, 1.0], 0.5), Line("two", ["a"], [0.2])]
+    figure = shaded(lines)
+    words = [text.get_text() for text in figure.texts]
+    assert words == ["one", "the", r"house\$", "two", "a"]
+    patches: list[Any] = [text.get_bbox_patch() for text in figure.texts]
+    blues = [1 - patch.get_facecolor()[0] for patch in patches]
+    assert blues[2] > blues[0] > blues[4] > blues[1] == blues[3]
+    assert "house$" in written_words(figure, tmp_path / "a.svg")

@@ -3,6 +3,7 @@
 from regard.plot.animation import Step, animate
 from regard.plot.heatmap import heatmap, heatmaps, save, steps
 from regard.plot.lengths import lengths
+from regard.plot.shaded import Line, shaded
 from regard.plot.terminal import drawing
 
-__all__ = ["Step", "animate", "drawing", "heatmap", "heatmaps", "lengths", "save", "steps"]
+__all__ = ["Line", "Step", "animate", "drawing", "heatmap", "heatmaps", "lengths", "save", "shaded", "steps"]
