@@ -21,8 +21,8 @@ it to a stated BLEU and AER on 1,000 held-out pairs, each with a combination of 
 These are the figures of one run, one seed. They say that a mechanism works, not which one is best on real text: the
 models are small, and the training is short and the same for all of a family.
 
-| model | recipe | changed | BLEU | chrF | AER | minutes |
-|---|---|---|---|---|---|---|
+| model | recipe | changed | BLEU | chrF | AER |
+|---|---|---|---|---|---|
 """
 
 
@@ -46,7 +46,7 @@ def row(name: str, results: dict[str, Any]) -> str:
     changed = results["changes"]
     told = ", ".join(f"`{key}={value}`" for key, value in changed.items()) or "–"
     error = "–" if results["aer"] is None else f"{results['aer']:.3f}"
-    figures = f"{results['bleu']:.1f} | {results['chrf']:.1f} | {error} | {results['seconds'] / 60:.1f}"
+    figures = f"{results['bleu']:.1f} | {results['chrf']:.1f} | {error}"
     return f"| {name} | `{results['recipe']}` | {told} | {figures} |\n"
 
 

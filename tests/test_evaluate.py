@@ -100,7 +100,7 @@ def test_aer_of_unequal_lists_is_an_error() -> None:
 
 
 def test_gold_files(tmp_path: Path) -> None:
-    path = gold_file(tmp_path, "0-0 1?1 2-2 1?2\n\n2-0\n")
+    path = gold_file(tmp_path, "0-0 1?1 2-2 1p2\n\n2-0\n")
     assert read_gold(path, [PAIR] * 3) == [
         Gold(frozenset({(0, 0), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (1, 2)})),
         Gold(frozenset(), frozenset()),
@@ -257,3 +257,12 @@ def test_systems_side_by_side() -> None:
     assert other.value == bleu(worse, references).value
     with pytest.raises(ValueError, match="at least two systems, not 1"):
         compare({"good": references}, references)
+
+
+def test_letters_may_count_for_nothing() -> None:
+    shouted = [line.upper() for line in REFERENCES]
+    assert bleu(shouted, REFERENCES).value < 50
+    found = bleu(shouted, REFERENCES, lowercase=True)
+    assert found.value == pytest.approx(100)
+    assert "case:lc" in found.signature
+    assert chrf(shouted, REFERENCES, lowercase=True).value == pytest.approx(100)

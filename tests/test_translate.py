@@ -323,3 +323,9 @@ def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Pat
     with pytest.raises(UserError, match="no attention"):
         load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
     assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text
+
+
+def test_a_model_of_small_letters_is_measured_in_small_letters(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "training.steps": 1, "text.lowercase": True}
+    run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    assert "case:lc" in assess(load(run.folder), pairs(files(corpus, "test")), None, beam=1).bleu.signature

@@ -27,6 +27,9 @@ def evaluate(
         bool,
         typer.Option("--compare", help="Several runs: side by side, not as an ensemble; the first is the baseline."),
     ] = False,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Letters' case counts for nothing; so it is for a run that lower-cases.")
+    ] = False,
     gold: Annotated[Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form), for AER.")] = None,
     gold_first: Annotated[
         int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
@@ -49,7 +52,7 @@ def evaluate(
         systems = {str(path): read(path, corpus) for path in hypothesis}
         if len(systems) < len(hypothesis):
             raise UserError("the same --hypothesis is given twice")
-        reports = {name: {"system": name, **scores(written, corpus)} for name, written in systems.items()}
+        reports = {name: {"system": name, **scores(written, corpus, lowercase)} for name, written in systems.items()}
     else:
         folders, files = split_runs(paths)
         if not files:
@@ -61,7 +64,7 @@ def evaluate(
             name = " ".join(map(str, some))
             systems[name], report = of_run(some, corpus, gold, gold_first, beam)
             reports[name] = {"system": name, **report}
-    told = side_by_side(systems, corpus, reports) if len(systems) > 1 else next(iter(reports.values()))
+    told = side_by_side(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
     typer.echo(json.dumps(told, ensure_ascii=False) if as_json else listed(told))
 
 
@@ -97,17 +100,18 @@ def of_run(
     return [made.text for made in found.translations], figures
 
 
-def scores(written: Sequence[str], corpus: Sequence[Pair]) -> dict[str, Any]:
+def scores(written: Sequence[str], corpus: Sequence[Pair], lowercase: bool) -> dict[str, Any]:
     """What a file of translations scores."""
     from regard.evaluate import bleu, by_length, chrf, ter
 
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
-    metrics = {"bleu": bleu, "chrf": chrf, "ter": ter}
-    return {
-        "pairs": len(corpus),
-        **measured({name: metric(written, references) for name, metric in metrics.items()}),
-        "by_length": [group._asdict() for group in by_length(sources, written, references)],
+    found = {
+        "bleu": bleu(written, references, lowercase),
+        "chrf": chrf(written, references, lowercase),
+        "ter": ter(written, references),
     }
+    groups = by_length(sources, written, references, lowercase)
+    return {"pairs": len(corpus), **measured(found), "by_length": [group._asdict() for group in groups]}
 
 
 def measured(scores: dict[str, Score]) -> dict[str, Any]:
@@ -117,12 +121,12 @@ def measured(scores: dict[str, Score]) -> dict[str, Any]:
 
 
 def side_by_side(
-    systems: dict[str, list[str]], corpus: Sequence[Pair], reports: dict[str, dict[str, Any]]
+    systems: dict[str, list[str]], corpus: Sequence[Pair], reports: dict[str, dict[str, Any]], lowercase: bool
 ) -> dict[str, Any]:
     """All systems, each with the test against the first."""
     from regard.evaluate import compare
 
-    tested = {one.name: one for one in compare(systems, [pair.target for pair in corpus])}
+    tested = {one.name: one for one in compare(systems, [pair.target for pair in corpus], lowercase)}
     for name, report in reports.items():
         one = tested[name]
         report["bootstrap"] = {"mean": one.mean, "interval": one.interval, "p": one.p}

@@ -11,7 +11,7 @@ from regard.data.files import lines
 from regard.data.links import Link
 from regard.errors import UserError
 
-PHARAOH = re.compile(r"(\d+)([-?])(\d+)")
+PHARAOH = re.compile(r"(\d+)([-?p])(\d+)")
 NAACL = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?")
 
 
@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 def read_gold(path: Path, pairs: Sequence[tuple[str, str]], first: int | None = None) -> list[Gold]:
     """The links of each pair, checked against its words.
 
-    Pharaoh: a line a pair, `0-1` for a sure link and `0?1` for a possible one. NAACL: a line a link, the number of the
-    pair from 1, of the source word, of the target word, then S or P. `first` is the number of the first word: 0 for
-    Pharaoh and 1 for NAACL where it is not given.
+    Pharaoh: a line a pair, `0-1` for a sure link and `0?1` or `0p1` for a possible one. NAACL: a line a link, the
+    number of the pair from 1, of the source word, of the target word, then S or P. `first` is the number of the first
+    word: 0 for Pharaoh and 1 for NAACL where it is not given.
     """
     written = list(lines(path))
     naacl = next((NAACL.fullmatch(line.strip()) is not None for line in written if line.strip()), False)

@@ -38,18 +38,18 @@ class Compared(NamedTuple):
     p: float | None  # None: the first system, which the others are held against
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """Corpus BLEU with sacreBLEU's usual settings; `force` spares its warning about tokenised text."""
-    return measured(sacrebleu.BLEU(force=True), hypotheses, references)
+    return measured(sacrebleu.BLEU(lowercase=lowercase, force=True), hypotheses, references)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """Corpus chrF2."""
-    return measured(sacrebleu.CHRF(), hypotheses, references)
+    return measured(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus TER: edits per word of the references, in percent; the fewer the better."""
+    """Corpus TER: edits per word of the references, in percent, the fewer the better; letters' case never counts."""
     return measured(sacrebleu.TER(), hypotheses, references)
 
 
@@ -61,7 +61,9 @@ def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str
     return Score(float(value), str(metric.get_signature()))
 
 
-def by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[Group]:
+def by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+) -> list[Group]:
     """BLEU of the sentences of each range of source lengths, in words; ranges without a sentence are left out."""
     groups: dict[int, list[int]] = {}
     for row, source in enumerate(sources):
@@ -69,19 +71,21 @@ def by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Seq
         groups.setdefault(sum(words > end for end in LENGTHS), []).append(row)
     found = []
     for group, rows in sorted(groups.items()):
-        value = bleu([hypotheses[row] for row in rows], [references[row] for row in rows]).value
+        value = bleu([hypotheses[row] for row in rows], [references[row] for row in rows], lowercase).value
         first = LENGTHS[group - 1] + 1 if group else 1
         name = f"{first}–{LENGTHS[group]}" if group < len(LENGTHS) else f"over {LENGTHS[-1]}"
         found.append(Group(name, len(rows), value))
     return found
 
 
-def compare(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -> list[Compared]:
+def compare(systems: Mapping[str, Sequence[str]], references: Sequence[str], lowercase: bool = False) -> list[Compared]:
     """BLEU of several systems side by side, with sacreBLEU's paired bootstrap test of each against the first."""
     if len(systems) < 2:
         raise ValueError(f"a comparison is of at least two systems, not {len(systems)}")
     named: Any = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
-    test = PairedTest(named, {"BLEU": sacrebleu.BLEU(force=True)}, [list(references)], test_type="bs")
+    test = PairedTest(
+        named, {"BLEU": sacrebleu.BLEU(lowercase=lowercase, force=True)}, [list(references)], test_type="bs"
+    )
     results: Any = test()[1]["BLEU"]
     return [
         Compared(name, float(one.score), float(one.mean), float(one.ci), one.p_value)

@@ -10,6 +10,8 @@ from typing import Protocol
 class Tokenizer(Protocol):
     """Text to ids and back. A word, wherever words are counted, is what stands between white space in the text."""
 
+    lowercase: bool  # whether all text is lower-cased first
+
     @property
     def size(self) -> int:
         """Number of ids, PAD, UNK, BOS and EOS among them."""

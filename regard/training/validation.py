@@ -63,7 +63,8 @@ class Validator:
             Sample(pair.source, pair.target, hypothesis)
             for pair, hypothesis in zip(self.pairs, hypotheses[:5], strict=False)
         ]
-        return Validation(loss, math.exp(min(loss, 100.0)), bleu(hypotheses, references).value, samples)
+        found = bleu(hypotheses, references, self.tokenizers.target.lowercase)  # what it cannot write is no mistake
+        return Validation(loss, math.exp(min(loss, 100.0)), found.value, samples)
 
     @torch.inference_mode()
     def loss(self, model: Seq2Seq, device: torch.device) -> float:

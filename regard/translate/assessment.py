@@ -33,14 +33,15 @@ def assess(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gold] |
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     written = [translation.text for translation in translations]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    small = translator.tokenizers.target.lowercase  # letters that it cannot write are no mistakes
     judged = translator.judge(pairs)
     found = None if gold is None else [translator.aligned(pair, one) for pair, one in zip(pairs, judged, strict=True)]
     return Assessment(
-        bleu(written, references),
-        chrf(written, references),
+        bleu(written, references, small),
+        chrf(written, references, small),
         ter(written, references),
         *fluency(judged),
-        by_length(sources, written, references),
+        by_length(sources, written, references, small),
         None if gold is None or found is None else against(found, gold),
         translations,
     )
