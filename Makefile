@@ -42,6 +42,7 @@ test-gpu:
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/decode.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

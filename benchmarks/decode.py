@@ -1,6 +1,7 @@
-"""Beam search over a batch against the plain loop that steps one sentence at a time, and memory over many lines.
+"""Beam search over a batch against one sentence at a time, and memory over many lines.
 
-Both search the same model with a beam of 5 and find the same translations. A step reads every weight once, whether it
+One sentence at a time is measured twice: by the plain loop that anybody would write first, which steps one hypothesis
+after the other, and by the search itself, which steps the whole beam. All search the same model with a beam of 5. A step reads every weight once, whether it
 has one row or a hundred: a batch of B sentences makes B·beam rows share that reading, so up to where arithmetic takes
 over from reading a batch is as fast as one sentence. Ratios are of medians over rounds in which the two take turns.
 """
@@ -37,11 +38,12 @@ def main() -> None:
         corpus = Path(folder) / "corpus"
         write(corpus, 2000)
         test = pairs([corpus / "test.en", corpus / "test.de"])
-        print("recipe               plain loop, sentences/s   batched   ratio")
+        print("sentences/s          plain loop  alone  batched   batched:loop  batched:alone")
         for recipe in RECIPES:
             translator = trained(recipe, corpus, Path(folder) / recipe)
-            speeds = compared(translator, [pair.source for pair in test[:SENTENCES]])
-            print(f"{recipe:<20} {speeds[0]:>23.1f} {speeds[1]:>9.1f} {speeds[1] / speeds[0]:>7.1f}")
+            loop, alone, batched = compared(translator, [pair.source for pair in test[:SENTENCES]])
+            speeds = f"{loop:>10.1f} {alone:>6.1f} {batched:>8.1f}"
+            print(f"{recipe:<20} {speeds} {batched / loop:>14.1f} {batched / alone:>14.1f}")
         memory(Path(folder) / RECIPES[0], corpus / "train.en", Path(folder))
 
 
@@ -53,22 +55,25 @@ def trained(recipe: str, corpus: Path, out: Path) -> Translator:
     return load(out)
 
 
-def compared(translator: Translator, texts: list[str]) -> tuple[float, float]:
-    """Sentences a second of the plain loop and of the batched search, which must agree."""
+def compared(translator: Translator, texts: list[str]) -> list[float]:
+    """Sentences a second of the plain loop, of the search alone and in a batch, which must agree."""
     ids = [translator.tokenizers.source.encode(text) for text in texts]
     batch, lengths = translator.batch(ids)
 
     def loop() -> list[Hypothesis]:
         return [plain(translator, *translator.batch([some])) for some in ids]
 
+    def alone() -> list[Hypothesis]:
+        batches = [translator.batch([some]) for some in ids]
+        return [search(translator.models[0], *one, beam=BEAM)[0][0] for one in batches]
+
     def batched() -> list[Hypothesis]:
         return [found[0] for found in search(translator.models[0], batch, lengths, beam=BEAM)]
 
     agree = sum(left.tokens == right.tokens for left, right in zip(loop(), batched(), strict=True))
     assert agree >= 0.95 * len(texts), f"only {agree} of {len(texts)} translations agree"
-    seconds = [[timed(loop), timed(batched)] for _ in range(ROUNDS)]
-    slow, fast = (len(texts) / statistics.median(column) for column in zip(*seconds, strict=True))
-    return slow, fast
+    seconds = [[timed(loop), timed(alone), timed(batched)] for _ in range(ROUNDS)]
+    return [len(texts) / statistics.median(column) for column in zip(*seconds, strict=True)]
 
 
 def timed(work: Callable[[], object]) -> float:
