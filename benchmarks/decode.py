@@ -1,9 +1,10 @@
 """Beam search over a batch against one sentence at a time, and memory over many lines.
 
 One sentence at a time is measured twice: by the plain loop that anybody would write first, which steps one hypothesis
-after the other, and by the search itself, which steps the whole beam. All search the same model with a beam of 5. A step reads every weight once, whether it
-has one row or a hundred: a batch of B sentences makes B·beam rows share that reading, so up to where arithmetic takes
-over from reading a batch is as fast as one sentence. Ratios are of medians over rounds in which the two take turns.
+after the other, and by the search itself, which steps the whole beam. All search the same model with a beam of 5. A
+step reads every weight once, whether it has one row or a hundred: a batch of B sentences makes B·beam rows share that
+reading, so up to where arithmetic takes over from reading a batch is as fast as one sentence. Speeds are medians over
+rounds in which the three take turns.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.translate.alignment import Floats, align_words, links, word_weights
+from regard.search import Floats
+from regard.translate.alignment import Tokens, align_words, links
 
 
 @st.composite
@@ -37,23 +38,12 @@ def by_loops(
 
 
 @given(cases())
-def test_word_weights_are_sums_over_the_source_and_means_over_the_target(
-    case: tuple[Floats, list[int], list[int], tuple[int, int]],
-) -> None:
-    found = word_weights(*case)
-    assert found.dtype == np.float32
-    assert found.shape == case[3]
-    np.testing.assert_allclose(found, np.array(by_loops(*case)).reshape(case[3]), atol=1e-6)
-    assert (found.sum(1) <= 1 + 1e-5).all()
-
-
-@given(cases())
 def test_align_words_is_weights_and_strongest_links(
     case: tuple[Floats, list[int], list[int], tuple[int, int]],
 ) -> None:
     attention, source_words, target_words, (targets, sources) = case
     source, target = [f"s{number}" for number in range(sources)], [f"t{number}" for number in range(targets)]
-    found = align_words(attention, (source, source_words), (target, target_words))
+    found = align_words(attention, Tokens(source, source_words), Tokens(target, target_words))
     assert (found.source, found.target) == (source, target)
     expected = by_loops(*case)
     np.testing.assert_allclose(found.soft, np.array(expected).reshape(found.soft.shape), atol=1e-6)
@@ -64,8 +54,8 @@ def test_align_words_is_weights_and_strongest_links(
         assert (number in linked) == (max(line) > 0)
         if number in linked:
             assert line[linked[number]] == pytest.approx(max(line), abs=1e-6)
-    without_eos = align_words(attention[:-1], (source, source_words), (target, target_words))
-    np.testing.assert_array_equal(without_eos.soft, found.soft)
+    without_eos = align_words(attention[:-1], Tokens(source, source_words), Tokens(target, target_words))
+    np.testing.assert_allclose(without_eos.soft, found.soft, atol=1e-6)
 
 
 def test_subwords_are_merged_and_eos_is_dropped() -> None:
@@ -73,21 +63,21 @@ def test_subwords_are_merged_and_eos_is_dropped() -> None:
     attention = np.array(
         [[0.5, 0.3, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.7], [0.0, 0.0, 0.0, 1.0]], dtype=np.float32
     )
-    found = align_words(attention, (["teacher", "reads"], [0, 0, 1]), (["Lehrer", "liest"], [0, 0, 1]))
+    found = align_words(attention, Tokens(["teacher", "reads"], [0, 0, 1]), Tokens(["Lehrer", "liest"], [0, 0, 1]))
     np.testing.assert_allclose(found.soft, [[0.55, 0.2], [0.1, 0.2]], atol=1e-6)
     assert found.pairs == [(0, 0), (1, 1)]
 
 
 def test_a_word_without_tokens_has_no_weight_and_no_link() -> None:
     attention = np.array([[0.9, 0.1], [0.5, 0.5]], dtype=np.float32)
-    found = align_words(attention, (["a", "\u200b"], [0]), (["x", "\u200b"], [0]))
+    found = align_words(attention, Tokens(["a", "\u200b"], [0]), Tokens(["x", "\u200b"], [0]))
     np.testing.assert_allclose(found.soft, [[0.9, 0.0], [0.0, 0.0]], atol=1e-6)
     assert found.pairs == [(0, 0)]
 
 
 def test_a_word_that_looked_only_at_eos_has_no_link() -> None:
     attention = np.array([[0.0, 1.0], [0.3, 0.7]], dtype=np.float32)
-    found = align_words(attention, (["a"], [0]), (["x"], [0]))
+    found = align_words(attention, Tokens(["a"], [0]), Tokens(["x"], [0]))
     assert found.soft.tolist() == [[0.0]]
     assert found.pairs == []
 
@@ -114,6 +104,26 @@ def test_no_words_no_links(shape: tuple[int, int]) -> None:
 )
 def test_empty_sides(source: tuple[list[str], list[int]], target: tuple[list[str], list[int]]) -> None:
     attention = np.full((len(target[1]) + 1, len(source[1]) + 1), 0.5, dtype=np.float32)
-    found = align_words(attention, source, target)
+    found = align_words(attention, Tokens(*source), Tokens(*target))
     assert found.soft.shape == (len(target[0]), len(source[0]))
     assert found.pairs == []
+
+
+def test_a_full_stop_that_is_written_to_a_word_has_no_say() -> None:
+    # source: "book" "." EOS; target: "Buch" "." EOS
+    attention = np.array([[0.6, 0.3, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
+    source, target = Tokens(["book", "."], [0, 1]), Tokens(["Buch."], [0, 0], ["Buch", "."])
+    found = align_words(attention, source, target)
+    np.testing.assert_allclose(found.soft, [[0.6, 0.3]], atol=1e-6)
+    assert found.pairs == [(0, 0)]
+    alone = align_words(attention, source, Tokens(["..."], [0, 0], [".", "."]))
+    np.testing.assert_allclose(alone.soft, [[0.3, 0.65]], atol=1e-6)
+
+
+def test_words_that_are_respelled_may_become_several() -> None:
+    attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
+    found = align_words(attention, Tokens(["a", "b"], [0, 1]), Tokens(["<unk>", "y"], [0, 1]))
+    other = found.respelled(["große Welt", "y"])
+    assert other.target == ["große", "Welt", "y"]
+    assert other.pairs == [(0, 0), (0, 1), (1, 2)]
+    np.testing.assert_allclose(other.soft, [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])

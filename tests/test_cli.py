@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -347,11 +349,16 @@ def test_what_is_drawn_is_seeded(regard: Command, run: Run) -> None:
         (["--prefix", "Der Hund", "--max-length", "2"], "a prefix of 2 tokens leaves no room for EOS"),
         (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
         (["--alignments", "naacl"], "--alignments is 'pharaoh', not 'naacl'"),
+        (["--alignments", "pharaoh", "--json"], "--json has the links already"),
+        (["--alignments", "pharaoh", "--tags"], "--tags puts tags among them"),
+        (["--top-k", "3"], "top_k needs sample"),
+        (["--glossary", "odd.tsv"], "'Xylophon' cannot be forced"),
         (["--sample", "--top-p", "2"], "top_p must be more than 0 and at most 1, not 2.0"),
     ],
 )
 def test_wishes_that_cannot_be_met(regard: Command, run: Run, tmp_path: Path, options: list[str], message: str) -> None:
     (tmp_path / "bad.tsv").write_text("no tab\n", encoding="utf-8")
+    (tmp_path / "odd.tsv").write_text("never seen\tXylophon\n", encoding="utf-8")
     done = regard("translate", run.folder, *options, input="The dog sleeps .\n")
     assert done.returncode == 2
     assert message in done.stderr
@@ -372,6 +379,9 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
     for row, line in zip(rows, done.stdout.splitlines(), strict=True):
         assert " ".join(f"{left}-{right}" for left, right in row["pairs"]) == line
         assert row["score"] < 0
+    refused = regard("align", run.folder, *test, "--symmetrize", run.folder)
+    assert refused.returncode == 2
+    assert "takes a run of the other direction" in refused.stderr
     keys = [key for key in KEYS if not key.startswith("training.steps")]
     back = regard("train", *reversed(files(corpus, "train")), "--out", "back", *keys, "training.steps=2")
     assert back.returncode == 0, back.stderr
@@ -401,6 +411,14 @@ def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_
     refused = regard("align", "t", *test, "--choose-head")
     assert refused.returncode == 2
     assert "by the gold alignments that --gold names" in refused.stderr
+    config = Run(tmp_path / "t").config()
+    older = {key: value for key, value in config["model"].items() if not key.startswith("align_")}
+    Run(tmp_path / "t").write_config({**config, "model": older})
+    again = regard("align", "t", *test, "--gold", gold, "--choose-head")
+    assert again.returncode == 0, again.stderr
+    pieces = regard("plot", "t", "The dog sleeps .\nIt sleeps .", "--out", "p.gif")
+    assert pieces.returncode == 2
+    assert "in several pieces" in pieces.stderr
 
 
 def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -413,8 +431,29 @@ def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path:
     assert good["bleu"] > bad["bleu"]
     assert good["bootstrap"]["p"] is None
     assert bad["bootstrap"]["p"] < 0.05
+    for arguments in (("--compare",), ("--gold-first", 1)):
+        assert regard("evaluate", run.folder, *files(corpus, "test"), *arguments).returncode == 2
+    assert regard("evaluate", "--hypothesis", "good.de", *files(corpus, "test"), "--beam", 1).returncode == 2
     shutil.copytree(run.folder, tmp_path / "twin")
     told = regard("evaluate", run.folder, "twin", *files(corpus, "test"), "--compare", "--beam", 1).stdout
     assert told.count("system ") == 2
     assert "the baseline" in told
     assert "against the baseline" in told
+
+
+def test_standard_input_by_its_name_and_a_pipe_with_a_name(regard: Command, run: Run, tmp_path: Path) -> None:
+    text = "The dog sleeps .\n"
+    expected = regard("translate", run.folder, input=text).stdout
+    assert regard("translate", run.folder, "-", input="\ufeff" + text).stdout == expected
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text, encoding="utf-8"))
+    writer.start()
+    assert regard("translate", run.folder, "pipe").stdout == expected
+    writer.join()
+
+
+def test_what_was_cut_off_is_counted(regard: Command, run: Run) -> None:
+    done = regard("translate", run.folder, "--prefix", "Der alte", "--max-length", 3, "--json", input="The dog .\n\n")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert rows[1]["ended"]
+    assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])

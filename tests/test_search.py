@@ -225,6 +225,7 @@ CONSTRAINED: list[tuple[dict[str, Any], Any]] = [
     ({"prefix": [[B, B]] * 3}, lambda target: target[:2] == (B, B)),
     ({"force": [[[A]]] * 3}, lambda target: holds(target, (A,))),
     ({"force": [[[A, B], [B]]] * 3}, lambda target: holds(target, (A, B))),
+    ({"force": [[[A], [A]]] * 3}, lambda target: target.count(A) >= 2),
     ({"force": [[[B, A], [A, B]]] * 3}, lambda target: holds(target, (B, A)) and holds(target, (A, B))),
     (
         {"force": [[Phrase((A,), frozenset([B, EOS]))]] * 3},
@@ -361,8 +362,10 @@ def test_bad_questions() -> None:
     model = model_of("bahdanau2015")
     with pytest.raises(ValueError, match="n_best 3, beam 2"):
         search(model, SOURCE, LENGTHS, beam=2, n_best=3)
-    with pytest.raises(ValueError, match="not 0"):
+    with pytest.raises(ValueError, match="at least 1 and min_length: 0, 1"):
         search(model, SOURCE, LENGTHS, max_length=0)
+    with pytest.raises(ValueError, match="at least 1 and min_length: 3, 5"):
+        search(model, SOURCE, LENGTHS, max_length=3, min_length=5)
     assert search(model, SOURCE[:0], LENGTHS[:0]) == []
     assert sample(model, SOURCE[:0], LENGTHS[:0]) == []
 
@@ -377,6 +380,10 @@ def test_bad_questions() -> None:
         ({"prefix": [[EOS], [], []]}, "a prefix holds words"),
         ({"prefix": [[A]]}, "prefix has 1 entries for 3 sources"),
         ({"force": [[[A, A]], [], []], "max_length": 2}, "2 tokens to force do not fit, with EOS, into max_length 2"),
+        (
+            {"force": [[[A, A], [B]], [], []], "max_length": 3},
+            "3 tokens to force do not fit, with EOS, into max_length 3",
+        ),
         ({"force": [[[]], [], []]}, "holds words and no EOS"),
         ({"forbid": [[]]}, "is empty"),
         ({"no_repeat": 0}, "at least 1 token, not 0"),
@@ -399,3 +406,39 @@ def test_bad_constraints(options: dict[str, Any], message: str) -> None:
 def test_bad_draws(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sample(model_of("bahdanau2015"), SOURCE, LENGTHS, **options)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_phrases_that_begin_alike_all_come(name: str, beam: int) -> None:
+    phrases = [[[A, B], [A, WORDS[2]], [A, WORDS[3]]]] * 3
+    for seed in range(4):
+        found = search(model_of(name, seed, sharp=1.0), SOURCE, LENGTHS, beam=beam, force=phrases, max_length=14)
+        for [hypothesis] in found:
+            for phrase in phrases[0]:
+                assert holds(tuple(hypothesis.tokens), tuple(phrase))
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_phrases_end_as_they_should(beam: int) -> None:
+    phrases = [[Phrase((A, B), frozenset([WORDS[2], EOS])), Phrase((WORDS[3],), frozenset([A, EOS]))]] * 3
+    for seed in range(6):
+        found = search(model_of("luong2015-global", seed, sharp=1.0), SOURCE, LENGTHS, beam=beam, force=phrases)
+        for [hypothesis] in found:
+            tokens = tuple(hypothesis.tokens)
+            if tokens[-1] == EOS:
+                assert holds(tokens, (A, B, WORDS[2])) or holds(tokens, (A, B, EOS))
+                assert holds(tokens, (WORDS[3], A)) or holds(tokens, (WORDS[3], EOS))
+
+
+def test_what_nobody_asks_for_is_not_kept() -> None:
+    model = model_of("luong2015-global")
+    with_looks, without = (search(model, SOURCE, LENGTHS, attention=wanted) for wanted in (True, False))
+    assert [row[0].tokens for row in with_looks] == [row[0].tokens for row in without]
+    assert all(row[0].attention is None for row in without)
+    assert sample(model, SOURCE, LENGTHS, attention=False)[0][0].attention is None
+
+
+def test_nothing_drawn_repeats_itself() -> None:
+    drawn = sample(model_of("bahdanau2015", 2), SOURCE, LENGTHS, samples=50, no_repeat=1, max_length=9)
+    assert not any(repeats(tuple(hypothesis.tokens), 1) for row in drawn for hypothesis in row)

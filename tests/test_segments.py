@@ -28,7 +28,7 @@ def test_joined_segments_are_the_text(text: str, most: int) -> None:
 @pytest.mark.parametrize(
     ("text", "most", "expected"),
     [
-        ("One two. Three four! Five?", 4, ["One two. Three four!", "Five?"]),
+        ("One two. Three four! Five?", 4, ["One two.", "Three four!", "Five?"]),
         ("One two. Three four! Five?", 9, ["One two. Three four! Five?"]),
         ("One two, three four; five six.", 4, ["One two, three four;", "five six."]),
         ("one two three four five", 2, ["one two", "three four", "five"]),

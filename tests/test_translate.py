@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -261,8 +262,11 @@ def test_samples_differ_and_are_seeded(translator: Translator, sources: list[str
     assert all(len(some) == 6 for some in texts)
     assert len(set(texts[0])) > 1
     assert [again.text, *(other.text for other in again.alternatives)] == texts[1]
-    with pytest.raises(UserError, match="cannot be made to hold words"):
-        translator.translate(sources[:1], sample=True, force=["Hund"])
+    for more in ({"force": ["Hund"]}, {"length_penalty": 1.0}, {"glossary": {"a": "b"}}):
+        with pytest.raises(UserError, match="cannot be had with sample"):
+            translator.translate(sources[:1], sample=True, **more)
+    with pytest.raises(UserError, match="temperature needs sample"):
+        translator.translate(sources[:1], temperature=0.5)
 
 
 def test_unknown_words_are_replaced_by_what_they_looked_at(translator: Translator) -> None:
@@ -278,7 +282,9 @@ def test_unknown_words_are_replaced_by_what_they_looked_at(translator: Translato
     )[0]
     assert other.text.startswith("Der Alte Mann sieht")
     assert other.alignment is not None
-    assert other.alignment.target[1] == "Alte Mann"
+    assert other.alignment.target[1:3] == ["Alte", "Mann"]
+    assert other.alignment.target == other.text.split()
+    assert other.alignment.soft.shape[0] == len(other.alignment.target)
 
 
 def test_words_are_filled_in_one_after_the_other() -> None:
@@ -329,3 +335,81 @@ def test_a_model_of_small_letters_is_measured_in_small_letters(corpus: Path, tmp
     quick = {**QUICK, "training.steps": 1, "text.lowercase": True}
     run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
     assert "case:lc" in assess(load(run.folder), pairs(files(corpus, "test")), None, beam=1).bleu.signature
+
+
+def test_the_limit_is_what_the_model_was_trained_on(translator: Translator, run: Run, corpus: Path) -> None:
+    tokenizers = translator.tokenizers
+    longest = max(
+        len(tokenizer.encode(text))
+        for pair in pairs(files(corpus, "train"))
+        for tokenizer, text in zip(tokenizers, pair, strict=True)
+    )
+    assert translator.limit == run.config()["data"]["max_length"] == longest
+
+
+def test_a_text_that_begins_with_a_line_break_has_its_prefix(either: Translator) -> None:
+    made = either.translate(["\n\nThe dog sleeps ."], prefix="Ein Hund")[0]
+    assert made.text.startswith("\n\nEin Hund")
+
+
+def test_a_prefix_that_cannot_be_spelled(translator: Translator) -> None:
+    with pytest.raises(UserError, match="the prefix 'Sehr Geehrtes' cannot be spelled"):
+        translator.translate(["a"], prefix="Sehr Geehrtes")
+
+
+def test_a_glossary_does_not_mind_capitals_and_counts(either: Translator) -> None:
+    made = either.translate(["Dog and DOG .", "A hot-dog ."], glossary={"dog": "Katze"})
+    assert made[0].text.count("Katze") == 2
+    assert "Katze" not in made[1].text
+    with pytest.raises(UserError, match="to be forced and forbidden at once"):
+        either.translate(["a"], glossary={"dog": "Katze"}, forbid=["katze"])
+
+
+def test_marks_can_be_forbidden(either: Translator, sources: list[str]) -> None:
+    for one in either.translate(sources[:5], forbid=["."], max_length=20):
+        assert "." not in one.text
+    with pytest.raises(UserError, match="empty word"):
+        either.translate(sources[:1], forbid=[" "])
+
+
+def test_what_was_cut_off_says_so(either: Translator, sources: list[str]) -> None:
+    short, whole = either.translate([sources[0]], min_length=3, max_length=3)[0], either.translate([""])[0]
+    assert short.ended == (short.tokens[-1] == "</s>")
+    assert whole.ended
+    cut = either.translate([sources[0]], prefix="Der alte Hund", max_length=12, min_length=12)[0]
+    assert cut.ended == (cut.tokens[-1] == "</s>")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length_penalty": 1000.0}, "from -10 to 10, or 'average', not 1000.0"),
+        ({"length_penalty": math.nan}, "not nan"),
+        ({"length_penalty": "short"}, "not 'short'"),
+        ({"coverage_penalty": -1.0}, "coverage_penalty must be at least 0, not -1.0"),
+        ({"min_length": 20, "max_length": 5}, "min_length 20 is more than max_length 5"),
+        ({"sample": True, "temperature": math.nan}, "temperature must be at least 0.001, not nan"),
+        ({"sample": True, "n_best": 0}, "n_best must be at least 1, not 0"),
+        ({"sample": True, "seed": -1}, "seed must be at least 0, not -1"),
+        ({"no_repeat": 0}, "no_repeat must be at least 1, not 0"),
+    ],
+)
+def test_options_out_of_reason(translator: Translator, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        translator.translate(["The dog sleeps ."], **options)
+
+
+def test_a_string_where_a_list_belongs(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="force is a list of words"):
+        translator.translate(["a"], force="Hund")
+    with pytest.raises(TypeError, match="stream takes texts"):
+        translator.stream("The dog")
+    with pytest.raises(UserError, match="n_best 7, beam 5"):  # before the first text is asked for
+        translator.stream(iter([]), n_best=7)
+
+
+def test_a_model_without_attention_cannot_say_what_an_unknown_word_is(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "training.steps": 1}
+    run = train("sutskever2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    with pytest.raises(UserError, match="nothing says which word an <unk> stands for"):
+        load(run.folder).translate(["The dog sleeps ."], replace_unknown=True)

@@ -55,10 +55,14 @@ def align(
     corpus = pairs(files)
     answers = read_gold(gold, corpus, gold_first) if gold else None
     if choose_head:
-        if answers is None or len(folders) > 1:
-            raise UserError("--choose-head is for one run, by the gold alignments that --gold names")
+        if answers is None or len(folders) > 1 or as_json or symmetrize:
+            raise UserError(
+                "--choose-head is for one run, by the gold alignments that --gold names, and for nothing else"
+            )
         choose(folders[0], corpus, answers)
         return
+    if symmetrize:
+        check_directions(folders[0], symmetrize)
     translator, back = load(*folders), load(symmetrize) if symmetrize else None
     found = []
     rest = iter(corpus)
@@ -88,9 +92,20 @@ def align(
         say(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
 
 
+def check_directions(forward: Path, backward: Path) -> None:
+    """Refuses a second run that does not translate the other way."""
+    from regard.runs import Run
+
+    ways = [[Run(folder).config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)]
+    if all(map(all, ways)) and ways[0] != ways[1][::-1]:
+        raise UserError(
+            f"--symmetrize takes a run of the other direction: {forward} is {' to '.join(ways[0])}, {backward} "
+            f"{' to '.join(ways[1])}"
+        )
+
+
 def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold]) -> None:
     """Tries every layer and head, and writes the best into the run's config."""
-    from regard.recipes import override
     from regard.runs import Run
     from regard.translate import load, ranked_viewpoints
 
@@ -99,6 +114,7 @@ def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold]) -> Non
         head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
         typer.echo(f"layer {viewpoint.layer + 1}, {head}: aer {error:.4f}")
     best, run = tried[0].viewpoint, Run(folder)
-    chosen = {"model.align_layer": best.layer + 1, "model.align_head": None if best.head is None else best.head + 1}
-    run.write_config(override(run.config(), chosen))
+    config = run.config()
+    chosen = {"align_layer": best.layer + 1, "align_head": None if best.head is None else best.head + 1}
+    run.write_config({**config, "model": {**config["model"], **chosen}})
     typer.echo(f"{folder} aligns by the first of these from now on")

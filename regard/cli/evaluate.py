@@ -34,7 +34,9 @@ def evaluate(
     gold_first: Annotated[
         int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses that are kept open, 5 as a rule; 1 is greedy.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a run, or files of translations, on a test set: BLEU, chrF, TER, perplexity, and AER with gold alignments.
@@ -45,9 +47,11 @@ def evaluate(
     """
     from regard.data.corpus import pairs
 
+    if gold_first is not None and gold is None:
+        raise UserError("--gold-first says how --gold counts; there is no --gold")
     if hypothesis:
-        if gold:
-            raise UserError("--gold needs a run: a file of translations has no alignments")
+        if gold or compare or beam:
+            raise UserError("--gold, --compare and --beam need runs, not files of translations")
         corpus = pairs(paths)
         systems = {str(path): read(path, corpus) for path in hypothesis}
         if len(systems) < len(hypothesis):
@@ -58,11 +62,13 @@ def evaluate(
         if not files:
             raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
         corpus = pairs(files)
+        if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
+            raise UserError("--compare is of at least two runs, each named once")
         lots = [[folder] for folder in folders] if compare else [folders]
         systems, reports = {}, {}
         for some in lots:
             name = " ".join(map(str, some))
-            systems[name], report = of_run(some, corpus, gold, gold_first, beam)
+            systems[name], report = of_run(some, corpus, gold, gold_first, beam or 5)
             reports[name] = {"system": name, **report}
     told = side_by_side(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
     typer.echo(json.dumps(told, ensure_ascii=False) if as_json else listed(told))

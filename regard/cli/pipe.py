@@ -13,6 +13,9 @@ from pathlib import Path
 
 from regard.errors import UserError
 
+STANDARD_INPUT = Path("-")
+BOM = b"\xef\xbb\xbf"
+
 
 def end_with_the_pipe() -> None:
     """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
@@ -29,7 +32,9 @@ def lots(files: list[Path], most: int) -> Iterator[list[str]]:
 
     if len(files) > 1:
         raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
-    return chunks(lines(files[0]), most) if files else as_they_come(standard_input(), most)
+    if files and files[0] != STANDARD_INPUT:
+        return chunks(lines(files[0]), most)
+    return as_they_come(standard_input(), most)
 
 
 def standard_input() -> Iterator[str]:
@@ -42,12 +47,18 @@ def standard_input() -> Iterator[str]:
 
 def raw_lines(file: int) -> Iterator[bytes]:
     """Lines as they come, past Python's buffer: a thread that waits in there would keep the program from ending."""
-    rest = b""
+    begun: list[bytes] = []
+    first = True
     while some := os.read(file, 1 << 16):
-        *whole, rest = (rest + some).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
+        some = some.removeprefix(BOM) if first else some
+        first = False
+        *whole, rest = some.split(b"\n")
+        for line in whole:
+            yield b"".join((*begun, line))
+            begun = []
+        begun.append(rest)
+    if any(begun):
+        yield b"".join(begun)
 
 
 def chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.errors import UserError
+from regard.symbols import EOS, NAMES
 
 if TYPE_CHECKING:
     from regard.translate import Translation, Translator
@@ -40,12 +41,17 @@ def plot(
     if len(what) != 2:
         raise UserError(f"a run and a sentence in quotes, not {len(what)} arguments")
     run, sentence = what
+    moving = out.suffix.lower() == ".gif"
+    if moving and (heads or steps):
+        raise UserError("a .gif shows each step of one attention; --heads and --steps are still pictures")
     translator = load(run)
     made = translator.translate([sentence], beam=beam)[0]
     if not made.tokens:
         raise UserError("there is nothing to translate in an empty sentence")
-    if made.attention is None and out.suffix.lower() != ".gif":
+    if made.attention is None and not moving:
         raise UserError(f"{run} has no attention to draw")
+    if (moving or heads) and made.source_tokens.count(NAMES[EOS]) > 1:
+        raise UserError("this text is translated in several pieces; a .gif and --heads show one sentence")
     draw_sentence(translator, made, out, heads, steps)
     typer.echo(made.text)
     typer.echo(str(out))

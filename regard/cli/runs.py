@@ -15,6 +15,6 @@ def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     if not runs:
         raise UserError(f"there is no run {paths[0]}: a run is a folder that `regard train` wrote")
     for path in files:
-        if not path.exists():
+        if not path.exists() and path != Path("-"):
             raise UserError(f"there is no run and no file {path}")
     return runs, files

@@ -87,11 +87,18 @@ def translate(
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
+    from regard.console import say
     from regard.translate import Options, load
 
     end_with_the_pipe()
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments is 'pharaoh', not {alignments!r}")
+    if alignments and as_json:
+        raise UserError("--json has the links already; leave --alignments out")
+    if alignments and tags:
+        raise UserError(
+            "--alignments counts words, and --tags puts tags among them; --json has the words that it counts"
+        )
     form = "json" if as_json else "pharaoh" if alignments else "text"
     options = Options(
         beam=beam,
@@ -117,12 +124,16 @@ def translate(
     )
     folders, files = split_runs(runs)
     translator = load(*folders)
-    number = count()
+    plan = translator.plan(options)
+    number, cut = count(), 0
     for texts in counted(lots(files, AT_ONCE)):
-        for made in translator.chunk(texts, options):
+        for made in translator.chunk(texts, plan):
+            cut += not made.ended
             for line in written(made, next(number), n_best, form):
                 sys.stdout.write(line + "\n")
         sys.stdout.flush()
+    if cut:
+        say(f"{cut} of {next(number):,} translations did not come to an end within their length limit")
 
 
 def penalty(written: str) -> LengthPenalty:
@@ -196,6 +207,7 @@ def described(translation: Translation) -> dict[str, Any]:
         "source": translation.source,
         "text": translation.text,
         "score": round(translation.score, 6),
+        "ended": translation.ended,
         "tokens": translation.tokens,
         "alignment": alignment
         and {

@@ -16,7 +16,7 @@ BOM = b"\xef\xbb\xbf"
 
 def opened(path: Path) -> IO[bytes]:
     """The file's bytes, decompressed where its name ends in .gz or .xz."""
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # a pipe has a name, too
         raise UserError(f"there is no file {path}")
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path))

@@ -49,8 +49,11 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool =
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus TER: edits per word of the references, in percent, the fewer the better; letters' case never counts."""
-    return measured(sacrebleu.TER(), hypotheses, references)
+    """Corpus TER: edits per word of the references, in percent, the fewer the better.
+
+    Letters' case never counts, and punctuation is a word of its own wherever it is written.
+    """
+    return measured(sacrebleu.TER(normalized=True), hypotheses, references)
 
 
 def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -87,7 +90,10 @@ def compare(systems: Mapping[str, Sequence[str]], references: Sequence[str], low
         named, {"BLEU": sacrebleu.BLEU(lowercase=lowercase, force=True)}, [list(references)], test_type="bs"
     )
     results: Any = test()[1]["BLEU"]
+    first = named[0][1]
     return [
-        Compared(name, float(one.score), float(one.mean), float(one.ci), one.p_value)
-        for name, one in zip(systems, results, strict=True)
+        Compared(
+            name, float(one.score), float(one.mean), float(one.ci), 1.0 if place and written == first else one.p_value
+        )
+        for place, ((name, written), one) in enumerate(zip(named, results, strict=True))
     ]

@@ -6,28 +6,45 @@ from collections.abc import Set as AbstractSet
 
 from regard.data.links import Link
 
-NEIGHBOURS = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1) if (row, column) != (0, 0)]
+NEIGHBOURS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
+
+
+class Grown:
+    """Links that grow, and the words that have one."""
+
+    def __init__(self, links: AbstractSet[Link]) -> None:
+        self.links = set(links)
+        self.sources = {source for source, _ in links}
+        self.targets = {target for _, target in links}
+
+    def add(self, link: Link) -> None:
+        """One more."""
+        self.links.add(link)
+        self.sources.add(link[0])
+        self.targets.add(link[1])
+
+    def free(self, link: Link) -> int:
+        """How many of a link's two words have none yet."""
+        return (link[0] not in self.sources) + (link[1] not in self.targets)
 
 
 def grow_diag_final_and(forward: AbstractSet[Link], backward: AbstractSet[Link]) -> set[Link]:
-    """What both have; then neighbours that one has, while a word is still free; then what links two free words."""
-    links, union = set(forward & backward), forward | backward
-    grew = True
-    while grew:
-        grew = False
-        for source, target in sorted(links):
-            for row, column in NEIGHBOURS:
-                link = source + row, target + column
-                if link in union and link not in links and free(links, link) != (False, False):
-                    links.add(link)
-                    grew = True
+    """What both have; then neighbours that one has, while a word is still free; then what links two free words.
+
+    Links grow in place, target word by target word, as in the pseudo-code of Koehn et al.
+    """
+    union, grown = forward | backward, Grown(forward & backward)
+    before = -1
+    while before < len(grown.links):
+        before = len(grown.links)
+        for target, source in sorted((target, source) for source, target in union):
+            if (source, target) in grown.links:
+                for across, down in NEIGHBOURS:
+                    link = source + across, target + down
+                    if link in union and link not in grown.links and grown.free(link):
+                        grown.add(link)
     for some in (forward, backward):
-        for link in sorted(some):
-            if free(links, link) == (True, True):
-                links.add(link)
-    return links
-
-
-def free(links: AbstractSet[Link], link: Link) -> tuple[bool, bool]:
-    """Whether the source word, and the target word, of a link have none yet."""
-    return all(source != link[0] for source, _ in links), all(target != link[1] for _, target in links)
+        for target, source in sorted((target, source) for source, target in some):
+            if grown.free((source, target)) == 2:
+                grown.add((source, target))
+    return grown.links

@@ -2,10 +2,22 @@
 
 from regard.search.beam import search
 from regard.search.forced import Judged, forced
-from regard.search.hypothesis import Hypothesis
+from regard.search.hypothesis import Floats, Hypothesis
 from regard.search.phrases import Phrase
 from regard.search.ranking import LengthPenalty, Ranking
-from regard.search.rules import Rule
+from regard.search.rules import ImpossibleError, Rule
 from regard.search.sampling import sample
 
-__all__ = ["Hypothesis", "Judged", "LengthPenalty", "Phrase", "Ranking", "Rule", "forced", "sample", "search"]
+__all__ = [
+    "Floats",
+    "Hypothesis",
+    "ImpossibleError",
+    "Judged",
+    "LengthPenalty",
+    "Phrase",
+    "Ranking",
+    "Rule",
+    "forced",
+    "sample",
+    "search",
+]

@@ -17,9 +17,9 @@ from regard.search.choice import Choice, best
 from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
 from regard.search.loop import Sentence, limits, run
-from regard.search.phrases import Phrase, Phrases, Progress
+from regard.search.phrases import Phrase, Phrases, Progress, shortest
 from regard.search.ranking import LengthPenalty, Ranking
-from regard.search.rules import MinimumLength, Never, NoRepeat, Prefix, Rule, never
+from regard.search.rules import ImpossibleError, MinimumLength, Never, NoRepeat, Prefix, Rule, never
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ def search(
     force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
     forbid: Sequence[Sequence[int]] = (),
     rules: Sequence[Rule] = (),
+    attention: bool = True,
 ) -> list[list[Hypothesis]]:
     """The `n_best` targets for each source, the best first.
 
@@ -52,6 +53,7 @@ def search(
     - `no_repeat`: so many tokens in a row never come twice.
     - `prefix`: the first tokens of each target. `force`: phrases that each target must hold, somewhere.
     - `forbid`: sequences of tokens that no target holds. `rules`: those of one's own.
+    - `attention`: False spares the trouble where nobody wants to know where the model looked.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
@@ -61,12 +63,14 @@ def search(
     more = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in zip(given, forced, strict=True)]
     sentences = [
         Sentence(index, length, limit)
-        for index, (length, limit) in enumerate(zip(lengths.tolist(), limits(lengths, max_length, more), strict=True))
+        for index, (length, limit) in enumerate(
+            zip(lengths.tolist(), limits(lengths, max_length, min_length, more), strict=True)
+        )
     ]
-    for sentence, some in zip(sentences, forced, strict=True):
-        longest = max((len(phrase.tokens) for phrase in some), default=0)
-        if longest >= sentence.limit:
-            raise ValueError(f"{longest} tokens to force do not fit, with EOS, into max_length {sentence.limit}")
+    for sentence, first, some in zip(sentences, given, forced, strict=True):
+        needed = shortest(first, some)
+        if some and needed >= sentence.limit:
+            raise ImpossibleError(f"{needed} tokens to force do not fit, with EOS, into max_length {sentence.limit}")
     own: list[Rule] = [never, MinimumLength(min_length), Never(forbid)]
     if no_repeat is not None:
         own.append(NoRepeat(no_repeat))
@@ -79,6 +83,7 @@ def search(
         Ranking(length_penalty, coverage_penalty),
         [*own, *rules],
         Prefix(given, [sentence.limit for sentence in sentences], source.device),
+        attention or bool(coverage_penalty),
     )
     return [found(sentence, some)[:n_best] for sentence, some in zip(sentences, forced, strict=True)]
 

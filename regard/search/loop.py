@@ -55,11 +55,14 @@ class Chooser(Protocol):
         ...
 
 
-def limits(lengths: Tensor, max_length: int | None, more: Sequence[int]) -> list[int]:
+def limits(lengths: Tensor, max_length: int | None, min_length: int, more: Sequence[int]) -> list[int]:
     """How many tokens each target may have; `more` are those that are given anyway."""
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length must be at least 1, not {max_length}")
-    return [max_length or 2 * length + 10 + extra for length, extra in zip(lengths.tolist(), more, strict=True)]
+    if max_length is None:
+        usual = [2 * length + 10 + extra for length, extra in zip(lengths.tolist(), more, strict=True)]
+        return [max(limit, 2 * min_length) for limit in usual]
+    if max_length < max(1, min_length):
+        raise ValueError(f"max_length must be at least 1 and min_length: {max_length}, {min_length}")
+    return [max_length] * len(lengths)
 
 
 def run(
@@ -71,10 +74,12 @@ def run(
     ranking: Ranking,
     rules: Sequence[Rule],
     prefix: Prefix,
+    look: bool = True,
 ) -> None:
     """Searches all sentences together and leaves in each what was found; one that is done leaves the batch.
 
-    A sentence has `chooser.rows` rows as long as it is in the batch; those that hold no open hypothesis stand at −inf.
+    With `look` the hypotheses come with their attention. A sentence has `chooser.rows` rows as long as it is in the
+    batch; those that hold no open hypothesis stand at −inf.
     """
     if not sentences:
         return
@@ -89,17 +94,19 @@ def run(
         states = models.select(models.start(source, lengths), rows)
         for step in range(max(sentence.limit for sentence in sentences)):
             log_probs, states, attention = models.step(states, tokens, source.shape[1])
-            trail.look(attention)
+            if look:
+                trail.look(attention)
             log_probs = ruled(log_probs, written, rows, rules, prefix)
             choice = chooser.choose(reached, log_probs, active)
-            harvest(active, choice, trail, step + 1, chooser, ranking)
+            known = Choice(*(part.cpu() for part in choice))
+            harvest(active, known, trail, step + 1, chooser, ranking)
             keep = [place for place, sentence in enumerate(active) if not sentence.done]
             if not keep:
                 return
             active = [active[place] for place in keep]
             reached = choice.log_probs.masked_fill(choice.tokens == EOS, -torch.inf)[keep]
             parents, tokens = choice.parents[keep].flatten(), choice.tokens[keep].flatten()
-            trail.go(parents, tokens)
+            trail.go(known.parents[keep].flatten(), known.tokens[keep].flatten())
             rows, written = rows[parents], torch.cat((written[parents], tokens[:, None]), 1)
             states = models.select(states, parents)
 

@@ -6,6 +6,8 @@ banks, so that a hypothesis with a phrase is not beaten by one without; EOS is o
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -39,8 +41,13 @@ class Progress(NamedTuple):
         return progress
 
     def after(self, token: int, phrases: Sequence[Phrase]) -> Progress:
-        """With one more token."""
-        return Progress(tuple(advanced(phrase, at, token) for phrase, at in zip(phrases, self.reached, strict=True)))
+        """With one more token; of equal phrases the second waits until the first has ended."""
+        reached: list[int] = []
+        for number, (phrase, at) in enumerate(zip(phrases, self.reached, strict=True)):
+            twins = [other for other in range(number) if phrases[other].tokens == phrase.tokens]
+            waits = any(reached[twin] <= len(phrase.tokens) for twin in twins)
+            reached.append(0 if waits else advanced(phrase, at, token))
+        return Progress(tuple(reached))
 
     def complete(self, phrases: Sequence[Phrase]) -> bool:
         """Whether every phrase is there, the one at the very end among them: EOS ends a word, too."""
@@ -51,9 +58,16 @@ class Progress(NamedTuple):
         both = zip(phrases, self.reached, strict=True)
         return {phrase.tokens[at] for phrase, at in both if at < len(phrase.tokens)}
 
+    def endings(self, phrases: Sequence[Phrase]) -> list[frozenset[int]]:
+        """For each phrase that is there but could still be the beginning of a longer word: what would end it."""
+        both = zip(phrases, self.reached, strict=True)
+        return [phrase.ends for phrase, at in both if at == len(phrase.tokens) and phrase.ends is not None]
+
     def bank(self, phrases: Sequence[Phrase]) -> int:
-        """How many tokens of the phrases there are in all."""
-        return sum(min(at, len(phrase.tokens)) for phrase, at in zip(phrases, self.reached, strict=True))
+        """How far it has come: the tokens of all phrases that have ended, one more for each, and the best begun one."""
+        both = list(zip(phrases, self.reached, strict=True))
+        ended = sum(at for phrase, at in both if at > len(phrase.tokens))
+        return ended + max((at for phrase, at in both if at <= len(phrase.tokens)), default=0)
 
 
 def advanced(phrase: Phrase, at: int, token: int) -> int:
@@ -65,6 +79,25 @@ def advanced(phrase: Phrase, at: int, token: int) -> int:
         return at + 1
     seen = (*tokens[:at], token)
     return max(size for size in range(min(len(seen), len(tokens)) + 1) if seen[len(seen) - size :] == tokens[:size])
+
+
+def shortest(prefix: Sequence[int], phrases: Sequence[Phrase]) -> int:
+    """The tokens of the shortest target that begins with the prefix and holds all phrases, which may overlap.
+
+    Of more than six phrases only a lower bound is found: trying every order would take too long.
+    """
+    if len(phrases) > 6:
+        return max(len(prefix), *(len(phrase.tokens) for phrase in phrases))
+    orders = itertools.permutations([phrase.tokens for phrase in phrases])
+    return min(len(functools.reduce(overlapped, order, tuple(prefix))) for order in orders)
+
+
+def overlapped(text: tuple[int, ...], phrase: tuple[int, ...]) -> tuple[int, ...]:
+    """A text that goes on until it holds the phrase, begun as early as its end allows."""
+    if any(text[at : at + len(phrase)] == phrase for at in range(len(text))):
+        return text
+    shared = max(size for size in range(min(len(text), len(phrase)) + 1) if text[len(text) - size :] == phrase[:size])
+    return text + phrase[shared:]
 
 
 class Phrases:
@@ -113,9 +146,14 @@ class Phrases:
         }
         places |= {(slot, int(token)) for slot, token in enumerate(reach.argmax(-1))}
         places |= {(slot, token) for slot, row in enumerate(progress) for token in row.wanted(phrases)}
+        for slot, row in enumerate(progress):
+            for ends in row.endings(phrases):
+                ids = sorted(ends)
+                places.add((slot, ids[int(reach[slot, ids].argmax())]))
+        ordered = sorted(places)
+        log_probs = reach[[slot for slot, _ in ordered], [token for _, token in ordered]].tolist()
         banks: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
-        for slot, token in places:
-            log_prob = float(reach[slot, token])
+        for log_prob, (slot, token) in zip(log_probs, ordered, strict=True):
             if log_prob > -math.inf:
                 banks[progress[slot].after(token, phrases).bank(phrases)].append((log_prob, slot, token))
         queues = [sorted(banks[bank]) for bank in sorted(banks, reverse=True)]

@@ -11,6 +11,10 @@ from torch import Tensor
 from regard.symbols import BOS, EOS, PAD
 
 
+class ImpossibleError(ValueError):
+    """What is asked of a target cannot be had together."""
+
+
 class Rule(Protocol):
     """Any callable like this is a rule."""
 
@@ -64,10 +68,12 @@ class Never:
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
         if not all(sequences):
             raise ValueError("a sequence of tokens to forbid is empty")
-        self.sequences = sequences
+        self.singles = torch.tensor([sequence[0] for sequence in sequences if len(sequence) == 1], dtype=torch.long)
+        self.sequences = [sequence for sequence in sequences if len(sequence) > 1]
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
         """See `Rule`."""
+        log_probs[:, self.singles.to(log_probs.device)] = -torch.inf
         for *before, last in self.sequences:
             if len(before) <= written.shape[1]:
                 tail = written[:, written.shape[1] - len(before) :]
@@ -81,7 +87,9 @@ class Prefix:
     def __init__(self, prefixes: Sequence[Sequence[int]], limits: Sequence[int], device: torch.device) -> None:
         for prefix, limit in zip(prefixes, limits, strict=True):
             if len(prefix) >= limit:
-                raise ValueError(f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}")
+                raise ImpossibleError(
+                    f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
+                )
             if {PAD, BOS, EOS} & set(prefix):
                 raise ValueError(f"a prefix holds words, not PAD, BOS or EOS: {list(prefix)}")
         self.longest = max(map(len, prefixes), default=0)

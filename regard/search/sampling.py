@@ -18,7 +18,7 @@ from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
 from regard.search.loop import Sentence, limits, ranked, run
 from regard.search.ranking import Ranking
-from regard.search.rules import MinimumLength, Never, Prefix, Rule, never
+from regard.search.rules import MinimumLength, Never, NoRepeat, Prefix, Rule, never
 
 
 @torch.inference_mode()
@@ -34,8 +34,10 @@ def sample(
     seed: int = 1,
     max_length: int | None = None,
     min_length: int = 1,
+    no_repeat: int | None = None,
     forbid: Sequence[Sequence[int]] = (),
     rules: Sequence[Rule] = (),
+    attention: bool = True,
 ) -> list[list[Hypothesis]]:
     """`samples` targets drawn for each source, the most likely first; the same one may be drawn twice, and one that was
     cut off at its limit counts, too.
@@ -48,10 +50,13 @@ def sample(
     sentences = [
         Sentence(index, length, limit)
         for index, (length, limit) in enumerate(
-            zip(lengths.tolist(), limits(lengths, max_length, [0] * len(lengths)), strict=True)
+            zip(lengths.tolist(), limits(lengths, max_length, min_length, [0] * len(lengths)), strict=True)
         )
     ]
     generators = [generator(seed, row[:length]) for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
+    own: list[Rule] = [never, MinimumLength(min_length), Never(forbid)]
+    if no_repeat is not None:
+        own.append(NoRepeat(no_repeat))
     run(
         Ensemble(model_or_models),
         source,
@@ -59,8 +64,9 @@ def sample(
         sentences,
         Draw(samples, temperature, top_k, top_p, generators),
         Ranking(length_penalty=0.0),
-        [never, MinimumLength(min_length), Never(forbid), *rules],
+        [*own, *rules],
         Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device),
+        attention,
     )
     return [ranked([*sentence.ended, *sentence.cut]) for sentence in sentences]
 

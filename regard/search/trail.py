@@ -27,9 +27,9 @@ class Trail:
             self.attention.append(attention.float().cpu().numpy())
 
     def go(self, parents: Tensor, tokens: Tensor) -> None:
-        """The rows of the next step."""
-        self.parents.append(parents.cpu().numpy())
-        self.tokens.append(tokens.cpu().numpy())
+        """The rows of the next step, as the host knows them."""
+        self.parents.append(parents.numpy())
+        self.tokens.append(tokens.numpy())
 
     def back(self, row: int, token: int, source_length: int) -> tuple[list[int], Floats | None]:
         """Tokens and attention of the hypothesis that extends `row` of the newest step by `token`."""

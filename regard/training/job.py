@@ -54,6 +54,8 @@ def train(
     device = choose_device(settings.device)
     tokenizers = run.tokenizers() if resume else learn(config, corpus)
     encoding = encode(corpus, tokenizers, config["data"]["max_length"], links)
+    if not resume:
+        config = override(config, {"data.max_length": longest(used(encoding))})
     torch.manual_seed(settings.seed)
     model = build(config, tokenizers.source.size, tokenizers.target.size)
     validator = Validator(dev_corpus, tokenizers, settings.batch_tokens, settings.validate_pairs)
@@ -171,6 +173,11 @@ def learn(config: Mapping[str, Any], corpus: Sequence[Pair]) -> Tokenizers:
     """The vocabularies of a corpus."""
     settings = parse(TextSettings, config["text"], "text")
     return text.learn(settings, lambda: (pair.source for pair in corpus), lambda: (pair.target for pair in corpus))
+
+
+def longest(examples: Examples) -> int:
+    """The most tokens that either side has: what the model learns to take in one piece."""
+    return int(max(examples.source.lengths.max(), examples.target.lengths.max()))
 
 
 def used(encoding: Encoding) -> Examples:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.evaluate import Link
+from regard.search import Floats
 
-Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 
 class Alignment(NamedTuple):
@@ -21,23 +22,43 @@ class Alignment(NamedTuple):
     soft: Floats  # target words × source words; what is missing to 1 in a row went to the source's EOS
     pairs: list[Link]  # (source word, target word): for each target word the source word that it looked at most
 
+    def respelled(self, target: Sequence[str]) -> Alignment:
+        """The same with other texts for the target words; one that has several words has the row of one for each."""
+        counts = [len(text.split()) for text in target]
+        rows = np.repeat(np.arange(len(target)), counts)
+        soft = self.soft[rows]
+        return Alignment(self.source, " ".join(target).split(), soft, links(soft))
 
-def word_weights(
-    attention: Floats, source_words: Sequence[int], target_words: Sequence[int], shape: tuple[int, int]
-) -> Floats:
-    """Attention of target tokens × source tokens (EOS last on both sides) as target words × source words.
 
-    A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows.
+class Tokens(NamedTuple):
+    """The words of a text, and for each token the word that it is part of and the way it is written."""
+
+    words: list[str]
+    of: Sequence[int]
+    pieces: Sequence[str] = ()  # none: every token counts as a word's
+
+
+def align_words(attention: Floats, source: Tokens, target: Tokens) -> Alignment:
+    """The alignment of two texts' words, of attention over target tokens × source tokens (EOS last on both sides).
+
+    A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows; of the tokens of a
+    target word those with letters or digits count, where it has any: a full stop that is written to a word looks
+    elsewhere.
     """
-    targets, sources = shape
-    if not targets or not sources:
-        return np.zeros(shape, dtype=np.float32)
-    columns = np.zeros((attention.shape[1], sources), dtype=np.float32)
-    columns[np.arange(len(source_words)), source_words] = 1
-    rows = np.zeros((targets, attention.shape[0]), dtype=np.float32)
-    rows[target_words, np.arange(len(target_words))] = 1
+    shape = len(target.words), len(source.words)
+    if not all(shape):
+        return Alignment(source.words, target.words, np.zeros(shape, dtype=np.float32), [])
+    columns = np.zeros((attention.shape[1], shape[1]), dtype=np.float32)
+    columns[np.arange(len(source.of)), source.of] = 1
+    rows = np.zeros((shape[0], attention.shape[0]), dtype=np.float32)
+    rows[target.of, np.arange(len(target.of))] = 1
+    spoken = np.ones(attention.shape[0], dtype=np.float32)
+    spoken[: len(target.pieces)] = [any(map(str.isalnum, piece)) for piece in target.pieces]
+    core = rows * spoken
+    rows = np.where(core.sum(1, keepdims=True) > 0, core, rows)
     rows /= np.maximum(rows.sum(1, keepdims=True), np.float32(1))
-    return (rows @ attention @ columns).astype(np.float32)
+    soft = (rows @ attention @ columns).astype(np.float32)
+    return Alignment(source.words, target.words, soft, links(soft))
 
 
 def links(soft: Floats) -> list[Link]:
@@ -46,14 +67,3 @@ def links(soft: Floats) -> list[Link]:
         return []
     strongest = soft.argmax(1)
     return sorted((int(source), target) for target, source in enumerate(strongest) if soft[target, source] > 0)
-
-
-def align_words(
-    attention: Floats,
-    source: tuple[Sequence[str], Sequence[int]],
-    target: tuple[Sequence[str], Sequence[int]],
-) -> Alignment:
-    """The alignment of two texts' words, each given with the word that every one of its tokens is part of."""
-    (source_text, source_words), (target_text, target_words) = source, target
-    soft = word_weights(attention, source_words, target_words, (len(target_text), len(source_text)))
-    return Alignment(list(source_text), list(target_text), soft, links(soft))

@@ -1,7 +1,7 @@
 """Text in pieces that a model can take, and nothing lost between them.
 
-Lines are translated one by one. One that is longer than the model has learnt from is cut at the ends of sentences, if
-that is not enough between clauses, then between words, and at last inside a word.
+Lines are translated one by one. One that is longer than anything the model has learnt from is cut at the ends of its
+sentences; a sentence that is still too long between clauses, then between words, and at last inside a word.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ LINES = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 SENTENCES = re.compile(r"(?<=[.!?…])(?<!\b\w\.)[\"'»”’)\]]*\s+|(?<=[。！？])")
 CLAUSES = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
 WORDS = re.compile(r"\s+")
-LEVELS = (SENTENCES, CLAUSES, WORDS)
-EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 
 
 class Segment(NamedTuple):
@@ -28,35 +26,46 @@ class Segment(NamedTuple):
 
 def segments(text: str, fits: Callable[[str], bool]) -> list[Segment]:
     """The pieces of a text, one after the other; joined they are the text."""
-    return [segment for line in LINES.split(text) if line for segment in trimmed(line, fits)]
+    return [segment for line in LINES.split(text) if line for segment in of_line(line, fits)]
 
 
-def trimmed(line: str, fits: Callable[[str], bool]) -> list[Segment]:
-    """A line without the white space at its ends, as it is or in pieces that fit."""
-    before, core, after = EDGES.fullmatch(line).groups()  # type: ignore[union-attr]
+def of_line(line: str, fits: Callable[[str], bool]) -> list[Segment]:
+    """A line as it is, or its sentences where it is too long, each in pieces that fit."""
+    whole = trimmed(line)
+    if not whole.text or fits(whole.text):
+        return [whole]
+    pieces = [piece for sentence in parts(whole.text, SENTENCES) for piece in cut(sentence, fits, (CLAUSES, WORDS))]
+    made = [trimmed(piece) for piece in pieces]
+    made[0] = made[0]._replace(before=whole.before + made[0].before)
+    return [*made[:-1], made[-1]._replace(after=made[-1].after + whole.after)]
+
+
+def trimmed(text: str) -> Segment:
+    """A text and the white space at its ends."""
+    core = text.strip()
     if not core:
-        return [Segment(before + after, "", "")]
-    pieces = [EDGES.fullmatch(piece).groups() for piece in cut(core, fits, 0)]  # type: ignore[union-attr]
-    made = [Segment(*piece) for piece in pieces]
-    made[0] = made[0]._replace(before=before)
-    return [*made[:-1], made[-1]._replace(after=after)]
+        return Segment(text, "", "")
+    before = len(text) - len(text.lstrip())
+    return Segment(text[:before], core, text[before + len(core) :])
 
 
-def cut(text: str, fits: Callable[[str], bool], level: int) -> list[str]:
+def parts(text: str, ends: re.Pattern[str]) -> list[str]:
+    """A text, cut at each match's end."""
+    places = [match.end() for match in ends.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True) if start < end]
+
+
+def cut(text: str, fits: Callable[[str], bool], levels: tuple[re.Pattern[str], ...]) -> list[str]:
     """Pieces that fit, as long as may be, cut at the coarsest level at which they do."""
     if fits(text):
         return [text]
-    if level == len(LEVELS):
+    if not levels:
         middle = len(text) // 2
-        return [*cut(text[:middle], fits, level), *cut(text[middle:], fits, level)] if middle else [text]
-    ends = [match.end() for match in LEVELS[level].finditer(text)]
-    parts = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end]
+        return [*cut(text[:middle], fits, ()), *cut(text[middle:], fits, ())] if middle else [text]
     pieces: list[str] = []
-    for part in parts:
+    for part in parts(text, levels[0]):
         if pieces and fits(pieces[-1] + part):
             pieces[-1] += part
-        elif fits(part):
-            pieces.append(part)
         else:
-            pieces.extend(cut(part, fits, level + 1))
+            pieces.extend(cut(part, fits, levels[1:]))
     return pieces

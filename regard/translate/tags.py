@@ -1,29 +1,40 @@
 """Inline tags and placeholders: taken out before translating, put back by the alignment, always balanced.
 
 `<b>…</b>` goes around what the words inside it were translated to; `<br/>`, `{name}` and `%d` go where the word beside
-them went. A text without tags is text; one with tags is markup, and its entities are read and written as such.
+them went. Block tags (`<p>`, `<li>`) part a text into pieces that are translated one by one; comments, declarations,
+scripts and the like are left as they are. A text without tags is text; one with tags is markup, and its entities are
+read and written as such.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from regard.evaluate import Link
 
-TAG = re.compile(r"<!--.*?-->|<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*)[^<>]*?(?P<alone>/?)>", re.DOTALL)
+ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
+TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
+OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*>|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>"
+BLOCKS = (
+    "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form h[1-6] "
+    "head header hr html legend li main nav ol option p pre section select summary table tbody td tfoot th thead title "
+    "tr ul"
+).replace(" ", "|")
+BREAK = re.compile(rf"\s*(?:{OPAQUE}|</?(?:{BLOCKS})(?![\w.:-]){ATTRIBUTES}/?>)\s*", re.DOTALL | re.IGNORECASE)
 PLACEHOLDER = re.compile(
-    r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[\w.:!\[\]]*\}|%\(\w+\)[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[sdifgxu@](?!\w)"
+    r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
+    r"|%%|%(?:\d+\$|\(\w+\))?[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[Lzjt])?[sdifgGeExXucopa@](?![^\W\d_])"
 )
-MARK = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}", re.DOTALL)
+MARK = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}")
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
-VOID = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"))
-BEGINS = tuple("<{%$#&(")  # what stands before a word rather than after one
+VOID = frozenset(("area", "base", "br", "col", "embed", "img", "input", "link", "meta", "source", "track", "wbr"))
 WORD = re.compile(r"\S+")
-CORE = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+DEEP = 100  # tags inside each other; what is deeper stands alone
 
 
 @dataclass
@@ -43,36 +54,59 @@ class Node:
         return not self.closing
 
 
-class Marked(NamedTuple):
-    """A text without its tags, and the tags."""
+class Inline(NamedTuple):
+    """A piece of text without its tags, and the tags."""
 
     plain: str
     tags: list[Node]
-    markup: bool  # whether entities stand for characters
+
+
+class Marked(NamedTuple):
+    """A text in pieces: one more break than pieces, the first before the first and the last after the last."""
+
+    pieces: list[Inline]
+    breaks: list[str]
+    entities: Mapping[str, str] | None  # how characters are written in this markup; None: it is no markup
 
 
 def parse(text: str) -> Marked:
     """Takes the tags out."""
-    markup = bool(TAG.search(text) or ENTITY.search(text))
+    written = {html.unescape(entity): entity for entity in ENTITY.findall(text) if html.unescape(entity) != entity}
+    markup = bool(written or TAG.search(text) or BREAK.search(text))
+    pieces, breaks, place = [], [""], 0
+    for found in BREAK.finditer(text):
+        if text[place : found.start()]:
+            pieces.append(inline(text[place : found.start()], markup))
+            breaks.append("")
+        breaks[-1] += found[0]
+        place = found.end()
+    if text[place:]:
+        pieces.append(inline(text[place:], markup))
+        breaks.append("")
+    return Marked(pieces, breaks, {**written, "&": "&amp;", "<": "&lt;", ">": "&gt;"} if markup else None)
+
+
+def inline(text: str, markup: bool) -> Inline:
+    """A piece without block tags."""
     root = Node("", 0, " ")
     stack, plain, place = [root], "", 0
     for found in MARK.finditer(text):
         plain += read(text[place : found.start()], markup)
         place = found.end()
-        name, closes, alone = (found["name"] or "").lower(), found["close"], found["alone"]
-        if closes:
+        name = (found["name"] or "").lower()
+        if found["close"]:
             close(stack, found[0], name, len(plain))
-        elif name and not alone and name not in VOID:
+        elif name and not found["alone"] and name not in VOID and len(stack) <= DEEP:
             node = Node(found[0], len(plain), "?")
             stack[-1].inside.append(node)
             stack.append(node)
         else:
-            after = text[place : place + 1]
-            plain = lone(stack[-1], found[0], plain, after)
+            before, after = text[found.start() - 1 : found.start()], text[place : place + 1]
+            plain = lone(stack[-1], found[0], plain, before, after)
             place += after.isspace() and (not plain or plain[-1].isspace())  # of two spaces one is left
     for node in stack[1:]:  # never closed: stands alone
         node.closing = ""
-    return Marked(plain + read(text[place:], markup), hoisted(root.inside), markup)
+    return Inline(plain + read(text[place:], markup), hoisted(root.inside))
 
 
 def read(text: str, markup: bool) -> str:
@@ -83,7 +117,8 @@ def read(text: str, markup: bool) -> str:
 def close(stack: list[Node], written: str, name: str, place: int) -> None:
     """Ends the innermost open tag of that name; without one, the closing tag stands alone."""
     for depth in range(len(stack) - 1, 0, -1):
-        if tag_name(stack[depth].opening) == name:
+        found = TAG.fullmatch(stack[depth].opening)
+        if found and found["name"].lower() == name:
             for node in stack[depth + 1 :]:
                 node.closing = ""
             stack[depth].closing, stack[depth].end = written, place
@@ -92,20 +127,15 @@ def close(stack: list[Node], written: str, name: str, place: int) -> None:
     stack[-1].inside.append(Node(written, place))
 
 
-def tag_name(written: str) -> str:
-    """The name in a tag."""
-    found = TAG.fullmatch(written)
-    return (found["name"] or "").lower() if found else ""
-
-
-def lone(parent: Node, written: str, plain: str, after: str) -> str:
+def lone(parent: Node, written: str, plain: str, before: str, after: str) -> str:
     """Adds what stands alone, and gives the text before it as it goes on without it."""
-    left, right = plain[-1:].isspace(), after.isspace()
-    if left and not right and after not in BEGINS and not after.isalnum():
-        plain = plain[:-1]  # the end, or the mark behind it, goes with the word before
+    spaced = before.isspace(), after.isspace()
+    ends = not after or not (after.isspace() or after.isalnum() or after in "<{%$#&(")
+    if plain[-1:].isspace() and ends:
+        plain = plain[:-1]  # the mark behind it, or the end, goes with the word before
     elif plain[-1:].isalnum() and after.isalnum():
         plain += " "
-    parent.inside.append(Node(written, len(plain), spaced=(left, right)))
+    parent.inside.append(Node(written, len(plain), spaced=spaced))
     return plain
 
 
@@ -123,6 +153,15 @@ def hoisted(nodes: Iterable[Node]) -> list[Node]:
     return made
 
 
+def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[Link]]) -> str:
+    """The translations of the pieces with the tags where their words went, and what was between them."""
+    out = marked.breaks[0]
+    for piece, text, some, after in zip(marked.pieces, translated, links, marked.breaks[1:], strict=True):
+        nodes = Carrier(Words(piece.plain), Words(text), some).all(piece.tags, 0, len(text))
+        out += written(nodes, text, 0, len(text), marked.entities) + after
+    return out
+
+
 Side = Literal["start", "end"]
 
 
@@ -132,115 +171,107 @@ class Words:
     def __init__(self, text: str) -> None:
         self.text = text
         self.spans = [found.span() for found in WORD.finditer(text)]
+        self.starts = [start for start, _ in self.spans]
 
-    def edges(self, word: int) -> tuple[int, int, int, int]:
-        """Where a word begins, its core begins, its core ends, it ends."""
+    def marks(self, word: int) -> tuple[int, int]:
+        """How many characters at a word's beginning, and at its end, are neither letters nor digits."""
         start, end = self.spans[word]
-        before, _, after = CORE.fullmatch(self.text[start:end]).groups()  # type: ignore[union-attr]
-        return start, start + len(before), end - len(after), end
+        letters = [place for place in range(start, end) if self.text[place].isalnum()]
+        return (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
 
-    def touched(self, start: int, end: int) -> list[int]:
+    def touched(self, start: int, end: int) -> range:
         """The words that a stretch of text has a part of."""
-        return [word for word, (left, right) in enumerate(self.spans) if left < end and right > start]
-
-    def edge(self, word: int, place: int, side: Side) -> int:
-        """Which of a word's edges, 0 to 3, a place in or beside it stands for."""
-        start, core, core_end, end = self.edges(word)
-        if side == "start":
-            return 0 if place <= start or core == start else 1
-        return 3 if place >= end or core_end == end else 2
-
-
-def restore(marked: Marked, translated: str, links: Sequence[Link]) -> str:
-    """The translation of `marked.plain` with the tags where their words went."""
-    source, target = Words(marked.plain), Words(translated)
-    to: dict[int, list[int]] = {}
-    for left, right in links:
-        to.setdefault(left, []).append(right)
-    carried = Carrier(source, target, to)
-    return written(carried.all(marked.tags, 0, len(translated)), translated, 0, len(translated), marked.markup)
+        first = bisect_right(self.starts, start) - 1
+        if first < 0 or self.spans[first][1] <= start:
+            first += 1
+        return range(first, max(first, bisect_left(self.starts, end)))
 
 
 class Carrier:
     """Tags with places in the source become tags with places in the target."""
 
-    def __init__(self, source: Words, target: Words, to: dict[int, list[int]]) -> None:
+    def __init__(self, source: Words, target: Words, links: Sequence[Link]) -> None:
         self.source = source
         self.target = target
-        self.to = to
+        self.to: dict[int, list[int]] = {}
+        for left, right in links:
+            self.to.setdefault(left, []).append(right)
+        self.linked = sorted(self.to)
 
     def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:
         """Neighbours, within their parent's bounds, none reaching into another."""
         moved = [self.moved(node, low, high) for node in nodes]
-        for place, node in enumerate(moved):
-            node.inside = self.all(nodes[place].inside, node.start, node.end)
-        ordered = sorted(moved, key=lambda node: (node.start, node.end))
+        order = sorted(range(len(nodes)), key=lambda place: (moved[place].start, moved[place].end))
         reached = low
-        for node in ordered:
-            if node.start < reached:
-                node.start, node.end = reached, max(node.end, reached)
-                node.inside = self.all(node.inside, node.start, node.end) if not node.inside else clipped(node)
-            reached = node.end
-        return ordered
+        for place in order:
+            node = moved[place]
+            node.start = max(node.start, reached)
+            reached = node.end = max(node.end, node.start)
+            node.inside = self.all(nodes[place].inside, node.start, node.end)
+        return [moved[place] for place in order]
 
     def moved(self, node: Node, low: int, high: int) -> Node:
         """One tag, without what is inside it."""
-        start, end = (self.beside(node.start, node.spaced),) * 2 if node.alone else self.around(node.start, node.end)
+        start, end = (self.beside(node.start),) * 2 if node.alone else self.around(node.start, node.end)
         start = min(max(start, low), high)
         return Node(node.opening, start, node.closing, min(max(end, start), high), node.spaced)
 
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Around what the words of a stretch were translated to; an empty one stays beside its neighbour."""
         words = self.source.touched(start, end)
-        reached = sorted(right for word in words for right in self.to.get(word, ()))
+        reached = [right for word in words for right in self.to.get(word, ())]
         if not reached:
-            place = self.beside(start, (True, True))
-            return place, place
-        first, last = self.source.edge(words[0], start, "start"), self.source.edge(words[-1], end, "end")
-        return self.target.edges(reached[0])[first], self.target.edges(reached[-1])[last]
+            return (self.beside(start),) * 2
+        return self.at(words[0], start, min(reached), "start"), self.at(words[-1], end, max(reached), "end")
 
-    def beside(self, place: int, spaced: tuple[bool, bool]) -> int:
+    def at(self, word: int, place: int, became: int, side: Side) -> int:
+        """Where a place in or beside a source word is in the target word that it became.
+
+        Among marks of punctuation it keeps its distance from the word's edge; inside the letters it is at their edge.
+        """
+        (start, end), (left, right) = self.source.spans[word], self.target.spans[became]
+        if self.source.text[start:end] == self.target.text[left:right]:
+            return left + min(max(place - start, 0), end - start)
+        (before, after), (target_before, target_after) = self.source.marks(word), self.target.marks(became)
+        if side == "start" or (before and place - start <= before < end - start):
+            inside = before and place - start < before
+            return left + (min(max(place - start, 0), target_before) if inside else target_before)
+        inside = after and end - place < after
+        return right - (min(max(end - place, 0), target_after) if inside else target_after)
+
+    def beside(self, place: int) -> int:
         """Where a place in the source is in the target: before what its next word became, or after its last one."""
-        before = [word for word, (start, _) in enumerate(self.source.spans) if start < place]
-        after = [word for word, (start, _) in enumerate(self.source.spans) if start >= place]
-        glued = bool(before) and place <= self.source.spans[before[-1]][1]
+        before = bisect_left(self.source.starts, place) - 1  # the last word that begins before it
+        glued = before >= 0 and place <= self.source.spans[before][1]
         if not glued:
-            for word in after:
-                if word in self.to:
-                    return self.target.edges(min(self.to[word]))[0]
-        for word in reversed(before):
-            if word in self.to:
-                edge = self.source.edge(word, place, "end")
-                return self.target.edges(max(self.to[word]))[edge]
-        return len(self.target.text) if before else 0
+            following = bisect_left(self.linked, before + 1)
+            if following < len(self.linked):
+                word = self.linked[following]
+                return self.target.spans[min(self.to[word])][0]
+        earlier = bisect_right(self.linked, before) - 1
+        if earlier >= 0:
+            word = self.linked[earlier]
+            return self.at(word, min(place, self.source.spans[word][1]), max(self.to[word]), "end")
+        return len(self.target.text) if before >= 0 else 0
 
 
-def clipped(node: Node) -> list[Node]:
-    """What is inside a tag, moved to be inside it still."""
-    for child in node.inside:
-        child.start = min(max(child.start, node.start), node.end)
-        child.end = min(max(child.end, child.start), node.end)
-        child.inside = clipped(child)
-    return node.inside
-
-
-def written(nodes: Sequence[Node], text: str, low: int, high: int, markup: bool) -> str:
+def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
     """A stretch of text with tags in it."""
     out, place = "", low
     for node in nodes:
-        out += shown(text[place : node.start], markup)
+        out += shown(text[place : node.start], entities)
         if node.alone:
             left, right = node.spaced
             following = text[node.start : node.start + 1]
             space_left = " " if left and out and not out[-1].isspace() else ""
-            space_right = " " if right and following and following.isalnum() else ""
+            space_right = " " if right and following.isalnum() else ""
             out += space_left + node.opening + space_right
         else:
-            out += node.opening + written(node.inside, text, node.start, node.end, markup) + node.closing
+            out += node.opening + written(node.inside, text, node.start, node.end, entities) + node.closing
         place = node.end
-    return out + shown(text[place:high], markup)
+    return out + shown(text[place:high], entities)
 
 
-def shown(text: str, markup: bool) -> str:
-    """Text as markup writes it."""
-    return html.escape(text, quote=False) if markup else text
+def shown(text: str, entities: Mapping[str, str] | None) -> str:
+    """Text as its markup writes it."""
+    return text if entities is None else "".join(entities.get(character, character) for character in text)

@@ -7,8 +7,8 @@ import torch
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.plot import Step
+from regard.search import Floats
 from regard.symbols import BOS
-from regard.translate.alignment import Floats
 from regard.translate.translator import Translator
 
 CANDIDATES = 5
@@ -44,13 +44,15 @@ def all_heads(translator: Translator, source: str, target: str) -> dict[str, Flo
     decoder = one_model(translator).decoder
     before = decoder.viewpoint
     looks = {}
-    for viewpoint in decoder.viewpoints():
-        if viewpoint.head is not None:
-            decoder.viewpoint = viewpoint
-            found = translator.judge([(source, target)])[0].hypothesis.attention
-            assert found is not None
-            looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = found
-    decoder.viewpoint = before
+    try:
+        for viewpoint in decoder.viewpoints():
+            if viewpoint.head is not None:
+                decoder.viewpoint = viewpoint
+                found = translator.judge([(source, target)])[0].hypothesis.attention
+                assert found is not None
+                looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = found
+    finally:
+        decoder.viewpoint = before
     return looks
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from regard.translate.alignment import Alignment, Floats
+from regard.search import Floats
+from regard.translate.alignment import Alignment
 from regard.translate.segments import Segment
 
 
@@ -22,6 +23,7 @@ class Translation:
     source_tokens: list[str] = field(default_factory=list)  # as the model read them, with EOS
     attention: Floats | None = None  # tokens × source tokens
     alignment: Alignment | None = None  # of words
+    ended: bool = True  # False: cut off at its length limit
     alternatives: list[Translation] = field(default_factory=list)  # the rest of the n best
 
 
@@ -41,17 +43,18 @@ def joined(source: str, segments: Sequence[Segment], made: Sequence[Translation]
 
 def together(source: str, segments: Sequence[Segment], made: Sequence[Translation]) -> Translation:
     """One translation for each segment, as one."""
-    pieces = [(segment, one) for segment, one in zip(segments, made, strict=True)]
-    looks = [one.attention for one in made if one.tokens]
-    attention = None if not looks or any(look is None for look in looks) else blocks(looks)  # type: ignore[arg-type]
+    pieces = list(zip(segments, made, strict=True))
+    alignment = aligned(source, pieces)
+    looks = [one.attention for one in made if one.attention is not None] if alignment else []
     return Translation(
         source,
         "".join(segment.before + one.text + segment.after for segment, one in pieces),
         sum(one.score for one in made),
         [token for one in made for token in one.tokens],
         [token for one in made for token in one.source_tokens],
-        attention,
-        aligned(source, pieces),
+        blocks(looks) if looks else None,
+        alignment,
+        all(one.ended for one in made),
     )
 
 
@@ -65,6 +68,23 @@ def blocks(parts: Sequence[Floats]) -> Floats:
     return whole
 
 
+class Counter:
+    """Counts the words of a text that comes in pieces; a word may be cut in two."""
+
+    def __init__(self) -> None:
+        self.words = 0
+        self.inside = False  # whether the last piece ended in the middle of a word
+
+    def add(self, piece: str) -> int:
+        """The number of the word that a piece begins with."""
+        if not piece:
+            return self.words
+        first = self.words - (self.inside and not piece[0].isspace())
+        self.words = first + len(piece.split())
+        self.inside = not piece[-1].isspace()
+        return first
+
+
 def aligned(source: str, pieces: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
     """The alignment of the words of all pieces; None if one that has words has none."""
     if any(one.alignment is None for _, one in pieces if one.tokens):
@@ -72,19 +92,15 @@ def aligned(source: str, pieces: Sequence[tuple[Segment, Translation]]) -> Align
     target = "".join(segment.before + one.text + segment.after for segment, one in pieces)
     soft = np.zeros((len(target.split()), len(source.split())), dtype=np.float32)
     pairs = []
-    read, written = "", ""
+    read, written = Counter(), Counter()
     for segment, one in pieces:
-        read, written = read + segment.before, written + segment.before
+        read.add(segment.before)
+        written.add(segment.before)
+        left, right = read.add(segment.text), written.add(one.text)
         if one.alignment is not None:
-            first = begins(read, segment.text), begins(written, one.text)
             rows, columns = one.alignment.soft.shape
-            soft[first[1] : first[1] + rows, first[0] : first[0] + columns] += one.alignment.soft
-            pairs += [(first[0] + left, first[1] + right) for left, right in one.alignment.pairs]
-        read, written = read + segment.text + segment.after, written + one.text + segment.after
+            soft[right : right + rows, left : left + columns] += one.alignment.soft
+            pairs += [(left + source_word, right + target_word) for source_word, target_word in one.alignment.pairs]
+        read.add(segment.after)
+        written.add(segment.after)
     return Alignment(source.split(), target.split(), soft, sorted(set(pairs)))
-
-
-def begins(before: str, text: str) -> int:
-    """The number of the word that `text` begins with, after the text before it; a word may be cut in two."""
-    inside = bool(before and text) and not before[-1].isspace() and not text[0].isspace()
-    return len(before.split()) - inside

@@ -17,15 +17,15 @@ from regard.data.sentences import Sentences
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.search import Hypothesis, Judged, Phrase, Rule, forced, sample, search
+from regard.search import Hypothesis, ImpossibleError, Judged, Phrase, forced, sample, search
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.translate import tags
-from regard.translate.alignment import Alignment, align_words
+from regard.translate.alignment import Alignment, Tokens, align_words
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
 from regard.translate.translation import Translation, joined
-from regard.translate.wording import ForbiddenWords, filled, looked_at, phrase, sequences, terms
+from regard.translate.wording import ForbiddenWords, Glossary, bans, filled, looked_at, opening, phrase
 
 BATCH_TOKENS = 4000
 AT_ONCE = 512  # texts of a stream that are sorted by length together
@@ -41,10 +41,31 @@ class Piece(NamedTuple):
     force: list[Phrase]
 
 
+class Plan:
+    """Options as a translator's vocabularies spell them, made once for any number of texts."""
+
+    def __init__(self, options: Options, tokenizers: Tokenizers) -> None:
+        target = tokenizers.target
+        self.options = options
+        self.prefix = opening(target, options.prefix)
+        self.force = [phrase(target, words) for words in options.force]
+        self.glossary = Glossary(target, options.glossary)
+        self.bans, self.rules = bans(target, options.forbid)
+        for words in (*options.force, *options.glossary.values()):
+            if options.forbid and ForbiddenWords(target, options.forbid).would_end(target.encode(words)):
+                raise UserError(f"{words!r} is to be forced and forbidden at once")
+
+    @property
+    def looks(self) -> bool:
+        """Whether anybody wants to know where the model looked."""
+        options = self.options
+        return options.alignments or options.tags or options.replace_unknown or bool(options.coverage_penalty)
+
+
 class Translator:
     """One model, or several as an ensemble, with its vocabularies.
 
-    `limit`: a text of more tokens than this is cut at the ends of its sentences; None: never.
+    `limit`: a line of more tokens than this is cut at the ends of its sentences; None: never.
     """
 
     def __init__(
@@ -65,27 +86,36 @@ class Translator:
         """A translation of each text, in order; a text without words stays as it is. See `Options` for the rest."""
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one text: translate([text])")
-        return self.chunk(texts, Options(beam=beam, n_best=n_best, alignments=alignments, **options))
+        return self.chunk(texts, self.plan(Options(beam=beam, n_best=n_best, alignments=alignments, **options)))
 
-    def stream(self, texts: Iterable[str], **options: Any) -> Iterator[Translation]:
-        """Translations in order while the texts still come; only a few hundred are held at a time."""
-        chosen, rest = Options(**options), iter(texts)
-        while some := list(islice(rest, AT_ONCE)):
-            yield from self.chunk(some, chosen)
+    def stream(self, texts: Iterable[str], at_once: int = AT_ONCE, **options: Any) -> Iterator[Translation]:
+        """Translations in order while the texts still come; `at_once` of them are read and sorted together."""
+        if isinstance(texts, str):
+            raise TypeError("stream takes texts one after the other, not one text: stream([text])")
+        return self.streamed(iter(texts), at_once, self.plan(Options(**options)))
 
-    def chunk(self, texts: Sequence[str], options: Options) -> list[Translation]:
+    def streamed(self, texts: Iterator[str], at_once: int, plan: Plan) -> Iterator[Translation]:
+        """The same, with a plan that was made."""
+        while some := list(islice(texts, at_once)):
+            yield from self.chunk(some, plan)
+
+    def plan(self, options: Options) -> Plan:
+        """What to do, checked: a word that cannot be spelled shows here, before anything is translated."""
+        return Plan(options, self.tokenizers)
+
+    def chunk(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
         """All texts together, batched by their lengths."""
-        if not options.tags:
-            return self.plain(texts, options)
+        if not plan.options.tags:
+            return self.plain(texts, plan)
         marked = [tags.parse(text) for text in texts]
-        made = self.plain([one.plain for one in marked], dataclasses.replace(options, alignments=True))
-        return [tagged(text, one, found) for text, one, found in zip(texts, marked, made, strict=True)]
+        made = iter(self.plain([piece.plain for one in marked for piece in one.pieces], plan))
+        return [tagged(text, one, [next(made) for _ in one.pieces]) for text, one in zip(texts, marked, strict=True)]
 
-    def plain(self, texts: Sequence[str], options: Options) -> list[Translation]:
+    def plain(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
         """Texts without tags."""
         cut = [segments(text, self.fits) for text in texts]
-        pieces = [piece for some in cut for piece in self.prepared(some, options)]
-        made = iter(self.pieces(pieces, options))
+        pieces = [piece for some in cut for piece in self.prepared(some, plan)]
+        made = iter(self.pieces(pieces, plan))
         return [
             joined(text, some, [next(made) for _ in some]) if some else Translation(text, text)
             for text, some in zip(texts, cut, strict=True)
@@ -95,64 +125,55 @@ class Translator:
         """Whether a text is short enough to be translated in one piece."""
         return self.limit is None or len(self.tokenizers.source.encode(text)) <= self.limit
 
-    def prepared(self, some: Sequence[Segment], options: Options) -> Iterator[Piece]:
-        """The segments of a text: the first has the prefix, the longest what is to be forced."""
-        target = self.tokenizers.target
-        longest = max(range(len(some)), key=lambda number: len(some[number].text), default=0)
+    def prepared(self, some: Sequence[Segment], plan: Plan) -> Iterator[Piece]:
+        """The segments of a text: the first with words has the prefix, the longest what is to be forced."""
+        spoken = [number for number, segment in enumerate(some) if segment.text]
+        longest = max(spoken, key=lambda number: len(some[number].text), default=0)
         for number, segment in enumerate(some):
-            words = [*(options.force if number == longest else ()), *terms(options.glossary, segment.text)]
-            prefix = target.encode(options.prefix) if number == 0 else []
             yield Piece(
                 segment,
                 *self.tokenizers.source.split(segment.text),
-                prefix,
-                [phrase(target, item) for item in words],
+                plan.prefix if number in spoken[:1] else [],
+                [*(plan.force if number == longest else ()), *plan.glossary.of(segment.text)],
             )
 
-    def pieces(self, pieces: Sequence[Piece], options: Options) -> list[Translation]:
+    def pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Translation]:
         """A translation of each piece, in order."""
+        options = plan.options
         results = [Translation(piece.segment.text, piece.segment.text) for piece in pieces]
         sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
         width = options.n_best if options.sample else options.beam
-        bans, rules = self.forbidden(options)
         for rows in cuts(work[np.argsort(sizes[work], kind="stable")], sizes, max(1, BATCH_TOKENS // width)):
             some = [pieces[row] for row in rows]
-            for row, found in zip(rows.tolist(), self.find(some, options, bans, rules), strict=True):
+            for row, found in zip(rows.tolist(), self.find(some, plan), strict=True):
                 made = [self.translation(pieces[row], hypothesis, options) for hypothesis in found]
-                made[0].alternatives.extend(made[1:])
-                results[row] = made[0]
+                results[row] = made[0] if made else Translation(pieces[row].segment.text, "", ended=False)
+                results[row].alternatives.extend(made[1:])
         return results
 
-    def forbidden(self, options: Options) -> tuple[list[tuple[int, ...]], list[Rule]]:
-        """Sequences of ids, and rules, that keep forbidden words out."""
-        if not options.forbid:
-            return [], []
-        if self.tokenizers.target.word_ends() is None:
-            return sequences(self.tokenizers.target, options.forbid), []
-        return [], [ForbiddenWords(self.tokenizers.target, options.forbid)]
-
-    def find(
-        self, some: Sequence[Piece], options: Options, bans: Sequence[Sequence[int]], rules: Sequence[Rule]
-    ) -> list[list[Hypothesis]]:
+    def find(self, some: Sequence[Piece], plan: Plan) -> list[list[Hypothesis]]:
         """The targets of a batch."""
         source, lengths = self.batch([piece.ids for piece in some])
+        options = plan.options
+        if options.sample:
+            return sample(
+                self.models,
+                source,
+                lengths,
+                samples=options.n_best,
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                seed=options.seed,
+                max_length=options.max_length,
+                min_length=options.min_length,
+                no_repeat=options.no_repeat,
+                forbid=plan.bans,
+                rules=plan.rules,
+                attention=plan.looks,
+            )
         try:
-            if options.sample:
-                return sample(
-                    self.models,
-                    source,
-                    lengths,
-                    samples=options.n_best,
-                    temperature=options.temperature,
-                    top_k=options.top_k,
-                    top_p=options.top_p,
-                    seed=options.seed,
-                    max_length=options.max_length,
-                    min_length=options.min_length,
-                    rules=rules,
-                    forbid=bans,
-                )
             return search(
                 self.models,
                 source,
@@ -166,10 +187,11 @@ class Translator:
                 no_repeat=options.no_repeat,
                 prefix=[piece.prefix for piece in some],
                 force=[piece.force for piece in some],
-                forbid=bans,
-                rules=rules,
+                forbid=plan.bans,
+                rules=plan.rules,
+                attention=plan.looks,
             )
-        except ValueError as error:
+        except ImpossibleError as error:
             raise UserError(str(error)) from error
 
     def batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -179,26 +201,28 @@ class Translator:
 
     def translation(self, piece: Piece, hypothesis: Hypothesis, options: Options) -> Translation:
         """A hypothesis in words."""
-        target, text = self.tokenizers.target, piece.segment.text
+        target, text, look = self.tokenizers.target, piece.segment.text, hypothesis.attention
         made = [id for id in hypothesis.tokens if id != EOS]
-        written = target.decode(made)
+        written, source = target.decode(made), text.split()
         alignment = None
-        source = text.split()
-        if options.alignments and hypothesis.attention is not None:
-            alignment = align_words(hypothesis.attention, (source, piece.words), (written.split(), target.words(made)))
-        if options.replace_unknown and hypothesis.attention is not None:
-            of_token = [source[word] for word in piece.words]
-            words = looked_at(made, hypothesis.attention, of_token, options.dictionary)
+        if look is not None and (options.alignments or options.tags):
+            read = Tokens(source, piece.words, ())
+            alignment = align_words(look, read, Tokens(written.split(), target.words(made), target.pieces(made)))
+        if options.replace_unknown:
+            if look is None:
+                raise UserError("this model has no attention, so nothing says which word an <unk> stands for")
+            words = looked_at(made, look, [source[word] for word in piece.words], options.dictionary)
             written = filled([written], words)[0]
-            alignment = alignment and alignment._replace(target=filled(alignment.target, words))
+            alignment = alignment and alignment.respelled(filled(alignment.target, words))
         return Translation(
             text,
             written,
             hypothesis.score,
             target.pieces(hypothesis.tokens),
             self.tokenizers.source.pieces([*piece.ids, EOS]),
-            hypothesis.attention,
+            look if options.alignments else None,
             alignment,
+            hypothesis.tokens[-1] == EOS,
         )
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Judged]:
@@ -223,17 +247,29 @@ class Translator:
         look, (source, target) = judged.hypothesis.attention, pair
         if look is None:
             return None
-        left, right = self.tokenizers.source.split(source)[1], self.tokenizers.target.split(target)[1]
-        return align_words(look, (source.split(), left), (target.split(), right))
+        read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
+        ids, words = self.tokenizers.target.split(target)
+        return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
 
 
-def tagged(text: str, marked: tags.Marked, made: Translation) -> Translation:
-    """A translation, and its alternatives, with the tags of its source."""
-    if made.alignment is None and made.tokens and marked.tags:
+def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Translation:
+    """A translation, and its alternatives, with the tags of its source; its alignment is of the words without them."""
+    if any(one.alignment is None and one.tokens and piece.tags for piece, one in zip(marked.pieces, made, strict=True)):
         raise UserError("this model has no attention, so nothing says where a tag belongs in its translations")
-    links = made.alignment.pairs if made.alignment else []
-    others = [tagged(text, marked, other) for other in made.alternatives]
-    return dataclasses.replace(made, source=text, text=tags.restore(marked, made.text, links), alternatives=others)
+    plain = [Segment("", piece.plain, "\n") for piece in marked.pieces]
+    whole = joined("".join(segment.text + "\n" for segment in plain), plain, made)
+
+    def with_tags(rank: int) -> str:
+        each = [[one, *one.alternatives] for one in made]
+        chosen = [some[min(rank, len(some) - 1)] for some in each]
+        links = [one.alignment.pairs if one.alignment else [] for one in chosen]
+        return tags.restore(marked, [one.text for one in chosen], links)
+
+    others = [
+        dataclasses.replace(other, source=text, text=with_tags(rank))
+        for rank, other in enumerate(whole.alternatives, 1)
+    ]
+    return dataclasses.replace(whole, source=text, text=with_tags(0), alternatives=others)
 
 
 def load(*runs: str | Path, device: str | torch.device | None = None) -> Translator:

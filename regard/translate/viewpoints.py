@@ -9,6 +9,7 @@ from regard.errors import UserError
 from regard.evaluate import Gold
 from regard.models import Viewpoint
 from regard.translate.assessment import against
+from regard.translate.trace import one_model
 from regard.translate.translator import Translator
 
 
@@ -21,7 +22,7 @@ class Tried(NamedTuple):
 
 def ranked_viewpoints(translator: Translator, pairs: Sequence[tuple[str, str]], gold: Sequence[Gold]) -> list[Tried]:
     """Every viewpoint of the model, the best first; the translator is left with the best."""
-    (decoder,) = [model.decoder for model in translator.models]
+    decoder = one_model(translator).decoder
     tried = []
     for viewpoint in decoder.viewpoints():
         decoder.viewpoint = viewpoint

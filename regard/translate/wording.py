@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search import Phrase
+from regard.search import Floats, Phrase
 from regard.symbols import NAMES, UNK
 from regard.text import Tokenizer
-from regard.translate.alignment import Floats
 
 MARKS = re.compile(r"^\W+|\W+$")
+TAIL = 64  # tokens at the end of what was written that are looked at for a forbidden word
 
 
 def phrase(tokenizer: Tokenizer, words: str) -> Phrase:
@@ -26,13 +26,26 @@ def phrase(tokenizer: Tokenizer, words: str) -> Phrase:
     return Phrase(tuple(ids), tokenizer.word_ends())
 
 
-def terms(glossary: Mapping[str, str], text: str) -> list[str]:
-    """The translations that a glossary prescribes for the terms in a text; of terms in each other the longest."""
-    if not glossary:
-        return []
-    known = sorted(glossary, key=len, reverse=True)
-    pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, known)) + r")(?!\w)")
-    return [glossary[found] for found in pattern.findall(text)]
+def opening(tokenizer: Tokenizer, text: str) -> list[int]:
+    """What a translation is to begin with; an unknown word only where it is written as one."""
+    ids = tokenizer.encode(text)
+    if UNK in ids and NAMES[UNK] not in text:
+        raise UserError(f"the prefix {text!r} cannot be spelled: the vocabulary does not have all of its words")
+    return ids
+
+
+class Glossary:
+    """Terms of the source and how they must be translated; of terms in each other the longest counts."""
+
+    def __init__(self, tokenizer: Tokenizer, entries: Mapping[str, str]) -> None:
+        self.phrases = {term.casefold(): phrase(tokenizer, words) for term, words in entries.items()}
+        known = "|".join(re.escape(term) for term in sorted(entries, key=len, reverse=True))
+        self.pattern = re.compile(rf"(?<![\w-])(?:{known})(?![\w-])", re.IGNORECASE) if entries else None
+
+    def of(self, text: str) -> list[Phrase]:
+        """What a text's terms must become, a term that comes twice twice."""
+        found = self.pattern.findall(text) if self.pattern else []
+        return [self.phrases[term.casefold()] for term in found if term.casefold() in self.phrases]
 
 
 class ForbiddenWords:
@@ -40,14 +53,14 @@ class ForbiddenWords:
 
     def __init__(self, tokenizer: Tokenizer, words: Sequence[str]) -> None:
         self.tokenizer = tokenizer
-        self.forbidden = {tuple(bare(word) for word in words_.split()) for words_ in words}
+        self.forbidden = {tuple(bare(word) for word in phrase.split()) for phrase in words}
         self.longest = max(map(len, self.forbidden), default=0)
         ends = tokenizer.word_ends()
         self.ends = torch.tensor(sorted(range(tokenizer.size) if ends is None else ends))
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
         """See `regard.search.Rule`."""
-        bad = [row for row, ids in enumerate(written.tolist()) if self.would_end(ids)]
+        bad = [row for row, ids in enumerate(written[:, -TAIL:].tolist()) if self.would_end(ids)]
         if bad:
             rows = torch.tensor(bad, device=log_probs.device)[:, None]
             log_probs[rows, self.ends.to(log_probs.device)] = -torch.inf
@@ -63,15 +76,31 @@ def bare(word: str) -> str:
     return MARKS.sub("", word).casefold()
 
 
+def bans(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ...]], list[ForbiddenWords]]:
+    """Sequences of ids, and rules, that keep words out: marks are ids, words are spelled in many ways."""
+    for word in words:
+        if not word.strip():
+            raise UserError("there is an empty word among those to forbid")
+    marks = [word for word in words if not bare(word)]
+    rest = [word for word in words if bare(word)]
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    found: list[tuple[int, ...]] = [
+        (id,) for id, piece in enumerate(pieces) if any(mark.strip() in piece for mark in marks)
+    ]
+    if tokenizer.word_ends() is None:
+        return [*found, *sequences(tokenizer, rest)], []
+    return found, [ForbiddenWords(tokenizer, rest)] if rest else []
+
+
 def sequences(tokenizer: Tokenizer, words: Sequence[str]) -> list[tuple[int, ...]]:
     """All ways to write forbidden words where each word is one id: with small letters and with capitals."""
     spelled: dict[str, list[int]] = {}
     for id, piece in enumerate(tokenizer.pieces(range(tokenizer.size))):
         spelled.setdefault(piece.casefold(), []).append(id)
     found: list[tuple[int, ...]] = []
-    for phrase in words:
-        ids = [spelled.get(piece.casefold(), []) for piece in phrase.split()]
-        found += [*itertools.product(*ids), tuple(tokenizer.encode(phrase))]
+    for words_ in words:
+        ids = [spelled.get(piece.casefold(), []) for piece in words_.split()]
+        found += [*itertools.product(*ids), tuple(tokenizer.encode(words_))]
     return [ids for ids in dict.fromkeys(found) if ids and UNK not in ids]
 
 
