@@ -87,6 +87,7 @@ def bans(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ..
     found: list[tuple[int, ...]] = [
         (id,) for id, piece in enumerate(pieces) if any(mark.strip() in piece for mark in marks)
     ]
+    found += [tuple(ids) for ids in map(tokenizer.encode, marks) if UNK not in ids]
     if tokenizer.word_ends() is None:
         return [*found, *sequences(tokenizer, rest)], []
     return found, [ForbiddenWords(tokenizer, rest)] if rest else []
