@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.plot import drawing
 from regard.recipes import read
-from regard.report import Shown, draw, write_page
+from regard.report import Shown, draw, heads, write_page
 from regard.runs import Run
 from regard.training import train
 from regard.translate import Translation, against, assess, load
@@ -139,7 +139,9 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
         "changes": changes,
         "overrides": overrides,
     }
-    shown = samples(assessment.translations, test)
+    shown = [
+        item._replace(heads=heads(translator, item.translation)) for item in samples(assessment.translations, test)
+    ]
     draw(max((item.translation for item in shown), key=crossings), picture)
     report = write_page(run, without(results, "changes", "overrides"), shown, assessment.by_length)
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

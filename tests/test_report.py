@@ -13,7 +13,7 @@ import yaml
 from regard.evaluate import Group
 from regard.report import Shown, page
 from regard.report.chart import HEIGHT, WIDTH, chart
-from regard.report.page import by_length
+from regard.report.page import by_length, sample
 from regard.runs import Run
 from regard.translate import Translation
 
@@ -255,3 +255,12 @@ def test_bleu_by_length_is_drawn_and_told(tmp_path: Path) -> None:
     heights = [float(value) for value in re.findall(r'class="bar"[^>]* height="([\d.]+)"', drawn)]
     assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
     assert by_length([]) == ""
+
+
+def test_every_head_is_there_to_be_unfolded() -> None:
+    look = np.array([[0.25, 0.75]], dtype=np.float32)
+    made = Translation("a", "b", 0.0, ["</s>"], ["a", "</s>"], look)
+    plain, several = sample(Shown(made, "b")), sample(Shown(made, "b", {"layer 1, head 2": look * 2}))
+    assert "<details>" not in plain
+    assert "<h3>layer 1, head 2</h3>" in several
+    assert several.count("<table class=attention>") == 2

@@ -13,7 +13,9 @@ from regard.evaluate import Group, by_length
 from regard.plot import heatmap, save
 from regard.report.page import Shown, page
 from regard.runs import Run, checkpoint
-from regard.translate import Translation, load
+from regard.search import Floats
+from regard.symbols import EOS, NAMES
+from regard.translate import Translation, Translator, all_heads, load
 
 SAMPLES = 5
 MEASURED = 200  # dev sentences that BLEU by length is of
@@ -27,9 +29,18 @@ def write_outcome(run: Run) -> Path:
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         draw(translation, run.folder / "samples" / f"attention-{number}.png")
-    shown = [Shown(translation, reference) for translation, reference in zip(translations, references, strict=False)]
+    both = zip(translations, references, strict=False)
+    shown = [Shown(translation, reference, heads(translator, translation)) for translation, reference in both]
     quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
     return write_page(run, best(run), shown, by_length(sources, quick, references))
+
+
+def heads(translator: Translator, translation: Translation) -> dict[str, Floats]:
+    """Every head's look, where there are several and the translation is of one piece, as the model would write it."""
+    if translation.attention is None or translation.source_tokens.count(NAMES[EOS]) != 1:
+        return {}
+    looks = all_heads(translator, translation.source, translation.text)
+    return looks if all(look.shape == translation.attention.shape for look in looks.values()) else {}
 
 
 def write_page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> Path:

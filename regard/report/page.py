@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from regard.evaluate import Group
 from regard.report.chart import bars, chart
 from regard.runs import Run
+from regard.search import Floats
 from regard.translate import Translation
 
 CURVES = (
@@ -23,10 +25,11 @@ CURVES = (
 
 
 class Shown(NamedTuple):
-    """A translation beside the reference."""
+    """A translation beside the reference, and what each head looked at, where there are several."""
 
     translation: Translation
     reference: str
+    heads: Mapping[str, Floats] = MappingProxyType({})
 
 
 def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> str:
@@ -85,17 +88,20 @@ def sample(item: Shown) -> str:
     """One translation with its heat map."""
     translation = item.translation
     lines = table({"source": translation.source, "reference": item.reference, "translation": translation.text})
-    return f"<section>{lines}{matrix(translation)}</section>"
-
-
-def matrix(translation: Translation) -> str:
-    """Attention as a table of shaded cells."""
     if translation.attention is None:
-        return "<p>This model has no attention.</p>"
-    head = "".join(f"<th scope=col><span>{escape(word)}</span></th>" for word in translation.source_tokens)
+        return f"<section>{lines}<p>This model has no attention.</p></section>"
+    read, wrote = translation.source_tokens, translation.tokens
+    each = "".join(f"<h3>{escape(name)}</h3>{matrix(look, read, wrote)}" for name, look in item.heads.items())
+    heads = f"<details><summary>every layer and head</summary>{each}</details>" if each else ""
+    return f"<section>{lines}{matrix(translation.attention, read, wrote)}{heads}</section>"
+
+
+def matrix(attention: Floats, source: Sequence[str], target: Sequence[str]) -> str:
+    """Attention as a table of shaded cells."""
+    head = "".join(f"<th scope=col><span>{escape(word)}</span></th>" for word in source)
     rows = "".join(
         f"<tr><th scope=row>{escape(word)}</th>{''.join(map(cell, weights.tolist()))}</tr>"
-        for word, weights in zip(translation.tokens, translation.attention, strict=True)
+        for word, weights in zip(target, attention, strict=True)
     )
     whole = f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody>"
     return f"<div class=scroll><table class=attention>{whole}</table></div>"
