@@ -60,6 +60,7 @@ def test_tags_go_where_their_words_went(
         '({name}) and "{name}"',
         "http://x/?a={id}&b=2 works",
         "%s %d",
+        "%a{};",
         "%.2f of %5d, %-10s %ld %% and %(total)s",
         "{first name} {0,number} ${x} #{y}",
         "<b>bold <i>both</i></b>, <i>slanted</i>.",
@@ -79,6 +80,14 @@ def test_a_translation_into_itself_is_the_text(text: str) -> None:
     plains = [piece.plain for piece in marked.pieces]
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
     assert restore(marked, plains, links).split() == text.split()
+
+
+@pytest.mark.parametrize("text", [" %a{};", "<b>x </b>{y}.", "<i><b>x </b></i>{y}, {z} !"])
+def test_a_space_that_is_lost_moves_no_tag(text: str) -> None:
+    marked = parse(text)
+    links = [[(number, number) for number in range(len(piece.plain.split()))] for piece in marked.pieces]
+    made = restore(marked, [piece.plain for piece in marked.pieces], links)
+    assert "".join(made.split()) == "".join(text.split())
 
 
 def test_blocks_are_translated_one_by_one() -> None:

@@ -102,7 +102,10 @@ def inline(text: str, markup: bool) -> Inline:
             stack.append(node)
         else:
             before, after = text[found.start() - 1 : found.start()], text[place : place + 1]
+            had = len(plain)
             plain = lone(stack[-1], found[0], plain, before, after)
+            if len(plain) < had:
+                within(root.inside, len(plain))
             place += after.isspace() and (not plain or plain[-1].isspace())  # of two spaces one is left
     for node in stack[1:]:  # never closed: stands alone
         node.closing = ""
@@ -137,6 +140,13 @@ def lone(parent: Node, written: str, plain: str, before: str, after: str) -> str
         plain += " "
     parent.inside.append(Node(written, len(plain), spaced=spaced))
     return plain
+
+
+def within(nodes: Sequence[Node], end: int) -> None:
+    """Keeps places inside a text that has lost a space at its end."""
+    for node in nodes:
+        node.start, node.end = min(node.start, end), min(node.end, end)
+        within(node.inside, end)
 
 
 def hoisted(nodes: Iterable[Node]) -> list[Node]:
