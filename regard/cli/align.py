@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli import options
 from regard.cli.pipe import end_with_the_pipe
 from regard.cli.runs import split_runs
 from regard.errors import UserError
@@ -27,10 +28,8 @@ def align(
     symmetrize: Annotated[
         Path | None, typer.Option(help="A run of the other direction: both as one by grow-diag-final-and.")
     ] = None,
-    gold: Annotated[Path | None, typer.Option(help="Gold word alignments: AER, precision, recall at the end.")] = None,
-    gold_first: Annotated[
-        int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
-    ] = None,
+    gold: options.Gold = None,
+    gold_first: options.GoldFirst = None,
     choose_head: Annotated[
         bool,
         typer.Option("--choose-head", help="Find the layer and head that agree best with --gold, and keep to them."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import options
 from regard.cli.runs import split_runs
 from regard.errors import UserError
 
@@ -30,10 +31,8 @@ def evaluate(
     lowercase: Annotated[
         bool, typer.Option("--lowercase", help="Letters' case counts for nothing; so it is for a run that lower-cases.")
     ] = False,
-    gold: Annotated[Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form), for AER.")] = None,
-    gold_first: Annotated[
-        int | None, typer.Option(min=0, max=1, help="Number of the first word in it; else 0, NAACL: 1.")
-    ] = None,
+    gold: options.Gold = None,
+    gold_first: options.GoldFirst = None,
     beam: Annotated[
         int | None, typer.Option(min=1, help="Hypotheses that are kept open, 5 as a rule; 1 is greedy.")
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli import options
 from regard.errors import UserError
 from regard.symbols import EOS, NAMES
 
@@ -25,7 +26,7 @@ def plot(
     heads: Annotated[bool, typer.Option("--heads", help="All layers and heads of a Transformer.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="A row of bars for each step.")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the length of the source.")] = False,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
+    beam: options.Beam = 5,
 ) -> None:
     """Translate a sentence and draw where the model looked.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import options
 from regard.cli.pipe import end_with_the_pipe, lots
 from regard.cli.runs import split_runs
 from regard.errors import UserError
@@ -21,67 +21,34 @@ if TYPE_CHECKING:
 
 AT_ONCE = 512  # lines that are sorted by length together
 
-SEARCH, WORDS, DRAW = "Search", "Words", "Sampling"
-
 
 def translate(
     runs: Annotated[
         list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")
     ],
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")] = 5,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations a line, the best first.")] = 1,
+    beam: options.Beam = 5,
+    n_best: options.NBest = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")
     ] = False,
     alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
-    tags: Annotated[bool, typer.Option("--tags", help="Carry inline tags and placeholders over.")] = False,
-    length_penalty: Annotated[
-        str,
-        typer.Option(
-            help="A number (0: short ones win, 1: long ones do better), or `average`.", rich_help_panel=SEARCH
-        ),
-    ] = "0.6",
-    coverage_penalty: Annotated[
-        float, typer.Option(help="How much a source word counts that nothing looked at.", rich_help_panel=SEARCH)
-    ] = 0.0,
-    max_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a translation at most.", rich_help_panel=SEARCH)
-    ] = None,
-    min_length: Annotated[
-        int, typer.Option(min=1, help="Tokens of a translation at least.", rich_help_panel=SEARCH)
-    ] = 1,
-    no_repeat: Annotated[
-        int | None, typer.Option(min=1, help="So many tokens in a row never come twice.", rich_help_panel=SEARCH)
-    ] = None,
-    prefix: Annotated[str, typer.Option(help="What each translation begins with.", rich_help_panel=WORDS)] = "",
-    force: Annotated[
-        list[str] | None,
-        typer.Option(help="A word or phrase that each translation holds; may be given again.", rich_help_panel=WORDS),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(help="A word or phrase that none holds; may be given again.", rich_help_panel=WORDS),
-    ] = None,
-    glossary: Annotated[
-        Path | None, typer.Option(help="Terms, tab, how they must be translated, one a line.", rich_help_panel=WORDS)
-    ] = None,
-    replace_unknown: Annotated[
-        bool, typer.Option("--replace-unknown", help="Put source words in the place of <unk>.", rich_help_panel=WORDS)
-    ] = False,
-    dictionary: Annotated[
-        Path | None, typer.Option(help="For these: source word, tab, target word, one a line.", rich_help_panel=WORDS)
-    ] = None,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Draw translations instead of searching.", rich_help_panel=DRAW)
-    ] = False,
-    temperature: Annotated[float, typer.Option(help="Below 1 the likely are likelier.", rich_help_panel=DRAW)] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Draw among so many likeliest tokens.", rich_help_panel=DRAW)
-    ] = None,
-    top_p: Annotated[
-        float, typer.Option(help="Draw among those with this probability together.", rich_help_panel=DRAW)
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.", rich_help_panel=DRAW)] = 1,
+    tags: options.Tags = False,
+    length_penalty: options.LengthPenalty = "0.6",
+    coverage_penalty: options.CoveragePenalty = 0.0,
+    max_length: options.MaxLength = None,
+    min_length: options.MinLength = 1,
+    no_repeat: options.NoRepeat = None,
+    prefix: options.Prefix = "",
+    force: options.Force = None,
+    forbid: options.Forbid = None,
+    glossary: options.Glossary = None,
+    replace_unknown: options.ReplaceUnknown = False,
+    dictionary: options.Dictionary = None,
+    sample: options.Sample = False,
+    temperature: options.Temperature = 1.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = 1,
 ) -> None:
     """Translate a file, or standard input, line by line.
 
@@ -100,7 +67,7 @@ def translate(
             "--alignments counts words, and --tags puts tags among them; --json has the words that it counts"
         )
     form = "json" if as_json else "pharaoh" if alignments else "text"
-    options = Options(
+    wishes = Options(
         beam=beam,
         n_best=n_best,
         alignments=form != "text",
@@ -124,16 +91,12 @@ def translate(
     )
     folders, files = split_runs(runs)
     translator = load(*folders)
-    plan = translator.plan(options)
-    number, cut = count(), 0
+    lines = Lines(n_best, form)
+    plan = translator.plan(wishes)
     for texts in counted(lots(files, AT_ONCE)):
-        for made in translator.chunk(texts, plan):
-            cut += not made.ended
-            for line in written(made, next(number), n_best, form):
-                sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    if cut:
-        say(f"{cut} of {next(number):,} translations did not come to an end within their length limit")
+        lines.write(translator.chunk(texts, plan))
+    if lines.cut:
+        say(f"{lines.cut} of {lines.number:,} translations did not come to an end within their length limit")
 
 
 def penalty(written: str) -> LengthPenalty:
@@ -176,21 +139,37 @@ def counted(lots: Iterator[list[str]]) -> Iterator[list[str]]:
             progress.advance(task, len(some))
 
 
-def written(made: Translation, number: int, n_best: int, form: str) -> list[str]:
-    """The lines for one source; several translations carry its number and their score, as Moses writes them."""
-    if form == "json":
-        document = described(made)
-        if n_best > 1:
-            document["alternatives"] = [described(other) for other in made.alternatives]
-        return [json.dumps(document, ensure_ascii=False)]
-    rows = []
-    for translation in (made, *made.alternatives):
+class Lines:
+    """Translations as they go out, one after the other."""
+
+    def __init__(self, n_best: int, form: str) -> None:
+        self.n_best = n_best
+        self.form = form
+        self.number = 0  # written so far
+        self.cut = 0  # of these, not brought to an end
+
+    def write(self, translations: Sequence[Translation]) -> None:
+        """Some more, at once."""
+        for made in translations:
+            sys.stdout.write("".join(line + "\n" for line in self.lines(made)))
+            self.number += 1
+            self.cut += not made.ended
+        sys.stdout.flush()
+
+    def lines(self, made: Translation) -> list[str]:
+        """The lines for one source; several translations carry its number and their score, as Moses writes them."""
+        if self.form == "json":
+            document = described(made)
+            if self.n_best > 1:
+                document["alternatives"] = [described(other) for other in made.alternatives]
+            return [json.dumps(document, ensure_ascii=False)]
+        return [self.row(translation) for translation in (made, *made.alternatives)]
+
+    def row(self, translation: Translation) -> str:
+        """One translation on one line."""
         text = translation.text.replace("\n", " ").replace("\r", " ")  # a line in is a line out
-        parts = [str(number), text, f"{translation.score:.4f}"] if n_best > 1 else [text]
-        if form == "pharaoh":
-            parts.append(links(translation))
-        rows.append(" ||| ".join(parts))
-    return rows
+        parts = [str(self.number), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
+        return " ||| ".join([*parts, links(translation)] if self.form == "pharaoh" else parts)
 
 
 def links(translation: Translation) -> str:

@@ -16,10 +16,10 @@ from regard.models import Seq2Seq
 from regard.search.choice import Choice, best
 from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
-from regard.search.loop import Sentence, limits, run
+from regard.search.loop import Sentence, run, unsearched
 from regard.search.phrases import Phrase, Phrases, Progress, shortest
 from regard.search.ranking import LengthPenalty, Ranking
-from regard.search.rules import ImpossibleError, MinimumLength, Never, NoRepeat, Prefix, Rule, never
+from regard.search.rules import ImpossibleError, Prefix, Rule, standing
 
 T = TypeVar("T")
 
@@ -61,19 +61,11 @@ def search(
     given = per_source(prefix, batch, "prefix")
     forced = [[phrased(item) for item in some] for some in per_source(force, batch, "force")]
     more = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in zip(given, forced, strict=True)]
-    sentences = [
-        Sentence(index, length, limit)
-        for index, (length, limit) in enumerate(
-            zip(lengths.tolist(), limits(lengths, max_length, min_length, more), strict=True)
-        )
-    ]
+    sentences = unsearched(lengths, max_length, min_length, more)
     for sentence, first, some in zip(sentences, given, forced, strict=True):
         needed = shortest(first, some)
         if some and needed >= sentence.limit:
             raise ImpossibleError(f"{needed} tokens to force do not fit, with EOS, into max_length {sentence.limit}")
-    own: list[Rule] = [never, MinimumLength(min_length), Never(forbid)]
-    if no_repeat is not None:
-        own.append(NoRepeat(no_repeat))
     run(
         Ensemble(model_or_models),
         source,
@@ -81,7 +73,7 @@ def search(
         sentences,
         Beam(beam, n_best, Phrases(forced, beam) if any(forced) else None),
         Ranking(length_penalty, coverage_penalty),
-        [*own, *rules],
+        standing(min_length, forbid, no_repeat, rules),
         Prefix(given, [sentence.limit for sentence in sentences], source.device),
         attention or bool(coverage_penalty),
     )

@@ -55,14 +55,14 @@ class Chooser(Protocol):
         ...
 
 
-def limits(lengths: Tensor, max_length: int | None, min_length: int, more: Sequence[int]) -> list[int]:
-    """How many tokens each target may have; `more` are those that are given anyway."""
-    if max_length is None:
-        usual = [2 * length + 10 + extra for length, extra in zip(lengths.tolist(), more, strict=True)]
-        return [max(limit, 2 * min_length) for limit in usual]
-    if max_length < max(1, min_length):
+def unsearched(lengths: Tensor, max_length: int | None, min_length: int, more: Sequence[int]) -> list[Sentence]:
+    """The sources of a batch before a search; `more` are tokens of each target that are given anyway."""
+    if max_length is not None and max_length < max(1, min_length):
         raise ValueError(f"max_length must be at least 1 and min_length: {max_length}, {min_length}")
-    return [max_length] * len(lengths)
+    return [
+        Sentence(index, length, max_length or max(2 * length + 10 + extra, 2 * min_length))
+        for index, (length, extra) in enumerate(zip(lengths.tolist(), more, strict=True))
+    ]
 
 
 def run(

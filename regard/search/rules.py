@@ -81,6 +81,14 @@ class Never:
                 log_probs[:, last] = log_probs[:, last].masked_fill(breaks, -torch.inf)
 
 
+def standing(
+    min_length: int, forbid: Sequence[Sequence[int]], no_repeat: int | None, rules: Sequence[Rule]
+) -> list[Rule]:
+    """The rules of a search: those that always hold, those that are asked for, and those of one's own."""
+    repeats: list[Rule] = [] if no_repeat is None else [NoRepeat(no_repeat)]
+    return [never, MinimumLength(min_length), Never(forbid), *repeats, *rules]
+
+
 class Prefix:
     """The first tokens of each target are given. What is given overrules every other rule."""
 

@@ -16,9 +16,9 @@ from regard.models import Seq2Seq
 from regard.search.choice import Choice
 from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
-from regard.search.loop import Sentence, limits, ranked, run
+from regard.search.loop import Sentence, ranked, run, unsearched
 from regard.search.ranking import Ranking
-from regard.search.rules import MinimumLength, Never, NoRepeat, Prefix, Rule, never
+from regard.search.rules import Prefix, Rule, standing
 
 
 @torch.inference_mode()
@@ -47,16 +47,8 @@ def sample(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    sentences = [
-        Sentence(index, length, limit)
-        for index, (length, limit) in enumerate(
-            zip(lengths.tolist(), limits(lengths, max_length, min_length, [0] * len(lengths)), strict=True)
-        )
-    ]
+    sentences = unsearched(lengths, max_length, min_length, [0] * len(lengths))
     generators = [generator(seed, row[:length]) for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-    own: list[Rule] = [never, MinimumLength(min_length), Never(forbid)]
-    if no_repeat is not None:
-        own.append(NoRepeat(no_repeat))
     run(
         Ensemble(model_or_models),
         source,
@@ -64,7 +56,7 @@ def sample(
         sentences,
         Draw(samples, temperature, top_k, top_p, generators),
         Ranking(length_penalty=0.0),
-        [*own, *rules],
+        standing(min_length, forbid, no_repeat, rules),
         Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device),
         attention,
     )

@@ -156,6 +156,14 @@ class Translator:
         """The targets of a batch."""
         source, lengths = self.batch([piece.ids for piece in some])
         options = plan.options
+        shared: dict[str, Any] = {
+            "max_length": options.max_length,
+            "min_length": options.min_length,
+            "no_repeat": options.no_repeat,
+            "forbid": plan.bans,
+            "rules": plan.rules,
+            "attention": plan.looks,
+        }
         if options.sample:
             return sample(
                 self.models,
@@ -166,12 +174,7 @@ class Translator:
                 top_k=options.top_k,
                 top_p=options.top_p,
                 seed=options.seed,
-                max_length=options.max_length,
-                min_length=options.min_length,
-                no_repeat=options.no_repeat,
-                forbid=plan.bans,
-                rules=plan.rules,
-                attention=plan.looks,
+                **shared,
             )
         try:
             return search(
@@ -182,14 +185,9 @@ class Translator:
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
                 coverage_penalty=options.coverage_penalty,
-                max_length=options.max_length,
-                min_length=options.min_length,
-                no_repeat=options.no_repeat,
                 prefix=[piece.prefix for piece in some],
                 force=[piece.force for piece in some],
-                forbid=plan.bans,
-                rules=plan.rules,
-                attention=plan.looks,
+                **shared,
             )
         except ImpossibleError as error:
             raise UserError(str(error)) from error
