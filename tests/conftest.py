@@ -45,6 +45,14 @@ QUICK: dict[str, Any] = {
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of this session alone."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["REGARD_CACHE"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train, dev and test, each .en, .de and .align."""

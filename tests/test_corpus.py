@@ -3,10 +3,8 @@
 import gzip
 import json
 import lzma
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +13,8 @@ from hypothesis import strategies as st
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read
 from regard.data.embedded import write
 from regard.data.files import lines
-from regard.data.sentences import Sentences
-from regard.data.settings import DataSettings, encode, hold_out
 from regard.errors import UserError
 from regard.evaluate import read_gold
-from regard.text import Tokenizers, Words
 
 # what may stand inside a line, and what other tools take for the end of one
 ODD = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -221,74 +216,6 @@ def test_holds_pairs() -> None:
 )
 def test_languages_by_the_names_of_the_files(names: list[str], found: tuple[str, str]) -> None:
     assert languages([Path("some-folder") / name for name in names]) == found
-
-
-words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
-
-
-@given(st.lists(st.builds(Pair, words, words), max_size=60), st.integers(1, 8), st.integers(0, 5))
-def test_held_out_pairs_share_no_source_with_the_rest(corpus: list[Pair], wanted: int, seed: int) -> None:
-    whole = [pair for pair in corpus if pair.source.strip() and pair.target.strip()]
-    if len({pair.source for pair in whole}) < 2:
-        with pytest.raises(UserError, match="too little to train and validate on"):
-            hold_out(corpus, DataSettings(dev_pairs=wanted), seed)
-        return
-    train, dev = hold_out(corpus, DataSettings(dev_pairs=wanted), seed)
-    assert Counter(train) + Counter(dev) == Counter(corpus)
-    assert not {pair.source for pair in train} & {pair.source for pair in dev}
-    assert set(train) & set(whole), "something is left to train on"
-    assert set(dev) & set(whole), "and something to validate on"
-    sources = {pair.source for pair in dev}
-    assert len(dev) <= max(1, min(wanted, len(corpus) // 10)) or len(sources) == 1
-    assert hold_out(corpus, DataSettings(dev_pairs=wanted), seed) == (train, dev)
-
-
-def test_held_out_pairs_are_a_tenth_and_depend_on_the_seed() -> None:
-    corpus = [Pair(f"s{number}", f"t{number}") for number in range(200)]
-    held = [hold_out(corpus, DataSettings(), seed)[1] for seed in (1, 2)]
-    assert [len(dev) for dev in held] == [20, 20]
-    assert held[0] != held[1]
-    train, dev = hold_out(corpus, DataSettings(dev_pairs=7), 1)
-    assert (len(train), len(dev)) == (193, 7)
-    assert train == [pair for pair in corpus if pair not in dev], "in the order of the corpus"
-
-
-def test_a_source_with_most_of_the_corpus_is_not_held_out() -> None:
-    corpus = [Pair("often", str(number)) for number in range(99)] + [Pair("once", "x")]
-    for seed in range(5):
-        assert hold_out(corpus, DataSettings(), seed)[1] == [Pair("once", "x")]
-
-
-@pytest.mark.parametrize("values", [{"max_length": 0}, {"dev_pairs": 0}])
-def test_data_settings_are_checked(values: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        DataSettings(**values)
-
-
-def listed(sentences: Sentences) -> list[list[int]]:
-    return [sentences[row].tolist() for row in range(len(sentences))]
-
-
-def test_encode_counts_what_it_leaves_out() -> None:
-    made = Words.learn(["a b c d"], 20)
-    corpus = [
-        Pair("a b", "c"),
-        Pair("", "a"),
-        Pair("a", " "),
-        Pair("a b c", "a"),
-        Pair("a", "a b c"),
-        Pair("d", "zz d"),
-    ]
-    found = encode(corpus, Tokenizers(made, made), max_length=2)
-    assert (found.empty, found.too_long) == (2, 2)
-    assert listed(found.examples.source) == [made.encode("a b"), made.encode("d")]
-    assert listed(found.examples.target) == [made.encode("c"), [1, *made.encode("d")]]
-
-
-def test_encode_may_leave_nothing() -> None:
-    made = Words.learn(["a"], 20)
-    found = encode([Pair("a a", "a")], Tokenizers(made, made), max_length=1)
-    assert (len(found.examples.source), len(found.examples.target), found.empty, found.too_long) == (0, 0, 0, 1)
 
 
 def test_the_embedded_corpus_agrees_with_itself(tmp_path: Path) -> None:

@@ -6,22 +6,29 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import QUICK, files
 from torch import Tensor
 
-from regard.data.batches import collate
 from regard.data.corpus import pairs
-from regard.data.sentences import Examples, Sentences
+from regard.data.examples import Examples
+from regard.data.loader import Share
+from regard.data.order import Place
+from regard.data.ragged import Indices, Ragged
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
 from regard.training import Interrupted, Trainer, TrainingSettings, train
+from regard.training.gradients import Gradients
+from regard.training.objective import Objective
+from regard.training.processes import ALONE
 from regard.training.validation import Validation
 from regard.translate import against, load
 
@@ -108,7 +115,7 @@ def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str,
         part = trainer(tmp_path / "parts", bleus[steps // settings["validate_every"] :], **settings)
         if steps:
             part.resume()
-        part.stop_signal = 15
+        part.signals.number = 15
         try:
             last = part.fit()
             break
@@ -116,7 +123,7 @@ def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str,
             steps = stop.step
     assert steps == end.step - 1 or steps == end.step
     assert equal(whole.model.state_dict(), part.model.state_dict())
-    assert (last.epoch, last.batch, last.step, last.best) == (end.epoch, end.batch, end.step, end.best)
+    assert (last.place, last.step, last.ranked) == (end.place, end.step, end.ranked)
 
 
 class Scripted:
@@ -133,7 +140,7 @@ class Scripted:
 def examples(count: int = 24) -> Examples:
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(4, 12, (2 + number % 5,), generator=generator).tolist() for number in range(count)]
-    return Examples(Sentences.of(rows), Sentences.of(rows))
+    return Examples(Ragged.of(rows), Ragged.of(rows))
 
 
 def trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
@@ -186,7 +193,8 @@ def test_tied_weights_are_saved_once_and_in_one_order(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters())
     written = []
     for name in ("a", "b"):
-        checkpoint.write(tmp_path / name, model, optimizer, {})
+        tensors = checkpoint.unique_tensors(model), checkpoint.optimizer_tensors(optimizer)
+        checkpoint.write(tmp_path / name, *tensors, {})
         written.append((tmp_path / name / "model.safetensors").read_bytes())
     assert written[0] == written[1]
     other = build("vaswani2017-base", 9, 9, size=8)
@@ -213,42 +221,230 @@ def test_patience_survives_going_on(tmp_path: Path) -> None:
     assert second.fit().step == 8
 
 
+def gradients_of(job: Trainer) -> Gradients:
+    return Gradients(Objective(job.model), job.settings, job.device, ALONE)
+
+
+def first_rows(job: Trainer, count: int) -> list[Indices]:
+    return [rows for rows, _ in islice(job.order.after(Place()), count)]
+
+
 def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
     job = trainer(tmp_path, optimizer="sgd", learning_rate=1.0, warmup=0, schedule="constant", clip=None)
-    parts = [collate(job.examples, rows) for rows in job.batches[:3]]
-    job.gradients(parts)
+    gradients = gradients_of(job)
+    rows = first_rows(job, 3)
+    gradients.add([job.source.batch(some, 0) for some in rows], 1, 1)
     accumulated = {
         name: parameter.grad.clone() for name, parameter in job.model.named_parameters() if parameter.grad is not None
     }
-    together = collate(job.examples, torch.cat([torch.from_numpy(rows) for rows in job.batches[:3]]).numpy())
-    loss = job.gradients([together])
+    together = job.source.batch(np.concatenate(rows), 0)
+    found = gradients.add([together], 1, 1)
     for name, parameter in job.model.named_parameters():
         torch.testing.assert_close(parameter.grad, accumulated[name])
-    assert loss == pytest.approx(job.model.loss(*together).item(), rel=1e-5)
+    assert float(found.loss) == pytest.approx(job.model.loss(*together).item(), rel=1e-5)
 
 
 def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
     job = trainer(tmp_path, clip=0.01)
-    job.gradients([collate(job.examples, job.batches[0])])
-    assert float(job.clip()) > 0.01
+    gradients = gradients_of(job)
+    gradients.add([job.source.batch(first_rows(job, 1)[0], 0)], 1, 1)
+    assert float(gradients.clip(job.optimizer)) > 0.01
     norm = torch.stack([p.grad.norm() for p in job.model.parameters() if p.grad is not None]).norm()
     assert float(norm) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_stops_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
-    job = trainer(tmp_path, learning_rate=1e-3, steps=4)
-    job.fit()
-    again = trainer(tmp_path, steps=99)
+class Greedy(torch.nn.Module):
+    """Wants more memory than there is for more than so many rows, on the way back as well."""
+
+    def __init__(self, rows: int, back: bool) -> None:
+        super().__init__()
+        self.rows = rows
+        self.back = back
+        self.asked: list[int] = []
+
+    def check(self, rows: int) -> None:
+        if rows > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = len(x)
+        self.asked.append(rows)
+        if not self.back:
+            self.check(rows)
+        elif x.requires_grad:
+            x.register_hook(lambda gradient: self.check(rows))  # type: ignore[no-untyped-call]
+        return x
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_batch_that_does_not_fit_is_cut_until_it_does(
+    back: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = trainer(tmp_path / "whole", dropout=0.0, steps=4)
+    (tmp_path / "whole").mkdir()
+    whole.fit()
+    (tmp_path / "cut").mkdir()
+    cut = trainer(tmp_path / "cut", dropout=0.0, steps=4)
+    greedy = Greedy(3, back)
+    cut.model.encoder.embedding = torch.nn.Sequential(cut.model.encoder.embedding, greedy)  # type: ignore[arg-type]
+    cut.validate = lambda *_: Validation(1.0, 1.0, 1.0, [])
+    end = cut.fit()
+    assert end.step == 4
+    assert end.pieces > 1
+    assert "out of memory; batches are cut into" in capsys.readouterr().err
+    assert max(greedy.asked[-4:]) <= 3, "and from then on they are cut from the start"
+    for left, right in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    state = checkpoint.read_state(cut.run.checkpoint_folder(4))
+    assert state["pieces"] == end.pieces
+
+
+def test_one_pair_that_does_not_fit_is_the_end(tmp_path: Path) -> None:
+    job = trainer(tmp_path, steps=4)
+    job.model.encoder.embedding = torch.nn.Sequential(job.model.encoder.embedding, Greedy(0, False))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not even one pair at a time fits into the memory"):
+        job.fit()
+
+
+def poisoned(job: Trainer, steps: set[int]) -> None:
+    """The loss of these updates is no number."""
+    summed = job.model.summed
+
+    def poison(*batch: Any) -> Tensor:
+        return summed(*batch) * (math.nan if job.position.step + 1 in steps else 1.0)
+
+    job.model.summed = poison  # type: ignore[assignment, method-assign]
+
+
+def test_an_update_that_is_no_number_is_left_out_and_counted(tmp_path: Path) -> None:
+    job = trainer(tmp_path, steps=8, log_every=1, validate_every=8)
+    poisoned(job, {3, 4, 6})
+    before: dict[int, list[Tensor]] = {}
+    update = job.update
+
+    def noted(share: Share) -> Any:
+        before[job.position.step + 1] = [weight.detach().clone() for weight in job.model.parameters()]
+        return update(share)
+
+    job.update = noted  # type: ignore[method-assign]
+    end = job.fit()
+    assert (end.step, end.skipped, end.skipped_in_row) == (8, 3, 0)
+    changed = {
+        step: any(not torch.equal(a, b) for a, b in zip(before[step], before[step + 1], strict=True))
+        for step in range(1, 8)
+    }
+    assert changed == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True}
+    assert [row["skipped"] for row in job.run.metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
+
+
+def test_too_many_updates_that_are_no_number_stop_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
+    trainer(tmp_path, learning_rate=1e-3, steps=4).fit()
+    again = trainer(tmp_path, steps=99, bad_updates=3)
     again.resume()
     with torch.no_grad():
         next(again.model.parameters()).fill_(math.nan)
     with pytest.raises(UserError) as error:
         again.fit()
-    assert "at step 5 the loss is nan" in str(error.value)
+    assert "at step 7 the loss is nan" in str(error.value)
+    assert "3 updates in a row" in str(error.value)
     assert "step-4 is kept" in str(error.value)
     assert "training.learning_rate" in str(error.value)
     assert again.run.steps()[-1] == 4
     checkpoint.read_state(again.run.checkpoint_folder(4))
+
+
+def test_a_running_mean_is_what_is_validated_kept_and_used(tmp_path: Path) -> None:
+    job = trainer(tmp_path, ema=0.9, steps=6, validate_every=6)
+    mean = [weight.detach().clone() for weight in job.model.parameters()]
+    seen: list[list[Tensor]] = []
+
+    def look(model: Seq2Seq, device: torch.device) -> Validation:
+        seen.append([weight.detach().clone() for weight in model.parameters()])
+        return Validation(1.0, 1.0, 1.0, [])
+
+    job.validate = look
+    update = job.update
+
+    def noted(share: Share) -> Any:
+        made = update(share)
+        kept = min(0.9, (1 + job.position.step) / (10 + job.position.step))
+        for old, new in zip(mean, job.model.parameters(), strict=True):
+            old.mul_(kept).add_((1 - kept) * new.detach())
+        return made
+
+    job.update = noted  # type: ignore[method-assign]
+    job.fit()
+    for ours, shown in zip(mean, seen[-1], strict=True):
+        torch.testing.assert_close(ours, shown)
+    saved = checkpoint.read_tensors(job.run.checkpoint_folder(6), checkpoint.MODEL)
+    own = dict(job.model.named_parameters())
+    for name, ours in zip((n for n, _ in job.model.named_parameters()), mean, strict=True):
+        torch.testing.assert_close(ours, saved[name])
+    assert any(not torch.equal(own[name].detach(), saved[name]) for name in saved if name in own)
+
+
+def test_the_mean_of_the_newest_checkpoints_is_the_model_if_it_is_no_worse(tmp_path: Path) -> None:
+    for name, last in (("better", 9.0), ("worse", 0.5)):
+        (tmp_path / name).mkdir()
+        job = trainer(tmp_path / name, [1.0, 2.0, 3.0, last], steps=6, average=2, keep=2)
+        job.fit()
+        steps = [job.run.checkpoint_folder(step) for step in (4, 6)]
+        weights = [checkpoint.read_tensors(folder, checkpoint.MODEL) for folder in steps]
+        assert job.run.average_folder.exists() == (name == "better")
+        assert job.run.candidates()[0] == (job.run.average_folder if name == "better" else steps[1])
+        if name == "better":
+            mean = checkpoint.read_tensors(job.run.average_folder, checkpoint.MODEL)
+            for key, tensor in mean.items():
+                torch.testing.assert_close(tensor, (weights[0][key] + weights[1][key]) / 2)
+            own = job.model.state_dict()
+            assert all(torch.equal(own[key], tensor) for key, tensor in weights[1].items()), "which trains on as it was"
+
+
+def test_the_best_few_are_kept_in_order(tmp_path: Path) -> None:
+    job = trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
+    end = job.fit()
+    assert [best.bleu for best in end.ranked] == [5.0, 4.0, 3.0]
+    assert job.run.steps() == [2, 6, 10]
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("whole", "hurt"):
+        (tmp_path / name).mkdir()
+        trainer(tmp_path / name, steps=6, dropout=0.2).fit()
+    hurt = Run(tmp_path / "hurt")
+    path = hurt.checkpoint_folder(6) / "optimizer.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+    ends = []
+    for name in ("whole", "hurt"):
+        job = trainer(tmp_path / name, steps=9, dropout=0.2)
+        job.resume()
+        assert job.position.step == (6 if name == "whole" else 4)
+        job.fit()
+        ends.append(job.model.state_dict())
+    assert equal(*ends)
+    said = capsys.readouterr().err
+    assert "step-6 is damaged: optimizer.safetensors does not match its checksum" in said
+    assert (hurt.folder / "checkpoints" / "damaged-step-6").is_dir()
+
+
+def test_another_number_of_processes_is_another_run(tmp_path: Path) -> None:
+    trainer(tmp_path, steps=2).fit()
+    path = tmp_path / "checkpoints" / "step-2" / "state.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"processes": 1', '"processes": 4'), encoding="utf-8")
+    with pytest.raises(UserError, match="was trained by 4 processes, not 1"):
+        trainer(tmp_path).resume()
+
+
+def test_fp16_scales_its_loss_and_its_scaler_goes_on(tmp_path: Path) -> None:
+    job = trainer(tmp_path, precision="fp16", steps=4)
+    job.fit()
+    state = checkpoint.read_state(job.run.checkpoint_folder(4))
+    assert state["scaler"]["scale"] > 1
+    assert state["scaler"]["_growth_tracker"] + state["skipped"] == 4
+    again = trainer(tmp_path, precision="fp16", steps=5)
+    again.resume()
+    again.fit()
+    assert again.gradients.scaler.state_dict()["_growth_tracker"] == state["scaler"]["_growth_tracker"] + 1
 
 
 def test_going_on_forgets_what_was_measured_after_the_checkpoint(tmp_path: Path) -> None:
@@ -265,7 +461,9 @@ def test_going_on_forgets_what_was_measured_after_the_checkpoint(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("how", ["flip", "cut", "remove"])
-def test_a_damaged_checkpoint_is_refused_by_name(name: str, how: str, run: Run, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(
+    name: str, how: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = Run(tmp_path / "copy")
     shutil.copytree(run.folder, copy.folder)
     path = copy.checkpoint_folder(copy.newest()) / name
@@ -277,10 +475,11 @@ def test_a_damaged_checkpoint_is_refused_by_name(name: str, how: str, run: Run, 
     else:
         content[len(content) // 2] ^= 0x55
         path.write_bytes(content if name != "state.json" else b"[]")
-    with pytest.raises(UserError) as error:
-        go_on(copy.folder, {"training.steps": 30})
-    assert "is damaged" in str(error.value)
-    assert name in str(error.value)
+    go_on(copy.folder, {"training.steps": 13})
+    said = capsys.readouterr().err
+    assert "is damaged" in said
+    assert name in said
+    assert copy.newest() == 13
 
 
 def test_a_run_translates_without_its_optimizer(run: Run, tmp_path: Path) -> None:

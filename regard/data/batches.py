@@ -1,22 +1,16 @@
-"""Batches of a number of tokens, from pools of sentences that are shuffled, sorted by length and cut.
-
-The order is a pure function of (seed, epoch), so that a position in it is all there is to remember.
-"""
+"""Batches: encoded pairs as tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.data.sentences import Examples, Sentences
+from regard.data.ragged import Indices, Integers, Ragged
 from regard.symbols import BOS, EOS, PAD
-
-Indices = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
@@ -30,58 +24,46 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""
-        source, lengths, target_in, target_out = (tensor.to(device) for tensor in self[:4])
-        guide = None if self.guide is None else self.guide.to(device)
+        source, lengths, target_in, target_out = (tensor.to(device, non_blocking=True) for tensor in self[:4])
+        guide = None if self.guide is None else self.guide.to(device, non_blocking=True)
         return Batch(source, lengths, target_in, target_out, guide)
 
-
-def order(sizes: npt.NDArray[np.int64], batch_tokens: int, pool: int, seed: int, epoch: int) -> list[Indices]:
-    """The batches of one epoch as indices of pairs, which take `sizes` tokens each; a pool is `pool` batches large."""
-    random = np.random.default_rng([seed, epoch])
-    shuffled = random.permutation(len(sizes))
-    in_pool = max(1, int(pool * batch_tokens / max(1.0, float(sizes.mean()))))
-    batches: list[Indices] = []
-    for start in range(0, len(shuffled), in_pool):
-        some = shuffled[start : start + in_pool]
-        cut = cuts(some[np.argsort(sizes[some], kind="stable")], sizes, batch_tokens)
-        batches.extend(cut[index] for index in random.permutation(len(cut)))
-    return batches
+    def pieces(self, count: int) -> list[Batch]:
+        """The same pairs in `count` batches, or as many as there are pairs."""
+        rows = len(self.source)
+        ends = np.linspace(0, rows, min(count, rows) + 1).astype(int)
+        cuts = [slice(start, end) for start, end in pairwise(ends)]
+        return [Batch(*(tensor[cut] for tensor in self if tensor is not None)) for cut in cuts]
 
 
-def cuts(rows: Indices, sizes: npt.NDArray[np.int64], batch_tokens: int) -> list[Indices]:
-    """Rows in order of size, cut so that rows times the longest stay within the tokens; one that is longer is alone."""
-    batches, start = [], 0
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or int(sizes[rows[end]]) * (end + 1 - start) > batch_tokens:
-            batches.append(rows[start:end])
-            start = end
-    return batches
+def collate(source: Ragged, target: Ragged, rows: Indices, links: Ragged | None = None) -> Batch:
+    """The pairs at `rows`, with the links of their tokens where they are known."""
+    ids, lengths = padded(source, rows, EOS)
+    target_out, _ = padded(target, rows, EOS)
+    target_in = np.roll(target_out, 1, axis=1)
+    target_in[target_in == EOS] = PAD
+    target_in[:, 0] = BOS
+    guide = None if links is None else torch.from_numpy(guides(links, rows, target_out.shape[1], ids.shape[1]))
+    source_in, counts, before, after = map(torch.from_numpy, (ids, lengths, target_in, target_out))
+    return Batch(source_in, counts, before, after, guide)
 
 
-def collate(examples: Examples, rows: Indices) -> Batch:
-    """The pairs at `rows` as tensors."""
-    source, lengths = padded(examples.source, rows, before=(), after=(EOS,))
-    target_in, _ = padded(examples.target, rows, before=(BOS,), after=())
-    target_out, _ = padded(examples.target, rows, before=(), after=(EOS,))
-    guide = None if examples.links is None else guides(examples.links, rows, target_out.shape[1], source.shape[1])
-    return Batch(source, lengths, target_in, target_out, guide)
+def padded(sentences: Ragged, rows: Indices, end: int) -> tuple[Integers, Integers]:
+    """Sentences with an id at their end, right-padded: B,S and their lengths B."""
+    starts, lengths = sentences.offsets[rows], sentences.offsets[rows + 1] - sentences.offsets[rows]
+    places = np.arange(int(lengths.max()) + 1)
+    table = np.full((len(rows), len(places)), PAD, dtype=np.int64)
+    real = places < lengths[:, None]
+    table[real] = sentences.numbers[(starts[:, None] + places)[real]]
+    table[np.arange(len(rows)), lengths] = end
+    return table, np.asarray(lengths + 1)
 
 
-def guides(links: Sequence[npt.NDArray[np.int32]], rows: Indices, targets: int, sources: int) -> Tensor:
+def guides(links: Ragged, rows: Indices, targets: int, sources: int) -> Integers:
     """B,T,S: each target token's links, evenly weighed; nothing for one without."""
     table = np.zeros((len(rows), targets, sources), dtype=np.float32)
     for place, row in enumerate(rows):
-        table[place, links[row][:, 1], links[row][:, 0]] = 1
-    return torch.from_numpy(table / np.maximum(table.sum(2, keepdims=True), 1))
-
-
-def padded(
-    sentences: Sentences, rows: Indices, before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """Sentences with ids before and after them, right-padded: B,S and their lengths B."""
-    whole = [np.concatenate((before, sentences[int(row)], after)) for row in rows]
-    lengths = [len(ids) for ids in whole]
-    table = np.full((len(whole), max(lengths)), PAD, dtype=np.int64)
-    for row, ids in zip(table, whole, strict=True):
-        row[: len(ids)] = ids
-    return torch.from_numpy(table), torch.tensor(lengths)
+        linked = links[int(row)].reshape(-1, 2)
+        table[place, linked[:, 1], linked[:, 0]] = 1
+    table /= np.maximum(table.sum(2, keepdims=True), 1)
+    return table

@@ -80,7 +80,7 @@ def suffix(path: Path) -> str:
     return inner.suffix
 
 
-def read(paths: Sequence[Path]) -> Iterator[Pair]:
+def read(paths: Sequence[Path], source: str | None = None, target: str | None = None) -> Iterator[Pair]:
     """The pairs of DATA: one file that holds pairs, or two text files, source first."""
     if len(paths) == 1 and holds_pairs(paths[0]):
         return READERS[suffix(paths[0])](paths[0])
@@ -91,9 +91,9 @@ def read(paths: Sequence[Path]) -> Iterator[Pair]:
     raise UserError(f"data is one file that holds pairs ({formats}, also .gz and .xz) or two text files, not {given}")
 
 
-def pairs(paths: Sequence[Path]) -> list[Pair]:
+def pairs(paths: Sequence[Path], source: str | None = None, target: str | None = None) -> list[Pair]:
     """All pairs of DATA, at least one."""
-    read_pairs = list(read(paths))
+    read_pairs = list(read(paths, source, target))
     if not any(pair.source.strip() and pair.target.strip() for pair in read_pairs):
         raise UserError(f"{' and '.join(map(str, paths))}: no pairs in there, nothing to work with")
     return read_pairs

@@ -20,12 +20,15 @@ class LossSettings:
     label_smoothing: float = 0.0
     per: Literal["token", "sentence"] = "token"
     guided: float = 0.0
+    r_drop: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing}")
         if self.guided < 0:
             raise ValueError(f"guided must be at least 0, not {self.guided}")
+        if self.r_drop < 0:
+            raise ValueError(f"r_drop must be at least 0, not {self.r_drop}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,16 @@ class CrossEntropy:
         drawn_from = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
         weights = drawn_from.dense(guide.shape[2])
         return -self.settings.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
+
+    def disagreement(self, logits: Tensor, target_out: Tensor) -> Tensor:
+        """α/4 · Σ_t [KL(p‖q) + KL(q‖p)], p and q of two passes with other dropout: R-Drop (Liang 2021, eq. 4), halved.
+
+        `logits` 2B,T,V are those of the first pass, then of the second. Halved like the two cross-entropies, so that
+        the loss is that of one pass where the passes agree.
+        """
+        p, q = logits.log_softmax(-1, dtype=torch.float32).chunk(2)
+        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # Σ (p−q)(log p − log q) is the sum of both divergences
+        return self.settings.r_drop / 4 * apart.masked_fill(target_out.chunk(2)[0] == PAD, 0.0).sum()
 
     def count(self, target_out: Tensor) -> Tensor:
         """What the sum is divided by: tokens, or sentences that have any."""

@@ -126,7 +126,7 @@ class HardModel(Seq2Seq):
         self.settings = settings
         self.register_buffer("baseline", torch.zeros(()))
 
-    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
         """A sum whose gradient is the estimator's."""
         if self.settings.estimator == "marginal":
             return super().total(encoded, target_in, target_out)
@@ -141,7 +141,7 @@ class HardModel(Seq2Seq):
         chance = (advantage.detach() * attended.log_prob * real).sum()
         spread = (entropy(attended.probabilities) * real).sum()
         gain = self.settings.reward * chance + self.settings.entropy * spread
-        return self.criterion(decoded.logits, target_out) - gain, attended
+        return self.criterion(decoded.logits, target_out) - gain, decoded
 
     def advantage(
         self, encoded: Encoded, found: Tensor, target_in: Tensor, target_out: Tensor, randomness: Tensor

@@ -134,6 +134,7 @@ class RecurrentEncoder(Encoder):
         outputs, state = self.recurrent(self.dropout(self.embedding(read)), lengths)
         if mirror is not None:
             outputs = outputs.gather(1, mirror[..., None].expand_as(outputs))
+        outputs = self.dropout(outputs)  # to what reads them this is one link between layers more
         return Encoded(Memory(outputs, outputs, prefix_mask(lengths, size)), state)
 
 

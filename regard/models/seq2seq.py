@@ -102,17 +102,32 @@ class Seq2Seq(nn.Module):
 
         `guide` B,T,S is where each target token should look, for guided alignment training.
         """
-        total, attended = self.total(self.encode(source, lengths), target_in, target_out)
-        if guide is not None:
-            if attended is None:
-                raise UserError("loss.guided: a model without attention cannot be guided by alignments")
-            total = total + self.criterion.guidance(attended, guide)
-        return total / self.criterion.count(target_out).clamp(min=1)
+        summed = self.summed(source, lengths, target_in, target_out, guide)
+        return summed / self.criterion.count(target_out).clamp(min=1)
 
-    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
-        """The loss of a batch, summed up, and what was attended to."""
+    def summed(
+        self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
+    ) -> Tensor:
+        """The same, summed up over a batch: what batches that make one update together are added up by."""
+        passes = 2 if self.training and self.criterion.settings.r_drop else 1
+        if passes == 2:
+            source, lengths, target_in, target_out = (
+                torch.cat([each, each]) for each in (source, lengths, target_in, target_out)
+            )
+            guide = None if guide is None else torch.cat([guide, guide])
+        total, decoded = self.total(self.encode(source, lengths), target_in, target_out)
+        if guide is not None:
+            if decoded.attended is None:
+                raise UserError("loss.guided: a model without attention cannot be guided by alignments")
+            total = total + self.criterion.guidance(decoded.attended, guide)
+        if passes == 2:
+            total = total / 2 + self.criterion.disagreement(decoded.logits, target_out)
+        return total
+
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
+        """The loss of a batch, summed up, and what it was computed from."""
         decoded: Decoded = self.decoder(encoded, target_in)
-        return self.criterion(decoded.logits, target_out), decoded.attended
+        return self.criterion(decoded.logits, target_out), decoded
 
 
 def log_probs(logits: Tensor) -> Tensor:

@@ -172,14 +172,14 @@ class XuModel(Seq2Seq):
         super().__init__(encoder, decoder, criterion)
         self.doubly_stochastic = doubly_stochastic
 
-    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Attended | None]:
+    def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
         """Cross-entropy and penalty."""
-        total, attended = super().total(encoded, target_in, target_out)
-        assert attended is not None
+        total, decoded = super().total(encoded, target_in, target_out)
+        assert decoded.attended is not None
         if self.doubly_stochastic:
-            weights = attended.dense(encoded.memory.mask.shape[1])
+            weights = decoded.attended.dense(encoded.memory.mask.shape[1])
             total = total + self.doubly_stochastic * unevenness(weights, encoded.memory.mask, target_out != PAD).sum()
-        return total, attended
+        return total, decoded
 
 
 def unevenness(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import parse
-from regard.data.corpus import Pair, pairs
-from regard.data.settings import DataSettings, hold_out
+from regard.data.corpus import Pair
+from regard.data.settings import DataSettings
+from regard.data.survey import survey
 from regard.evaluate import Group, by_length
 from regard.plot import heatmap, save
 from regard.report.page import Shown, page
-from regard.runs import Run, checkpoint
+from regard.runs import Run
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
 from regard.translate import Translation, Translator, all_heads, load
@@ -59,13 +60,9 @@ def draw(translation: Translation, path: Path) -> None:
 def dev_pairs(run: Run) -> list[Pair]:
     """The dev set that the run was validated on."""
     config = run.config()
-    settings = parse(DataSettings, config["data"], "data")
-    if settings.dev:
-        return pairs([Path(path) for path in settings.dev])
-    return hold_out(pairs([Path(path) for path in settings.train or ()]), settings, config["training"]["seed"])[1]
+    return survey(parse(DataSettings, config["data"], "data"), config["training"]["seed"]).dev
 
 
 def best(run: Run) -> dict[str, Any]:
     """The figures of the best checkpoint."""
-    state = checkpoint.read_state(run.checkpoint_folder(run.newest()))
-    return {f"dev {name}" if name != "step" else name: value for name, value in (state["best"] or {}).items()}
+    return {f"dev {name}" if name != "step" else name: value for name, value in (run.state()["best"] or {}).items()}

@@ -35,7 +35,8 @@ class Shown(NamedTuple):
 def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> str:
     """The whole page as HTML; `groups` are BLEU by sentence length."""
     config = run.config()
-    title = f"{config.get('recipe')}, {config['data'].get('source')} → {config['data'].get('target')}"
+    source, target = (config["data"].get(side) or side for side in ("source", "target"))
+    title = f"{config.get('recipe')}, {source} → {target}"
     style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     body = (
         f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"

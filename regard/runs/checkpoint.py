@@ -21,21 +21,23 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 
+Tensors = Mapping[str, Tensor]
+
 FORMAT = 1
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
-def write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+def write(folder: Path, model: Tensors, optimizer: Tensors, state: Mapping[str, Any]) -> None:
     """Writes a checkpoint; the folder appears when everything in it is on the disk."""
     if folder.exists():
         rewrite(folder, state)
         return
     beside = folder.with_name(f".{folder.name}.part")
-    for leftover in folder.parent.glob(".step-*.part"):  # of a write that was killed
+    for leftover in folder.parent.glob(".*.part"):  # of a write that was killed
         shutil.rmtree(leftover)
     beside.mkdir(parents=True)
     try:
-        fill(beside, model, optimizer, state)
+        fill(beside, {MODEL: model, OPTIMIZER: optimizer}, state)
     except BaseException:
         shutil.rmtree(beside)
         raise
@@ -53,14 +55,13 @@ def rewrite(folder: Path, state: Mapping[str, Any]) -> None:
     sync(folder)
 
 
-def fill(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+def fill(folder: Path, files: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:
     """Writes the files of a checkpoint and waits until they are on the disk."""
-    save_file(unique_tensors(model), str(folder / MODEL))
-    save_file(optimizer_tensors(optimizer), str(folder / OPTIMIZER))
-    files = {name: digest(folder / name) for name in (MODEL, OPTIMIZER)}
-    document = {"format": FORMAT, **state, "files": files}
+    for name, tensors in files.items():
+        save_file(dict(tensors), str(folder / name))
+    document = {"format": FORMAT, **state, "files": {name: digest(folder / name) for name in files}}
     (folder / STATE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for path in (*(folder / name for name in (MODEL, OPTIMIZER, STATE)), folder):
+    for path in (*(folder / name for name in (*files, STATE)), folder):
         sync(path)
 
 
@@ -86,15 +87,23 @@ def checked(folder: Path, name: str) -> str:
     return str(folder / name)
 
 
+def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of one of a checkpoint's files."""
+    path = checked(folder, name)
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise damaged(folder, f"{name} holds no tensors: {' '.join(str(error).split())}") from error
+
+
 def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
-    path = checked(folder, MODEL)
+    tensors = read_tensors(folder, MODEL)
     try:
-        tensors = load_file(path)
         if tensors.keys() != unique_tensors(model).keys():
             raise ValueError(f"it holds {len(tensors)} tensors of other names")
         model.load_state_dict(tensors, strict=False)
-    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError) as error:
         raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {' '.join(str(error).split())}") from error
 
 
@@ -107,18 +116,14 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: whole[name].detach().contiguous() for name in first.values()}
 
 
-def read_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
-    """Loads what the optimizer had gathered."""
-    path = checked(folder, OPTIMIZER)
-    try:
-        tensors = load_file(path)
-        gathered: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            number, key = name.split(".", 1)
+def read_optimizer(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
+    """Gives an optimizer what it had gathered: the tensors that `optimizer_tensors` named; others are left alone."""
+    gathered: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, key = name.partition(".")
+        if number.isdigit():
             gathered.setdefault(int(number), {})[key] = tensor
-        optimizer.load_state_dict({"state": gathered, "param_groups": optimizer.state_dict()["param_groups"]})
-    except (SafetensorError, ValueError, KeyError, OSError) as error:
-        raise damaged(folder, f"{OPTIMIZER} does not fit the run's config.yaml") from error
+    optimizer.load_state_dict({"state": gathered, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -127,9 +132,13 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{number}.{key}": value.contiguous() for number, own in state.items() for key, value in own.items()}
 
 
-def damaged(folder: Path, reason: str) -> UserError:
+class DamageError(UserError):
+    """A checkpoint cannot be used."""
+
+
+def damaged(folder: Path, reason: str) -> DamageError:
     """What to say of a checkpoint that cannot be used."""
-    return UserError(f"checkpoint {folder} is damaged: {reason}; move it away to go on from the one before it")
+    return DamageError(f"checkpoint {folder} is damaged: {reason}")
 
 
 def digest(path: Path) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from regard import text
 from regard.config import parse
+from regard.console import say
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
 from regard.recipes import SECTIONS, Recipe
@@ -84,6 +85,11 @@ class Run:
         found = (STEP.fullmatch(path.name) for path in (self.folder / "checkpoints").glob("step-*"))
         return sorted(int(match[1]) for match in found if match)
 
+    @property
+    def average_folder(self) -> Path:
+        """Where the mean of the newest checkpoints is, if it is the model to use."""
+        return self.folder / "checkpoints" / "average"
+
     def newest(self) -> int:
         """The last step that has a checkpoint."""
         steps = self.steps()
@@ -91,19 +97,56 @@ class Run:
             raise UserError(f"{self.folder} has no checkpoint yet")
         return steps[-1]
 
+    def recover(self) -> tuple[int, dict[str, Any]]:
+        """The newest checkpoint that is whole, and its state; damaged ones are moved out of the way, with a word."""
+        for step in [self.newest(), *reversed(self.steps()[:-1])]:
+            folder = self.checkpoint_folder(step)
+            try:
+                for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
+                    checkpoint.checked(folder, name)
+                return step, checkpoint.read_state(folder)
+            except checkpoint.DamageError as damage:
+                aside = folder.with_name(f"damaged-{folder.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+                say(f"{damage}; it is now {aside.name}, and the run goes on from the one before it")
+        raise UserError(f"{self.folder} has no checkpoint that is whole")
+
+    def state(self) -> dict[str, Any]:
+        """What the newest checkpoint that can be read remembers."""
+        for step in [self.newest(), *reversed(self.steps()[:-1])]:
+            try:
+                return checkpoint.read_state(self.checkpoint_folder(step))
+            except checkpoint.DamageError as damage:
+                say(f"{damage}; the one before it is asked")
+        raise UserError(f"{self.folder} has no checkpoint that is whole")
+
     def best(self) -> int:
         """The step of the best checkpoint, by what the newest one remembers; the newest where none was validated."""
-        newest = self.newest()
-        state = checkpoint.read_state(self.checkpoint_folder(newest))
+        state = self.state()
         best = state.get("best")
-        step = int(best["step"]) if best else newest
-        return step if step in self.steps() else newest
+        step = int(best["step"]) if best else int(state["step"])
+        return step if step in self.steps() else self.newest()
+
+    def candidates(self) -> list[Path]:
+        """The checkpoints, the one to use first: the mean of several, the best, the newest and those before it."""
+        found = [self.average_folder] if self.average_folder.is_dir() else []
+        return found + [self.checkpoint_folder(step) for step in (self.best(), *reversed(self.steps()))]
 
     def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
-        """The model of a checkpoint, the best where no step is given, ready to be used rather than trained."""
-        folder = self.checkpoint_folder(self.best() if step is None else step)
+        """The model of a step, the best where none is given, ready to be used rather than trained."""
         model = build(self.config(), tokenizers.source.size, tokenizers.target.size)
-        checkpoint.read_model(folder, model)
+        if step is not None:
+            checkpoint.read_model(self.checkpoint_folder(step), model)
+            return model.eval()
+        *others, last = dict.fromkeys(self.candidates())
+        for folder in others:
+            try:
+                checkpoint.read_model(folder, model)
+                return model.eval()
+            except checkpoint.DamageError as damage:
+                say(f"{damage}; another one is used")
+        checkpoint.read_model(last, model)
         return model.eval()
 
     def metrics(self) -> list[dict[str, Any]]:

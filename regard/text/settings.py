@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,10 +23,15 @@ class TextSettings:
     shared: bool = True
     byte_fallback: bool = True
     lowercase: bool = False
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if self.vocabulary < 5:
             raise ValueError(f"vocabulary must hold more than the four special ids, not {self.vocabulary}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
+        if self.dropout and self.kind != "bpe":
+            raise ValueError(f"dropout={self.dropout} leaves merges out, and only kind bpe has merges, not {self.kind}")
 
 
 class Tokenizers(NamedTuple):
@@ -39,19 +44,20 @@ class Tokenizers(NamedTuple):
 Lines = Callable[[], Iterable[str]]  # text that can be read more than once
 
 
-def learn(settings: TextSettings, source: Lines, target: Lines) -> Tokenizers:
-    """Vocabularies for the two sides of a corpus."""
+def learn(settings: TextSettings, source: Lines, target: Lines, tags: Sequence[str] = ()) -> Tokenizers:
+    """Vocabularies for the two sides of a corpus; that of the source has the tags."""
     if settings.shared:
-        both = learn_one(settings, chain(source(), target()))
+        both = learn_one(settings, chain(source(), target()), tags)
         return Tokenizers(both, both)
-    return Tokenizers(learn_one(settings, source()), learn_one(settings, target()))
+    return Tokenizers(learn_one(settings, source(), tags), learn_one(settings, target(), ()))
 
 
-def learn_one(settings: TextSettings, lines: Iterable[str]) -> Tokenizer:
+def learn_one(settings: TextSettings, lines: Iterable[str], tags: Sequence[str]) -> Tokenizer:
     """A vocabulary of one side, or of both together."""
+    size, lowercase = settings.vocabulary, settings.lowercase
     if settings.kind == "word":
-        return Words.learn(lines, settings.vocabulary, settings.lowercase)
-    return Subwords.learn(lines, settings.vocabulary, settings.kind, settings.byte_fallback, settings.lowercase)
+        return Words.learn(lines, size, lowercase, tags)
+    return Subwords.learn(lines, size, settings.kind, settings.byte_fallback, lowercase, tags)
 
 
 def save(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:

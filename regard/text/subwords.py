@@ -13,9 +13,11 @@ import sentencepiece
 
 from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
+from regard.text.tags import no_tag, tag_piece
 
 SPACE = "▁"  # what SentencePiece writes where a word begins
 WORD = re.compile(r"\S+")
+REMEMBERED = 300_000  # words whose ids are kept at hand
 
 
 class Subwords:
@@ -24,6 +26,7 @@ class Subwords:
     def __init__(self, model: bytes, lowercase: bool = False) -> None:
         self.model = model
         self.lowercase = lowercase
+        self.memo: dict[str, list[int]] = {}  # of words: most of a text is a few words over and over
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @classmethod
@@ -34,8 +37,12 @@ class Subwords:
         kind: Literal["bpe", "unigram", "char"],
         byte_fallback: bool = True,
         lowercase: bool = False,
+        tags: Sequence[str] = (),
     ) -> Subwords:
-        """Trains on text; fewer than `size` pieces come out where the text does not hold so many."""
+        """Trains on text; fewer than `size` pieces come out where the text does not hold so many.
+
+        A tag gets an id that no text can have.
+        """
         model = io.BytesIO()
         bytes_too = byte_fallback and kind != "char"
         try:
@@ -56,6 +63,7 @@ class Subwords:
                 unk_surface=NAMES[UNK],
                 bos_piece=NAMES[BOS],
                 eos_piece=NAMES[EOS],
+                control_symbols=[tag_piece(tag) for tag in tags],
                 input_sentence_size=2_000_000,
                 shuffle_input_sentence=True,
                 max_sentence_length=1_000_000,
@@ -92,13 +100,51 @@ class Subwords:
 
     def split(self, text: str) -> tuple[list[int], list[int]]:
         """Ids, and the white-space word of each."""
-        by_word = self.processor.encode((text.lower() if self.lowercase else text).split())
+        by_word = [self.word(word) for word in (text.lower() if self.lowercase else text).split()]
         ids = [id for word in by_word for id in word]
         return ids, [number for number, word in enumerate(by_word) for _ in word]
 
+    def word(self, word: str) -> list[int]:
+        """The ids of one word, which do not depend on those around it."""
+        found = self.memo.get(word)
+        if found is None:
+            if len(self.memo) >= REMEMBERED:
+                self.memo.clear()
+            found = self.memo[word] = self.processor.encode(word)
+        return found
+
     def encode(self, text: str) -> list[int]:
         """The ids alone."""
-        return self.split(text)[0]
+        return [id for word in (text.lower() if self.lowercase else text).split() for id in self.word(word)]
+
+    def resample(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
+        """The same sentences cut otherwise: each merge is left out with a chance of `dropout` (Provilkov 2020).
+
+        A pure function of the seed. A tag stays in front; a sentence with an unknown piece stays as it is.
+        """
+        whole = [UNK not in ids for ids in sentences]
+        tags = [[ids[0]] if len(ids) and self.is_tag(ids[0]) else [] for ids in sentences]
+        texts = [self.decode(ids).split() if able else [] for ids, able in zip(sentences, whole, strict=True)]
+        sentencepiece.set_random_generator_seed(seed % (1 << 32))
+        words = self.processor.encode(  # one new thread, and with it a generator that starts from the seed
+            [word for text in texts for word in text], enable_sampling=True, alpha=dropout, num_threads=1
+        )
+        cut = iter(words)
+        return [
+            [*tag, *(id for _ in text for id in next(cut))] if able else list(ids)
+            for ids, able, tag, text in zip(sentences, whole, tags, texts, strict=True)
+        ]
+
+    def tag(self, name: str) -> int:
+        """The id of a tag that the vocabulary was learnt with."""
+        id = self.processor.piece_to_id(tag_piece(name))
+        if id == UNK:
+            raise no_tag(name, [self.processor.id_to_piece(id)[1:-1] for id in range(self.size) if self.is_tag(id)])
+        return int(id)
+
+    def is_tag(self, id: int) -> bool:
+        """Whether an id is that of a tag."""
+        return id >= len(NAMES) and bool(self.processor.is_control(int(id)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids."""
@@ -121,7 +167,7 @@ class Subwords:
 
     def spelt(self, id: int) -> bytes:
         """What an id adds to a text, in UTF-8; a byte piece may be only a part of a character."""
-        if id in (PAD, BOS, EOS):
+        if id in (PAD, BOS, EOS) or self.is_tag(id):
             return b""
         piece = str(self.processor.id_to_piece(id))
         return bytes([int(piece[3:5], 16)]) if self.processor.is_byte(id) else piece.replace(SPACE, " ").encode()

@@ -25,6 +25,14 @@ class Tokenizer(Protocol):
         """The ids alone."""
         ...
 
+    def tag(self, name: str) -> int:
+        """The id that a tag has; an error where the vocabulary has no such tag."""
+        ...
+
+    def resample(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
+        """The ids of the same sentences, cut otherwise as far as `dropout` and the seed have it."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; PAD, BOS and EOS are silent."""
         ...

@@ -2,7 +2,8 @@
 
 from regard.training.device import choose_device
 from regard.training.job import Paths, train
-from regard.training.loop import Interrupted, Trainer
+from regard.training.loop import Trainer
 from regard.training.settings import TrainingSettings
+from regard.training.signals import Interrupted
 
 __all__ = ["Interrupted", "Paths", "Trainer", "TrainingSettings", "choose_device", "train"]

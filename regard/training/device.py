@@ -13,16 +13,31 @@ from regard.training.settings import TrainingSettings
 def choose_device(wanted: str = "auto") -> torch.device:
     """`auto` is a GPU where there is one."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if wanted == "auto":
-        return torch.device(next(name for name, there in available.items() if there))
-    if not available[wanted]:
+    chosen = next(name for name, there in available.items() if there) if wanted == "auto" else wanted
+    if not available[chosen]:
         raise UserError(f"training.device={wanted}, but this machine has no {wanted}")
-    return torch.device(wanted)
+    return torch.device("cuda", torch.cuda.current_device()) if chosen == "cuda" else torch.device(chosen)
 
 
 def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
-    """bf16 for matrix products where the settings, or `auto` and a GPU that has it, say so."""
+    """Half precision for matrix products where the settings, or `auto` and a GPU that has bf16, say so."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if settings.precision == "fp16":
+        return torch.autocast(device.type, dtype=torch.float16)
     if settings.precision == "bf16" or (settings.precision == "auto" and able):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+def scaler(settings: TrainingSettings, device: torch.device) -> torch.amp.GradScaler:
+    """Keeps gradients within the range of fp16; with any other precision it does nothing."""
+    return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
+
+
+def memory(device: torch.device) -> float:
+    """The most memory used so far, in MB: the GPU's, or this process's."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

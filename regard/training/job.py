@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.data.corpus import Pair, languages, pairs
 from regard.data.links import Link
-from regard.data.sentences import Examples
-from regard.data.settings import DataSettings, Encoding, encode, hold_out
+from regard.data.preparation import Prepared, prepare, vocabularies
+from regard.data.settings import DataSettings, corpora
+from regard.data.survey import Survey, survey
 from regard.errors import UserError
 from regard.evaluate import read_gold
-from regard.models import Seq2Seq, build
+from regard.models import build
 from regard.recipes import Recipe, override, read, sized
 from regard.runs import Run
 from regard.text import TextSettings, Tokenizers
 from regard.training.device import choose_device
 from regard.training.loop import Trainer
+from regard.training.processes import Processes, joined, was_restarted
 from regard.training.settings import TrainingSettings
 from regard.training.validation import Validator
 
@@ -40,34 +41,89 @@ def train(
 ) -> Run:
     """Trains a recipe (a name, a file or a mapping) on text and gives back the run.
 
-    `data` and `dev` are each one file that holds pairs or two text files, source first; without `dev` some of `data` is
-    held out. Overrides are dotted keys: `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With `resume`
-    the run in `out` goes on: its own config counts, and `recipe` is not looked at.
+    `data` and `dev` are each one file that holds pairs or two text files, source first; `data` may be several such
+    corpora. Without `dev` some of `data` is held out. Overrides are dotted keys:
+    `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With `resume` the run in `out` goes on: its own
+    config counts, and `recipe` is not looked at.
     """
     run = Run(Path(out))
     changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
+    resume = resume or (was_restarted() and bool(run.steps()))
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
-    check(config)
-    corpus, dev_corpus, links = corpora(config)
-    config = config if resume else resolve(config, len(corpus))
     settings = check(config)
-    device = choose_device(settings.device)
-    tokenizers = run.tokenizers() if resume else learn(config, corpus)
-    encoding = encode(corpus, tokenizers, config["data"]["max_length"], links)
-    if not resume:
-        config = override(config, {"data.max_length": longest(used(encoding))})
-    torch.manual_seed(settings.seed)
-    model = build(config, tokenizers.source.size, tokenizers.target.size)
-    validator = Validator(dev_corpus, tokenizers, settings.batch_tokens, settings.validate_pairs)
-    trainer = Trainer(model, used(encoding), validator, settings, run, device)
-    if resume:
-        trainer.resume()
-        run.write_config(located(config))
-    else:
-        run.create(located(config), tokenizers)
-    say(description(config, model, encoding, len(validator.pairs), tokenizers, device))
-    trainer.fit()
+    with joined(settings.device) as processes:
+        job = prepared(run, config, resume)
+        trainer = job.trainer(processes)
+        if resume:
+            trainer.resume()
+        if processes.first:
+            job.write(resume)
+            say(job.description())
+        processes.wait()
+        trainer.fit()
     return run
+
+
+class Job(NamedTuple):
+    """All that a trainer needs."""
+
+    run: Run
+    config: Recipe
+    tokenizers: Tokenizers
+    prepared: Prepared
+    dev: list[Pair]
+
+    def trainer(self, processes: Processes) -> Trainer:
+        """The trainer of a model that begins as the seed, or another run, has it."""
+        settings = parse(TrainingSettings, self.config["training"], "training")
+        torch.manual_seed(settings.seed)
+        model = build(self.config, self.tokenizers.source.size, self.tokenizers.target.size)
+        if settings.init_from and not self.run.steps():
+            model.load_state_dict(Run(Path(settings.init_from)).model(self.tokenizers).state_dict())
+        validator = Validator(self.dev, self.tokenizers, settings.batch_tokens, settings.validate_pairs)
+        data = parse(DataSettings, self.config["data"], "data")
+        device = choose_device(settings.device)
+        return Trainer(model, self.prepared.examples, validator, settings, self.run, device, data, processes)
+
+    def write(self, resume: bool) -> None:
+        """Puts down what the run is made of."""
+        if resume:
+            self.run.write_config(located(self.config))
+        else:
+            self.run.create(located(self.config), self.tokenizers)
+
+    def description(self) -> str:
+        """What is about to be trained on what."""
+        left = ((self.prepared.empty, "empty"), (self.prepared.too_long, "too long"))
+        left_out = [f"{count} {reason}" for count, reason in left if count]
+        source, target = self.tokenizers.source.size, self.tokenizers.target.size
+        with torch.device("meta"):
+            parameters = sum(parameter.numel() for parameter in build(self.config, source, target).parameters())
+        return (
+            f"{self.config.get('recipe')}: {parameters:,} parameters, {len(self.prepared.examples):,} pairs"
+            f"{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, {len(self.dev):,} dev pairs, "
+            f"vocabularies {source:,} and {target:,}, on {choose_device(self.config['training']['device']).type}"
+        )
+
+
+def prepared(run: Run, config: Recipe, resume: bool) -> Job:
+    """Data and vocabularies, encoded; and the config with nothing left open."""
+    data = parse(DataSettings, config["data"], "data")
+    found = survey(data, config["training"]["seed"])
+    config = config if resume else resolve(config, sum(found.counts))
+    settings = parse(TextSettings, config["text"], "text")
+    links = guides(config, data, found)
+    if links is not None and settings.dropout:
+        raise UserError("loss.guided needs tokens that stay what they are, and text.dropout changes them: choose one")
+    start = config["training"]["init_from"]
+    if resume or start:
+        tokenizers = (run if resume else Run(Path(start))).tokenizers()
+    else:
+        tokenizers = vocabularies(data, settings, found)
+    ready = prepare(data, settings, tokenizers, found, links)
+    if not resume:
+        config = override(config, {"data.max_length": ready.longest})
+    return Job(run, config, tokenizers, ready, found.dev)
 
 
 def files(key: str, data: Paths | None) -> dict[str, list[str]]:
@@ -84,12 +140,20 @@ def beginning(run: Run, recipe: str | Path | Mapping[str, Any], changes: Mapping
         raise UserError(f"{run.folder} already holds a run; go on with it by --resume, or choose another --out")
     if run.folder.exists() and not run.folder.is_dir():
         raise UserError(f"{run.folder} is a file; choose another --out")
-    return override(dict(recipe) if isinstance(recipe, Mapping) else read(recipe), changes)
+    config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe)
+    start = changes.get("training.init_from") or config.get("training", {}).get("init_from")
+    return override(inherited(config, Run(Path(start))) if start else config, changes)
+
+
+def inherited(config: Recipe, parent: Run) -> Recipe:
+    """The recipe with the model and the vocabularies of the run that it starts from: weights fit nothing else."""
+    theirs = parent.config()
+    return {**config, "model": theirs["model"], "text": theirs["text"]}
 
 
 def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
     """The config of a run that goes on: how long it goes on may change, not what makes it the same run."""
-    allowed = ["data.train", "data.dev", *(f"training.{name}" for name in CHANGEABLE)]
+    allowed = ["data.train", "data.dev", "data.workers", "data.timeout", *(f"training.{name}" for name in CHANGEABLE)]
     for key in changes:
         if key not in allowed:
             raise UserError(
@@ -112,6 +176,9 @@ CHANGEABLE = (
     "validate_every",
     "checkpoint_every",
     "keep",
+    "keep_best",
+    "average",
+    "bad_updates",
     "log_every",
     "tensorboard",
     "device",
@@ -128,35 +195,23 @@ def check(config: Mapping[str, Any]) -> TrainingSettings:
     return parse(TrainingSettings, whole.get("training", {}), "training")
 
 
-def corpora(config: Mapping[str, Any]) -> tuple[list[Pair], list[Pair], list[frozenset[Link]] | None]:
-    """Training pairs, dev pairs, and the word links of the training pairs where they guide the attention."""
-    settings = parse(DataSettings, config["data"], "data")
-    if not settings.train:
-        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    corpus = pairs([Path(path) for path in settings.train])
-    links = guides(config, settings, corpus)
-    if settings.dev:
-        return corpus, pairs([Path(path) for path in settings.dev]), links
-    kept, dev = hold_out(corpus, settings, config["training"]["seed"])
-    held = {pair.source for pair in dev}
-    left = links and [some for pair, some in zip(corpus, links, strict=True) if pair.source not in held]
-    return kept, dev, left
-
-
-def guides(config: Mapping[str, Any], settings: DataSettings, corpus: Sequence[Pair]) -> list[frozenset[Link]] | None:
-    """The links that guide the attention, if it is guided."""
+def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list[frozenset[Link]] | None:
+    """The links of the training pairs that guide the attention, if it is guided."""
     weight = config["loss"]["guided"]
     if not weight:
         return None
-    if settings.alignments is None:
+    if data.alignments is None:
         raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
-    return [gold.possible for gold in read_gold(Path(settings.alignments), corpus)]
+    every = [pair for corpus in corpora(data) for pair in pairs(corpus.paths, data.source, data.target)]
+    gold = read_gold(Path(data.alignments), every)
+    return [links.possible for pair, links in zip(every, gold, strict=True) if pair.source not in found.held]
 
 
 def resolve(config: Mapping[str, Any], count: int) -> Recipe:
     """The config with nothing left open: sizes by the corpus, languages by the files' names, ties that can hold."""
-    source, target = languages([Path(path) for path in config["data"]["train"]])
-    found = {"data.source": config["data"]["source"] or source, "data.target": config["data"]["target"] or target}
+    first = corpora(parse(DataSettings, config["data"], "data"))[0]
+    named = dict(zip(("source", "target"), languages(first.paths), strict=True))
+    found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
     return sized(override(config, found), count)
 
 
@@ -167,44 +222,3 @@ def located(config: Mapping[str, Any]) -> Recipe:
     if config["data"].get("alignments"):
         changes["data.alignments"] = str(Path(config["data"]["alignments"]).absolute())
     return override(config, changes)
-
-
-def learn(config: Mapping[str, Any], corpus: Sequence[Pair]) -> Tokenizers:
-    """The vocabularies of a corpus."""
-    settings = parse(TextSettings, config["text"], "text")
-    return text.learn(settings, lambda: (pair.source for pair in corpus), lambda: (pair.target for pair in corpus))
-
-
-def longest(examples: Examples) -> int:
-    """The most tokens that either side has: what the model learns to take in one piece."""
-    return int(max(examples.source.lengths.max(), examples.target.lengths.max()))
-
-
-def used(encoding: Encoding) -> Examples:
-    """The examples, if any are left."""
-    if not len(encoding.examples.source):
-        raise UserError(
-            f"no pair is left to train on: {encoding.empty} have an empty side, {encoding.too_long} are longer than "
-            f"data.max_length"
-        )
-    return encoding.examples
-
-
-def description(
-    config: Mapping[str, Any],
-    model: Seq2Seq,
-    encoding: Encoding,
-    dev: int,
-    tokenizers: Tokenizers,
-    device: torch.device,
-) -> str:
-    """What is about to be trained on what."""
-    left_out = [
-        f"{count} {reason}" for count, reason in ((encoding.empty, "empty"), (encoding.too_long, "too long")) if count
-    ]
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return (
-        f"{config.get('recipe')}: {parameters:,} parameters, {len(encoding.examples.source):,} pairs"
-        f"{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, {dev:,} dev pairs, "
-        f"vocabularies {tokenizers.source.size:,} and {tokenizers.target.size:,}, on {device.type}"
-    )

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from regard.console import say
+from regard.plot import heatmap
 from regard.runs import Run
+from regard.training.validation import Sample
 
 
 class Metrics:
-    """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed."""
+    """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed.
 
-    def __init__(self, run: Run, step: int, tensorboard: bool) -> None:
-        forget_after(run, step)
-        self.file = run.metrics_path.open("a", encoding="utf-8")
-        self.board = board(run.folder / "tensorboard", step) if tensorboard else None
+    Of several processes the first writes, and the others keep silent.
+    """
+
+    def __init__(self, run: Run, step: int, tensorboard: bool, writes: bool = True) -> None:
+        self.run = run
+        self.writes = writes
+        self.file: TextIO | None = None
+        self.board: Any = None
+        if writes:
+            forget_after(run, step)
+            self.file = run.metrics_path.open("a", encoding="utf-8")
+            self.board = board(run.folder / "tensorboard", step) if tensorboard else None
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
         """One measurement."""
+        if self.file is None:
+            return
         self.file.write(json.dumps({"kind": kind, "step": step, **figures}, ensure_ascii=False) + "\n")
         self.file.flush()
         if self.board is not None:
@@ -27,9 +40,26 @@ class Metrics:
                 if isinstance(value, int | float):
                     self.board.add_scalar(f"{kind}/{name}", value, step)
 
+    def show(self, samples: Sequence[Sample], step: int) -> None:
+        """Some sentences as they are translated now: in a file, and for TensorBoard where the model looked."""
+        if self.file is None:
+            return
+        folder = self.run.folder / "samples"
+        folder.mkdir(exist_ok=True)
+        texts = ({name: getattr(sample, name) for name in ("source", "reference", "translation")} for sample in samples)
+        lines = (json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+        (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
+        if self.board is not None:
+            for number, sample in enumerate(samples, 1):
+                if sample.attention is not None:
+                    picture = heatmap(sample.attention, sample.source_tokens, sample.tokens)
+                    self.board.add_figure(f"attention/{number}", picture, step, close=False)
+                self.board.add_text(f"translation/{number}", f"{sample.source} → {sample.translation}", step)
+
     def close(self) -> None:
         """Writes what is still in memory."""
-        self.file.close()
+        if self.file is not None:
+            self.file.close()
         if self.board is not None:
             self.board.close()
 

@@ -15,6 +15,7 @@ class TrainingSettings:
     batch_tokens: int = 4000
     accumulate: int = 1
     pool: int = 100
+    curriculum: int = 0
     optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = "adamw"
     learning_rate: float = 0.001
     betas: tuple[float, ...] = (0.9, 0.98)
@@ -25,17 +26,23 @@ class TrainingSettings:
     halve_after: float = 5.0
     halve_every: float = 1.0
     clip: float | None = 1.0
+    ema: float = 0.0
+    average: int = 1
     validate_every: int = 1000
     validate_pairs: int = 500
     best: Literal["bleu", "loss"] = "bleu"
     patience: int | None = 10
+    bad_updates: int = 20
     checkpoint_every: int = 1000
     keep: int = 2
+    keep_best: int = 1
     log_every: int = 50
     tensorboard: bool = True
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    shard: bool = False
     seed: int = 1
+    init_from: str | None = None
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
@@ -49,13 +56,17 @@ class TrainingSettings:
                 f"epsilon must be above 0 and weight_decay not below, not {self.epsilon} and {self.weight_decay}"
             )
         counts = ("batch_tokens", "accumulate", "pool", "validate_every", "checkpoint_every", "keep", "log_every")
-        for name in (*counts, "validate_pairs"):
+        for name in (*counts, "validate_pairs", "average", "keep_best", "bad_updates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("clip", "patience"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
-        for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate"):
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema is a decay from 0 to below 1, not {self.ema}")
+        if self.keep < self.average:
+            raise ValueError(f"average={self.average} needs as many checkpoints, but keep={self.keep}")
+        for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):
             if getattr(self, name) is not None and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
         if self.schedule == "halving" and self.halve_every == 0:

@@ -10,14 +10,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from regard.data.batches import collate, cuts
 from regard.data.corpus import Pair
-from regard.data.sentences import Examples, Sentences
+from regard.data.examples import Examples
+from regard.data.order import cuts
+from regard.data.ragged import Ragged
 from regard.evaluate import bleu
 from regard.models import Seq2Seq
-from regard.search import search
-from regard.symbols import PAD
+from regard.search import Floats, Hypothesis, search
+from regard.symbols import EOS, NAMES, PAD
 from regard.text import Tokenizers
+
+SAMPLES = 5
 
 
 class Sample(NamedTuple):
@@ -26,6 +29,9 @@ class Sample(NamedTuple):
     source: str
     reference: str
     translation: str
+    source_tokens: Sequence[str] = ()
+    tokens: Sequence[str] = ()
+    attention: Floats | None = None  # tokens × source tokens
 
 
 class Validation(NamedTuple):
@@ -47,8 +53,8 @@ class Validator:
         self.batch_tokens = batch_tokens
         self.translated = min(translated, len(whole))
         self.examples = Examples(
-            Sentences.of(tokenizers.source.encode(pair.source) for pair in whole),
-            Sentences.of(tokenizers.target.encode(pair.target) for pair in whole),
+            Ragged.of(tokenizers.source.encode(pair.source) for pair in whole),
+            Ragged.of(tokenizers.target.encode(pair.target) for pair in whole),
         )
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
@@ -56,22 +62,20 @@ class Validator:
         training = model.training
         model.eval()
         loss = self.loss(model, device)
-        hypotheses = self.translate(model, device)
+        found = self.translate(model, device)
         model.train(training)
         references = [pair.target for pair in self.pairs[: self.translated]]
-        samples = [
-            Sample(pair.source, pair.target, hypothesis)
-            for pair, hypothesis in zip(self.pairs, hypotheses[:5], strict=False)
-        ]
-        found = bleu(hypotheses, references, self.tokenizers.target.lowercase)  # what it cannot write is no mistake
-        return Validation(loss, math.exp(min(loss, 100.0)), found.value, samples)
+        texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in found]
+        samples = [self.sample(row, found[row], texts[row]) for row in range(min(SAMPLES, len(found)))]
+        score = bleu(texts, references, self.tokenizers.target.lowercase)  # what it cannot write is no mistake
+        return Validation(loss, math.exp(min(loss, 100.0)), score.value, samples)
 
     @torch.inference_mode()
     def loss(self, model: Seq2Seq, device: torch.device) -> float:
         """Cross-entropy per target token over the whole dev set, without label smoothing."""
         total = tokens = 0.0
         for rows in self.batches(len(self.pairs)):
-            batch = collate(self.examples, rows).to(device)
+            batch = self.examples.batch(rows).to(device)
             logits = model(batch.source, batch.lengths, batch.target_in).float()
             total += F.cross_entropy(
                 logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PAD, reduction="sum"
@@ -79,15 +83,20 @@ class Validator:
             tokens += (batch.target_out != PAD).sum().item()
         return total / max(1.0, tokens)
 
-    def translate(self, model: Seq2Seq, device: torch.device) -> list[str]:
+    def translate(self, model: Seq2Seq, device: torch.device) -> list[Hypothesis]:
         """Greedy translations of the first `translated` sentences."""
-        texts = [""] * self.translated
+        found: dict[int, Hypothesis] = {}
         for rows in self.batches(self.translated):
-            batch = collate(self.examples, rows).to(device)
-            found = search(model, batch.source, batch.lengths, beam=1)
-            for row, hypotheses in zip(rows.tolist(), found, strict=True):
-                texts[row] = self.tokenizers.target.decode(hypotheses[0].tokens)
-        return texts
+            batch = self.examples.batch(rows).to(device)
+            made = search(model, batch.source, batch.lengths, beam=1)
+            found.update((row, hypotheses[0]) for row, hypotheses in zip(rows.tolist(), made, strict=True))
+        return [found[row] for row in range(self.translated)]
+
+    def sample(self, row: int, hypothesis: Hypothesis, text: str) -> Sample:
+        """A sentence, its translation, and where the model looked."""
+        pair, (source, target) = self.pairs[row], self.tokenizers
+        read = [*source.pieces(self.examples.source[row].tolist()), NAMES[EOS]]
+        return Sample(*pair, text, read, target.pieces(hypothesis.tokens), hypothesis.attention)
 
     def batches(self, count: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
         """The first `count` pairs, sorted by length and cut."""

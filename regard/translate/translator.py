@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import cuts, padded
-from regard.data.sentences import Sentences
+from regard.data.batches import padded
+from regard.data.order import cuts
+from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
@@ -194,7 +195,7 @@ class Translator:
 
     def batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Sources B,S with EOS and their lengths."""
-        source, lengths = padded(Sentences.of(ids), np.arange(len(ids)), before=(), after=(EOS,))
+        source, lengths = map(torch.from_numpy, padded(Ragged.of(ids), np.arange(len(ids)), EOS))
         return source.to(self.device), lengths.to(self.device)
 
     def translation(self, piece: Piece, hypothesis: Hypothesis, options: Options) -> Translation:

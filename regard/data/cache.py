@@ -1,0 +1,100 @@
+"""What is computed once and kept: named by what it was made of, checked before it is used, made again if it is damaged.
+
+Nothing in here is needed for good: the whole folder may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import portalocker
+
+from regard.console import say
+from regard.errors import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+def cache_folder() -> Path:
+    """`REGARD_CACHE`, or `regard` in the user's folder for caches."""
+    named = os.environ.get("REGARD_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+
+
+def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None) -> Path:
+    """The folder of what `build` writes for this key; built where it is not there, or not whole.
+
+    Several processes may ask for the same: one builds, the others wait.
+    """
+    cache = folder or cache_folder()
+    name = f"{kind}-{hashlib.sha256(json.dumps([FORMAT, key], sort_keys=True).encode()).hexdigest()[:24]}"
+    place = cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = (cache / f".{name}.lock").open("a")
+    except OSError as error:
+        raise UserError(
+            f"{cache} cannot be written to ({error.strerror}); REGARD_CACHE can name another folder"
+        ) from error
+    with lock:
+        portalocker.lock(lock, portalocker.LOCK_EX)
+        damage = damaged(place)
+        if damage is None:
+            return place
+        if place.exists():
+            say(f"{place} is damaged ({damage}); it is made again")
+            shutil.rmtree(place)
+        beside = cache / f".{name}.part"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        try:
+            build(beside)
+            seal(beside)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        beside.rename(place)
+    return place
+
+
+def seal(folder: Path) -> None:
+    """Writes down what is in a folder, and waits until it is on the disk."""
+    files = {str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    for path in (*(folder / name for name in files), folder / MANIFEST, folder):
+        sync(path)
+
+
+def damaged(folder: Path) -> str | None:
+    """Why an entry cannot be used, if it cannot."""
+    try:
+        files = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"its {MANIFEST} cannot be read"
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file() or digest(path) != expected:
+            return f"{name} is not what it was"
+    return None
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

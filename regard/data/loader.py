@@ -1,0 +1,121 @@
+"""The batches of update after update, read ahead by other processes where there are any.
+
+Which batches these are, the order alone decides: the number of readers changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import DataLoader, Dataset
+
+from regard.data.order import Order, Place
+from regard.data.ragged import Indices
+from regard.errors import UserError
+
+RELEASED = 100  # updates after which the pages that were read are let go of
+
+B_co = TypeVar("B_co", covariant=True)
+
+
+class Source(Protocol[B_co]):
+    """What can be trained on."""
+
+    sizes: npt.NDArray[np.int32]  # what each example takes in a batch
+    parts: Any  # sequence of Part
+    fingerprint: str  # tells it from others
+
+    def batch(self, rows: Indices, seed: int) -> B_co:
+        """The examples at `rows` as tensors; `seed` is for what varies from one look to the next."""
+        ...
+
+    def release(self) -> None:
+        """Lets go of memory that can be had again."""
+        ...
+
+
+class Request(NamedTuple):
+    """One process's share of an update: the rows of each batch, and the place behind the whole update."""
+
+    rows: list[Indices]
+    seeds: list[int]
+    place: Place
+
+
+class Share(NamedTuple):
+    """The batches of a request."""
+
+    batches: list[Any]
+    place: Place
+
+
+class Requested(Dataset[Share]):
+    """Answers requests."""
+
+    def __init__(self, source: Source[Any]) -> None:
+        self.source = source
+        self.answered = 0
+
+    def __getitem__(self, request: Request) -> Share:
+        self.answered += 1
+        if self.answered % RELEASED == 0:
+            self.source.release()
+        batches = [self.source.batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
+        return Share(batches, request.place)
+
+
+def requests(order: Order, place: Place, accumulate: int, rank: int, processes: int) -> Iterator[Request]:
+    """What one of several processes needs for each update from a place on: every so-manieth batch."""
+    for rows, behind in order.updates(place, accumulate * processes):
+        own = range(rank, len(rows), processes)
+        seeds = [mixed(order.seed, *behind, number) for number in own]
+        yield Request([rows[number] for number in own], seeds, behind)
+
+
+def mixed(*numbers: int) -> int:
+    """A seed that depends on each of the numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def load(
+    source: Source[Any], wanted: Iterator[Request], workers: int = 0, timeout: int = 600, pinned: bool = False
+) -> Iterator[Share]:
+    """The batches that are asked for; a reader that gives nothing for `timeout` seconds is an error for `reported`."""
+    loader = DataLoader(
+        Requested(source),
+        sampler=wanted,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=unchanged,
+        timeout=timeout if workers else 0,
+        pin_memory=pinned,
+        worker_init_fn=apart,
+    )
+    yield from loader
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """A reader that dies or hangs is reported as such; its death may be noticed anywhere, not only where it is read."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader" not in str(error):
+            raise
+        said = " ".join(str(error).split())
+        raise UserError(f"reading training data came to a stop: {said} (data.workers, data.timeout)") from error
+
+
+def apart(worker: int) -> None:
+    """A reader ends with the process that it reads for, not with the signals that ask that one to stop."""
+    os.setpgrp()
+
+
+def unchanged(share: Any) -> Any:
+    """Batches are whole when they are read."""
+    return share

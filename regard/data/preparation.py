@@ -1,0 +1,169 @@
+"""From files of text to encoded pairs that are mapped from the disk: done once, kept, and found again by content."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+
+from regard import text
+from regard.console import bar
+from regard.data import cache
+from regard.data.corpus import Pair, read
+from regard.data.encoding import Encoder, Raw, encoded
+from regard.data.examples import Examples, Noise
+from regard.data.links import Link
+from regard.data.order import Part
+from regard.data.ragged import Ragged, RaggedWriter
+from regard.data.settings import Corpus, DataSettings, corpora
+from regard.data.survey import Survey, content, languages_of
+from regard.errors import UserError
+from regard.text import TextSettings, Tokenizers
+
+Links = Sequence[AbstractSet[Link]]
+
+
+class Prepared(NamedTuple):
+    """What there is to train on, and how many pairs were left out for what."""
+
+    examples: Examples
+    empty: int
+    too_long: int
+    longest: int  # ids on either side
+
+
+def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> Tokenizers:
+    """The vocabularies of the training pairs."""
+    wanted = corpora(data)
+    tags = sorted({corpus.tag for corpus in wanted if corpus.tag})
+    key = {
+        "corpora": content(wanted),
+        "languages": languages_of(data),
+        "held": digest(found.held),
+        "text": {**dataclasses.asdict(settings), "dropout": None},  # which is of training, not of the vocabulary
+        "tags": tags,
+        "sentencepiece": sentencepiece.__version__,
+    }
+    folder = cache.entry("vocabulary", key, partial(learn, data=data, settings=settings, found=found, tags=tags))
+    return text.load(settings, folder)
+
+
+def learn(folder: Path, data: DataSettings, settings: TextSettings, found: Survey, tags: Sequence[str]) -> None:
+    """Learns vocabularies from what is trained on, however often it comes in an epoch."""
+    sources, targets = (partial(side, data, found, number) for number in (0, 1))
+    text.save(text.learn(settings, sources, targets, tags), settings, folder)
+
+
+def side(data: DataSettings, found: Survey, number: int) -> Iterator[str]:
+    """One side of the training pairs."""
+    return (pair[number] for corpus in corpora(data) for pair in training_pairs(corpus, data, found))
+
+
+def training_pairs(corpus: Corpus, data: DataSettings, found: Survey) -> Iterator[Pair]:
+    """The pairs of a corpus without those that are held out."""
+    return (pair for pair in read(corpus.paths, *languages_of(data)) if pair.source not in found.held)
+
+
+def prepare(
+    data: DataSettings, settings: TextSettings, tokenizers: Tokenizers, found: Survey, links: Links | None = None
+) -> Prepared:
+    """The training pairs as ids, mapped from the disk. `links` are the word alignments of all pairs, one by one."""
+    wanted = corpora(data)
+    key = {
+        "corpora": content(wanted),
+        "languages": languages_of(data),
+        "held": digest(found.held),
+        "tokenizers": [fingerprint(tokenizer) for tokenizer in tokenizers],
+        "tags": [corpus.tag for corpus in wanted],
+        "max_length": data.max_length,
+        "links": None if links is None else digest(f"{number}:{sorted(some)}" for number, some in enumerate(links)),
+    }
+    folder = cache.entry("pairs", key, partial(write, data=data, tokenizers=tokenizers, found=found, links=links))
+    known = json.loads((folder / "known.json").read_text(encoding="utf-8"))
+    if not sum(known["pairs"]):
+        raise UserError(
+            f"no pair is left to train on: {known['empty']} have an empty side, {known['too_long']} are longer than "
+            f"data.max_length={data.max_length}"
+        )
+    parts = [Part(count, corpus.weight) for count, corpus in zip(known["pairs"], wanted, strict=True)]
+    if not sum(part.pairs * part.weight for part in parts):
+        raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
+    examples = Examples(
+        Ragged.load(folder, "source"),
+        Ragged.load(folder, "target"),
+        None if links is None else Ragged.load(folder, "links"),
+        parts,
+        noise(settings, tokenizers),
+        cache.digest(folder / cache.MANIFEST),
+    )
+    return Prepared(examples, known["empty"], known["too_long"], known["longest"])
+
+
+def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Survey, links: Links | None) -> None:
+    """Encodes everything."""
+    encoder = Encoder(tokenizers, data.max_length)
+    sizes = {"source": tokenizers.source.size, "target": tokenizers.target.size, "links": data.max_length}
+    writers = {name: RaggedWriter(folder, name, size) for name, size in sizes.items()}
+    counts, empty, too_long, longest, place = [], 0, 0, 0, 0
+    with bar() as progress:
+        task = progress.add_task("preparing", total=sum(found.counts), note="")
+        for corpus, count in zip(corpora(data), found.counts, strict=True):
+            counts.append(0)
+            own = None if links is None else links[place : place + count]
+            place += count
+            for chunk in encoded(raws(corpus, data, found, own), encoder):
+                for name, writer in writers.items():
+                    writer.write(getattr(chunk, name))
+                empty, too_long = empty + chunk.empty, too_long + chunk.too_long
+                counts[-1] += len(chunk.source)
+                longest = max(longest, *(int(side.lengths.max(initial=0)) for side in (chunk.source, chunk.target)))
+                progress.advance(task, len(chunk.source) + chunk.empty + chunk.too_long)
+    for writer in writers.values():
+        writer.close()
+    known = {"pairs": counts, "empty": empty, "too_long": too_long, "longest": longest}
+    (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Links | None) -> Iterator[Raw]:
+    """The pairs of a corpus, with tag and links."""
+    for number, pair in enumerate(training_pairs(corpus, data, found)):
+        yield Raw(pair, corpus.tag, None if links is None else links[number])
+
+
+def noise(settings: TextSettings, tokenizers: Tokenizers) -> Noise | None:
+    """BPE dropout on both sides, where there is any."""
+    if not settings.dropout:
+        return None
+
+    def cut_otherwise(source: Ragged, target: Ragged, seed: int) -> tuple[Ragged, Ragged]:
+        both = zip((source, target), tokenizers, (0, 1), strict=True)
+        left, right = (
+            Ragged.of(
+                tokenizer.resample([side[row].tolist() for row in range(len(side))], settings.dropout, seed ^ flip)
+            )
+            for side, tokenizer, flip in both
+        )
+        return left, right
+
+    return cut_otherwise
+
+
+def fingerprint(tokenizer: text.Tokenizer) -> str:
+    """Tells one vocabulary from another."""
+    return digest([str(tokenizer.lowercase), *tokenizer.pieces(range(tokenizer.size))])
+
+
+def digest(parts: AbstractSet[str] | Sequence[str] | Iterator[str]) -> str:
+    """SHA-256 of texts; of a set, whatever its order."""
+    found = hashlib.sha256()
+    for part in sorted(parts) if isinstance(parts, AbstractSet) else parts:
+        found.update(part.encode())
+        found.update(b"\0")
+    return found.hexdigest()

@@ -1,0 +1,51 @@
+"""How far a training run is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from regard.data.order import Place
+
+
+@dataclass(frozen=True)
+class Best:
+    """A validation that is among the best so far."""
+
+    step: int
+    loss: float
+    bleu: float
+
+
+@dataclass
+class Position:
+    """All that changes from update to update, but for weights and optimizer."""
+
+    step: int = 0  # updates made
+    place: Place = field(default_factory=Place)  # in the order of the data, behind the last update
+    ranked: list[Best] = field(default_factory=list)  # the best validations, best first
+    bad_validations: int = 0  # since the best one
+    validated: int = 0  # the step of the last validation
+    skipped: int = 0  # updates left out because a gradient was no number, in all
+    skipped_in_row: int = 0
+    pieces: int = 1  # that a batch is cut into, so that it fits into the memory
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> Best | None:
+        """The best validation so far."""
+        return self.ranked[0] if self.ranked else None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON can hold it; `best` is for readers."""
+        return {**asdict(self), "place": self.place._asdict(), "best": asdict(self.best) if self.best else None}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Position:
+        """What `document` wrote, among other things."""
+        simple = ("step", "bad_validations", "validated", "skipped", "skipped_in_row", "pieces", "seconds")
+        return cls(
+            place=Place(**document["place"]),
+            ranked=[Best(**best) for best in document["ranked"]],
+            **{name: document[name] for name in simple},
+        )

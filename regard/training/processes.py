@@ -1,0 +1,75 @@
+"""Several processes that train one model, as torchrun starts them; or this one alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+RANK, COUNT, LOCAL, RESTARTS = "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Which of how many this one is, and what they tell each other."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.rank == 0
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        """The numbers of all processes, added up; they are on the CPU, so that no GPU is waited for."""
+        if self.count == 1:
+            return list(numbers)
+        together = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(together)
+        return together.tolist()
+
+    def any(self, happened: bool) -> bool:
+        """Whether it happened to one of them."""
+        return self.sums([float(happened)])[0] > 0
+
+    def of_first(self, numbers: Sequence[float]) -> list[float]:
+        """The numbers of the first process, in all of them."""
+        return self.sums([number if self.first else 0.0 for number in numbers])
+
+    def wait(self) -> None:
+        """Until all have come this far."""
+        self.sums([0.0])
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def joined(wanted: str = "auto") -> Iterator[Processes]:
+    """The processes that torchrun has started with this one; alone where it has started none."""
+    if COUNT not in os.environ:
+        yield ALONE
+        return
+    gpu = wanted in ("auto", "cuda") and torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ[LOCAL]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Whether this process is the one that speaks, before it has joined any."""
+    return os.environ.get(RANK, "0") == "0"
+
+
+def was_restarted() -> bool:
+    """Whether torchrun has started this again, because one of the processes ended."""
+    return int(os.environ.get(RESTARTS, "0")) > 0
