@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import training
+from regard.console import is_first
 from regard.report import write_outcome
 from regard.runs import Run
 from regard.training import Paths
@@ -16,7 +17,7 @@ __all__ = ["load", "train"]
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, Any] | None,
     data: Paths | None,
     out: str | Path,
     *,
@@ -31,5 +32,6 @@ def train(
     `resume` the run in `out` goes on: its own config counts, and `recipe` is not looked at.
     """
     run = training.train(recipe, data, out, dev=dev, resume=resume, **overrides)
-    write_outcome(run)
+    if is_first():
+        write_outcome(run)
     return run

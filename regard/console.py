@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 @cache
 def console() -> Console:
     """Standard error; one for all, so that a line said while a bar is drawn stands above it."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first())
 
 
 def say(message: str) -> None:
@@ -22,7 +23,12 @@ def say(message: str) -> None:
 
 def is_terminal() -> bool:
     """Whether a person watches standard error."""
-    return sys.stderr.isatty()
+    return sys.stderr.isatty() and is_first()
+
+
+def is_first() -> bool:
+    """Whether this process is the one that speaks, of several that torchrun has started, or alone."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def bar() -> Progress:

@@ -43,7 +43,16 @@ EVERYWHERE = (
     "text.kind",
 )
 KEY = re.compile(r"\s*[a-z_]+:")
-SIZED = ("model.size", "model.layers", "model.heads", "model.dropout", "text.vocabulary", "training.batch_tokens")
+SIZED = (
+    "model.size",
+    "model.layers",
+    "model.heads",
+    "model.dropout",
+    "text.vocabulary",
+    "training.batch_tokens",
+    "training.learning_rate",
+)
+FALLING = ("model.dropout", "training.learning_rate")
 
 
 def at(recipe: dict[str, Any], key: str) -> Any:
@@ -266,7 +275,7 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
     found = [sized(read("default"), pairs) for pairs in (1000, 20_000, 100_000, 500_000, 5_000_000)]
     for key in SIZED:
         values = [at(recipe, key) for recipe in found]
-        assert values == sorted(values, reverse=key == "model.dropout"), key
+        assert values == sorted(values, reverse=key in FALLING), key
     assert (at(found[0], "model.size"), at(found[-1], "model.size")) == (128, 512)
 
 

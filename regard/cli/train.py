@@ -49,13 +49,21 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="One file that holds pairs (.tsv, .jsonl) or two text files, source first; then key=value …"
+            help="One file that holds pairs (.tsv, .tmx, …) or two text files, source first; or several; key=value …"
         ),
     ] = None,
     dev: Annotated[list[Path] | None, typer.Option(help="Files to validate on, like DATA.", metavar="DATA…")] = None,
-    recipe: Annotated[str, typer.Option(help="A recipe's name, or a YAML file.")] = "default",
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name, or a YAML file; without one, `default`.", show_default=False)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/DATA-RECIPE where none is given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    init_from: Annotated[
+        Path | None, typer.Option(help="A run to start from: its vocabularies, its weights, and its recipe.")
+    ] = None,
+    find_rate: Annotated[
+        bool, typer.Option("--find-rate", help="Try rising learning rates for a while, say which suits, and end.")
+    ] = False,
 ) -> None:
     """Train a model on your own text.
 
@@ -67,15 +75,32 @@ def train(
 
     given = data or []
     overrides = dict(parse_override(argument) for argument in given if is_override(argument))
+    if init_from is not None:
+        overrides["training.init_from"] = str(init_from)
     files = [argument for argument in given if not is_override(argument)]
     if out is None:
         if resume:
             raise UserError("--resume needs --out: which run is to go on?")
         if not files:
             raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-        out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe).stem}"
+        out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe or 'default').stem}"
+    if find_rate:
+        suggest_rate(recipe, files, dev, overrides)
+        return
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
     best, report = run.best(), run.folder / "report.html"
     say(f"the best model is that of step {best}; curves, samples and heat maps: {report}")
     say(f"translate with: regard translate {run.folder} FILE")
+
+
+def suggest_rate(recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]) -> None:
+    """Says which learning rate suits, with the losses that say so."""
+    from regard.training import find_rate, suggested
+
+    tried = find_rate(recipe, files or None, dev=dev or None, **overrides)
+    least, most = min(one.loss for one in tried), max(one.loss for one in tried)
+    for one in tried[:: max(1, len(tried) // 24)]:
+        width = round(40 * (one.loss - least) / max(1e-9, most - least))
+        typer.echo(f"{one.rate:9.1e}  {one.loss:8.3f}  {'█' * width}")
+    typer.echo(f"the loss falls fastest at about training.learning_rate={suggested(tried):.1g}")

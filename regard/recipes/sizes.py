@@ -22,16 +22,21 @@ class Row(NamedTuple):
     dropout: float
     vocabulary: int
     batch_tokens: int
+    learning_rate: float
 
 
 TABLE = (
-    Row(10_000, 128, 3, 4, 0.3, 2_000, 1_500),
-    Row(50_000, 256, 4, 4, 0.3, 6_000, 3_000),
-    Row(200_000, 256, 5, 4, 0.3, 10_000, 4_000),
-    Row(1_000_000, 512, 6, 8, 0.2, 16_000, 8_000),
-    Row(float("inf"), 512, 6, 8, 0.1, 32_000, 16_000),
+    Row(10_000, 128, 3, 4, 0.3, 2_000, 3_000, 0.002),
+    Row(50_000, 256, 4, 4, 0.3, 6_000, 9_000, 0.002),
+    Row(200_000, 256, 5, 4, 0.3, 10_000, 9_000, 0.0015),
+    Row(1_000_000, 512, 6, 8, 0.2, 16_000, 12_000, 0.001),
+    Row(float("inf"), 512, 6, 8, 0.1, 32_000, 16_000, 0.001),
 )
-SECTION = {"vocabulary": "text", "batch_tokens": "training"}  # the others belong to `model`
+SECTION = {
+    "vocabulary": "text",
+    "batch_tokens": "training",
+    "learning_rate": "training",
+}  # the others belong to `model`
 USUAL = 100_000  # pairs, where nobody has said
 
 

@@ -32,9 +32,8 @@ def write(folder: Path, model: Tensors, optimizer: Tensors, state: Mapping[str, 
     if folder.exists():
         rewrite(folder, state)
         return
+    sweep(folder.parent)
     beside = folder.with_name(f".{folder.name}.part")
-    for leftover in folder.parent.glob(".*.part"):  # of a write that was killed
-        shutil.rmtree(leftover)
     beside.mkdir(parents=True)
     try:
         fill(beside, {MODEL: model, OPTIMIZER: optimizer}, state)
@@ -43,6 +42,20 @@ def write(folder: Path, model: Tensors, optimizer: Tensors, state: Mapping[str, 
         raise
     beside.rename(folder)
     sync(folder.parent)
+
+
+def remove(folder: Path) -> None:
+    """Removes a checkpoint: first its name, so that what has a name is whole also where this is cut short."""
+    aside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what is left of writes and removals that were killed."""
+    for leftover in folder.glob(".*.part"):
+        shutil.rmtree(leftover)
 
 
 def rewrite(folder: Path, state: Mapping[str, Any]) -> None:

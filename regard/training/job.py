@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +18,14 @@ from regard.data.settings import DataSettings, corpora
 from regard.data.survey import Survey, survey
 from regard.errors import UserError
 from regard.evaluate import read_gold
-from regard.models import build
+from regard.models import Seq2Seq, build
 from regard.recipes import Recipe, override, read, sized
 from regard.runs import Run
 from regard.text import TextSettings, Tokenizers
 from regard.training.device import choose_device
+from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
-from regard.training.processes import Processes, joined, was_restarted
+from regard.training.processes import ALONE, Processes, joined, was_restarted
 from regard.training.settings import TrainingSettings
 from regard.training.validation import Validator
 
@@ -31,7 +33,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, Any] | None,
     data: Paths | None,
     out: str | Path,
     *,
@@ -44,7 +46,8 @@ def train(
     `data` and `dev` are each one file that holds pairs or two text files, source first; `data` may be several such
     corpora. Without `dev` some of `data` is held out. Overrides are dotted keys:
     `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With `resume` the run in `out` goes on: its own
-    config counts, and `recipe` is not looked at.
+    config counts, and `recipe` is not looked at. With the override `training.init_from` it starts from another run's
+    vocabularies and weights, and from its recipe where `recipe` is None.
     """
     run = Run(Path(out))
     changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
@@ -64,6 +67,18 @@ def train(
     return run
 
 
+def find_rate(
+    recipe: str | Path | Mapping[str, Any] | None, data: Paths | None, *, dev: Paths | None = None, **overrides: Any
+) -> list[Tried]:
+    """Learning rates that were tried on a model and data, with the loss of each. Nothing is kept."""
+    changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
+    with TemporaryDirectory() as folder:
+        run = Run(Path(folder) / "run")
+        config = beginning(run, recipe, changes)
+        check(config)
+        return find(prepared(run, config, resume=False).trainer(ALONE))
+
+
 class Job(NamedTuple):
     """All that a trainer needs."""
 
@@ -79,7 +94,7 @@ class Job(NamedTuple):
         torch.manual_seed(settings.seed)
         model = build(self.config, self.tokenizers.source.size, self.tokenizers.target.size)
         if settings.init_from and not self.run.steps():
-            model.load_state_dict(Run(Path(settings.init_from)).model(self.tokenizers).state_dict())
+            start(model, Run(Path(settings.init_from)), self.tokenizers)
         validator = Validator(self.dev, self.tokenizers, settings.batch_tokens, settings.validate_pairs)
         data = parse(DataSettings, self.config["data"], "data")
         device = choose_device(settings.device)
@@ -126,6 +141,18 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     return Job(run, config, tokenizers, ready, found.dev)
 
 
+def start(model: Seq2Seq, parent: Run, tokenizers: Tokenizers) -> None:
+    """Gives a model the weights of another run."""
+    theirs = parent.model(tokenizers).state_dict()
+    try:
+        model.load_state_dict(theirs)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"the weights of {parent.folder} do not fit the model that they are to start: {said}"
+        ) from error
+
+
 def files(key: str, data: Paths | None) -> dict[str, list[str]]:
     """The override that names the files, if any are given."""
     if data is None:
@@ -134,21 +161,32 @@ def files(key: str, data: Paths | None) -> dict[str, list[str]]:
     return {key: [str(path) for path in paths]}
 
 
-def beginning(run: Run, recipe: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
+def beginning(run: Run, recipe: str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Recipe:
     """The config of a new run; one that exists is never overwritten."""
     if run.steps():
         raise UserError(f"{run.folder} already holds a run; go on with it by --resume, or choose another --out")
     if run.folder.exists() and not run.folder.is_dir():
         raise UserError(f"{run.folder} is a file; choose another --out")
-    config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe)
-    start = changes.get("training.init_from") or config.get("training", {}).get("init_from")
+    start = changes.get("training.init_from")
+    if recipe is None and start:
+        config = again(Run(Path(start)).config())
+    else:
+        config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe or "default")
+    start = start or config.get("training", {}).get("init_from")
     return override(inherited(config, Run(Path(start))) if start else config, changes)
+
+
+def again(config: Recipe) -> Recipe:
+    """A run's config as a recipe: without the data that it was trained on."""
+    names = ("train", "dev", "weights", "tags", "alignments", "max_length")
+    return override(config, {f"data.{name}": getattr(DataSettings(), name) for name in names})
 
 
 def inherited(config: Recipe, parent: Run) -> Recipe:
     """The recipe with the model and the vocabularies of the run that it starts from: weights fit nothing else."""
     theirs = parent.config()
-    return {**config, "model": theirs["model"], "text": theirs["text"]}
+    kept = {name: config["text"].get(name) for name in ("dropout",) if name in config.get("text", {})}
+    return {**config, "model": theirs["model"], "text": {**theirs["text"], **kept}}
 
 
 def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
@@ -219,6 +257,8 @@ def located(config: Mapping[str, Any]) -> Recipe:
     """The config with its files named in full, so that the run can go on from anywhere."""
     named = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
     changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()}
-    if config["data"].get("alignments"):
-        changes["data.alignments"] = str(Path(config["data"]["alignments"]).absolute())
+    for key in ("data.alignments", "training.init_from"):
+        section, name = key.split(".")
+        if config[section].get(name):
+            changes[key] = str(Path(config[section][name]).absolute())
     return override(config, changes)

@@ -111,6 +111,7 @@ class Trainer:
                 if self.position.validated != self.position.step:
                     self.measure()
                 self.save()
+                self.prune()
                 self.average()
         finally:
             self.metrics.close()
@@ -229,7 +230,7 @@ class Trainer:
         return (found.bleu if self.settings.best == "bleu" else 0.0, -found.loss)
 
     def save(self) -> None:
-        """Writes a checkpoint, if this step has none yet, and removes those that are neither new nor among the best."""
+        """Writes a checkpoint, if this step has none yet."""
         position = self.position
         if self.saved == position.step:
             return
@@ -241,10 +242,17 @@ class Trainer:
         with self.mean.used():
             model = checkpoint.unique_tensors(self.model)
             checkpoint.write(self.run.checkpoint_folder(position.step), model, gathered, self.state())
-        best = {found.step for found in position.ranked}
+        self.prune()
+
+    def prune(self) -> None:
+        """Removes checkpoints that are neither new nor among the best, and what is left of a write that was killed."""
+        if not self.processes.first:
+            return
+        best = {found.step for found in self.position.ranked}
         for step in self.run.steps()[: -self.settings.keep]:
             if step not in best:
-                shutil.rmtree(self.run.checkpoint_folder(step))
+                checkpoint.remove(self.run.checkpoint_folder(step))
+        checkpoint.sweep(self.run.checkpoint_folder(0).parent)
 
     def gathered(self) -> dict[str, torch.Tensor]:
         """What goes beside the model's weights: the optimizer's tensors; with a running mean, the weights behind it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-RANK, COUNT, LOCAL, RESTARTS = "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
+COUNT, LOCAL, RESTARTS = "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
-
-
-def is_first() -> bool:
-    """Whether this process is the one that speaks, before it has joined any."""
-    return os.environ.get(RANK, "0") == "0"
 
 
 def was_restarted() -> bool:

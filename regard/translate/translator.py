@@ -48,6 +48,7 @@ class Plan:
     def __init__(self, options: Options, tokenizers: Tokenizers) -> None:
         target = tokenizers.target
         self.options = options
+        self.domain = [] if options.domain is None else [tokenizers.source.tag(options.domain)]
         self.prefix = opening(target, options.prefix)
         self.force = [phrase(target, words) for words in options.force]
         self.glossary = Glossary(target, options.glossary)
@@ -155,7 +156,11 @@ class Translator:
 
     def find(self, some: Sequence[Piece], plan: Plan) -> list[list[Hypothesis]]:
         """The targets of a batch."""
-        source, lengths = self.batch([piece.ids for piece in some])
+        found = self.found(some, plan, *self.batch([[*plan.domain, *piece.ids] for piece in some]))
+        return [[overlooking(hypothesis, len(plan.domain)) for hypothesis in hypotheses] for hypotheses in found]
+
+    def found(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        """The same, with a look at the tags before the sources."""
         options = plan.options
         shared: dict[str, Any] = {
             "max_length": options.max_length,
@@ -249,6 +254,12 @@ class Translator:
         read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
         ids, words = self.tokenizers.target.split(target)
         return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
+
+
+def overlooking(hypothesis: Hypothesis, first: int) -> Hypothesis:
+    """A hypothesis whose attention leaves the first so many places of the source out: no word stands there."""
+    look = hypothesis.attention
+    return hypothesis if look is None or not first else hypothesis._replace(attention=look[:, first:])
 
 
 def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Translation:

@@ -1,0 +1,54 @@
+"""Which learning rate suits: a few updates at rates that rise, and where the loss falls fastest (Smith 2017)."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+from regard.console import bar
+from regard.errors import UserError
+from regard.training.gradients import Gradients
+from regard.training.loop import Trainer
+from regard.training.objective import Objective
+
+LOW, HIGH, UPDATES = 1e-6, 1.0, 120
+MEMORY = 0.9  # of the running mean that smooths the losses
+LOST = 3.0  # times the least loss: from there on nothing is learnt any more
+
+
+class Tried(NamedTuple):
+    """A learning rate, and the loss about there."""
+
+    rate: float
+    loss: float
+
+
+def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
+    """Trains for so many updates, the rate rising evenly on a logarithmic scale; ends early where the loss explodes."""
+    gradients = Gradients(Objective(trainer.model), trainer.settings, trainer.device, trainer.processes)
+    tried: list[Tried] = []
+    mean = 0.0
+    with bar() as progress:
+        task = progress.add_task("trying rates", total=updates, note="")
+        for number, share in zip(range(updates), trainer.shares(), strict=False):
+            rate = LOW * (HIGH / LOW) ** (number / max(1, updates - 1))
+            for group in trainer.optimizer.param_groups:
+                group["lr"] = rate
+            loss = float(gradients.add(share.batches, number + 1, 1).loss)
+            gradients.clip(trainer.optimizer)
+            mean = MEMORY * mean + (1 - MEMORY) * loss
+            tried.append(Tried(rate, mean / (1 - MEMORY ** (number + 1))))
+            if not math.isfinite(loss) or tried[-1].loss > LOST * min(one.loss for one in tried):
+                break
+            trainer.optimizer.step()
+            progress.update(task, advance=1, note=f"{rate:.1e}: loss {tried[-1].loss:.2f}")
+    return [one for one in tried if math.isfinite(one.loss)]
+
+
+def suggested(tried: list[Tried]) -> float:
+    """The rate at which the loss falls fastest for each step of the logarithm."""
+    falls = [(after.loss - before.loss, after.rate) for before, after in pairwise(tried)]
+    if not falls or min(falls)[0] >= 0:
+        raise UserError(f"no learning rate from {LOW} to {HIGH} made the loss fall; is the data what it should be?")
+    return min(falls)[1]

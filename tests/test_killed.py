@@ -1,0 +1,193 @@
+"""A run that is killed, at whatever moment, goes on as if it had never been."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK, command, environment, files
+from test_training import trainer
+from torch import Tensor
+
+from regard.runs import Run, checkpoint
+from regard.training import loop, train
+
+SETTINGS: dict[str, Any] = {
+    "steps": 10,
+    "validate_every": 4,
+    "checkpoint_every": 2,
+    "dropout": 0.3,
+    "accumulate": 2,
+    "ema": 0.9,
+    "keep": 2,
+    "keep_best": 2,
+    "log_every": 1,
+    "patience": 3,
+}
+BLEUS = {4: 3.0, 8: 5.0, 10: 4.0}
+WRITES = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+fork = multiprocessing.get_context("fork")
+
+
+def job(folder: Path) -> loop.Trainer:
+    made = trainer(folder, **SETTINGS)
+    validate = made.validate
+    made.validate = lambda model, device: validate(model, device)._replace(bleu=BLEUS[made.position.step])
+    return made
+
+
+def go(folder: Path, prepare: Callable[[], None] = lambda: None) -> None:
+    """Trains to the end, from wherever the run is."""
+    prepare()
+    made = job(folder)
+    if made.run.steps():
+        made.resume()
+    made.fit()
+
+
+def in_a_process(folder: Path, prepare: Callable[[], None]) -> int | None:
+    """The same in a process of its own; how it ended."""
+    process = fork.Process(target=go, args=(folder, prepare))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def count_events(folder: Path, die_at: int | None, log: Path | None = None) -> Callable[[], None]:
+    """Counts what happens to the run's files, and dies by SIGKILL at one of these events."""
+
+    def install() -> None:
+        seen = [0]
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            if event in WRITES and str(arguments[0]).startswith(str(folder)):
+                seen[0] += 1
+                if log is not None:
+                    os.write(descriptor, f"{event} {arguments[0]}\n".encode())
+                if seen[0] == die_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT) if log is not None else -1
+        sys.addaudithook(hook)
+
+    return install
+
+
+def last(folder: Path) -> dict[str, Any]:
+    """All that a run ends with, but for the time that it took."""
+    run = Run(folder)
+    path = run.checkpoint_folder(run.newest())
+    state = checkpoint.read_state(path)
+    return {
+        "state": {key: value for key, value in state.items() if key != "seconds"},
+        "model": (path / "model.safetensors").read_bytes(),
+        "optimizer": (path / "optimizer.safetensors").read_bytes(),
+        "steps": run.steps(),
+        "best": run.best(),
+        "metrics": [
+            {name: value for name, value in row.items() if name not in ("tokens_per_second", "memory_mb")}
+            for row in run.metrics()
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
+    """What a run that is never killed ends with, and what happens to its files."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    folder.mkdir()
+    log = folder.parent / "log"
+    assert in_a_process(folder, count_events(folder, None, log)) == 0
+    return last(folder), log.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_events_are_those_of_a_checkpoint(whole: tuple[dict[str, Any], list[str]]) -> None:
+    events = whole[1]
+    assert any(".step-4.part/state.json" in event for event in events), "the middle of a write is among them"
+    assert any(event.startswith("os.rename") for event in events)
+    assert len(events) > 50
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_killed_at_a_random_moment(number: int, whole: tuple[dict[str, Any], list[str]], tmp_path: Path) -> None:
+    end, events = whole
+    folder = tmp_path / "run"
+    folder.mkdir()
+    random = np.random.default_rng(number)
+    kills = 0
+    for _ in range(3):
+        die_at = int(random.integers(1, len(events)))
+        if in_a_process(folder, count_events(folder, die_at)) == 0:
+            break
+        kills += 1
+    assert in_a_process(folder, lambda: None) == 0
+    assert kills or number
+    found = last(folder)
+    assert found == end
+    assert not list((folder / "checkpoints").glob(".*")), "and nothing is left lying about"
+
+
+def test_killed_between_two_updates(whole: tuple[dict[str, Any], list[str]], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for step in (3, 5, 5, 9):
+
+        def die(step: int = step) -> None:
+            update = loop.Trainer.update
+
+            def updated(self: loop.Trainer, share: Any) -> Any:
+                if self.position.step == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return update(self, share)
+
+            loop.Trainer.update = updated  # type: ignore[method-assign]
+
+        assert in_a_process(folder, die) == -signal.SIGKILL
+    assert in_a_process(folder, lambda: None) == 0
+    assert last(folder) == whole[0]
+
+
+def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None:
+    changes = {
+        **QUICK,
+        "training.log_every": 1,
+        "training.checkpoint_every": 3,
+        "model.dropout": 0.2,
+        "data.workers": 1,
+    }
+    end = train("vaswani2017-base", files(corpus, "train"), tmp_path / "whole", **{**changes, "model.heads": 2})
+    written = [f"{key}={'null' if value is None else value}" for key, value in changes.items()]
+    arguments = ["train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
+    process = subprocess.Popen(
+        command([*arguments, "model.heads=2", *written]), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("step 17/"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    killed = Run(tmp_path / "killed")
+    assert killed.newest() < 24
+    again = subprocess.run(
+        command(["train", "--resume", "--out", killed.folder]),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0, again.stderr
+    tensors: list[dict[str, Tensor]] = [
+        checkpoint.read_tensors(run.checkpoint_folder(24), checkpoint.MODEL) for run in (end, killed)
+    ]
+    assert all(torch.equal(tensors[1][name], tensor) for name, tensor in tensors[0].items())
