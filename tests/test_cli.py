@@ -30,7 +30,9 @@ def test_help_answers_without_pytorch() -> None:
         assert verb in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "runs", "data make"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "runs", "data make"]
+)
 def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
     done = regard(*verb.split(), "--help")
     assert done.returncode == 0

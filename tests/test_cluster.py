@@ -20,7 +20,7 @@ from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.translate import Options, Translation, load
-from regard.translate.cluster import TRIES, Crew, Worker, crew, keep_to_oneself, share
+from regard.translate.cluster import TRIES, Crew, Worker, crew, keep_to_oneself, share, understood
 
 SIZE = 7  # texts a chunk
 
@@ -99,7 +99,7 @@ def test_a_chunk_that_kills_every_worker_ends_the_work(run: Run, texts: list[str
     some = [*texts[:10], str(lives), *texts[10:30]]
     found: list[list[Translation]] = []
     with (
-        pytest.raises(UserError, match=f"a worker died {TRIES} times at lines 8 to 14 of the input") as caught,
+        pytest.raises(UserError, match="a worker died again and again at lines 8 to 14 of the input") as caught,
         crew([run.folder], Options(beam=1, alignments=False), workers=1, kind=Mortal) as hired,
     ):
         found.extend(hired.translated(chunks(some)))
@@ -170,6 +170,26 @@ def test_a_users_mistake_comes_back_as_the_same_sentence(run: Run, tmp_path: Pat
         pass
     with pytest.raises(UserError, match=r"room for \d+ workers .* not for 4000"), crew([tmp_path], Options(), 4000):
         pass
+
+
+class Stillborn(Worker):
+    """Does not come to life: so it is where a machine has another version of the code, or none."""
+
+    def __init__(self, runs: Sequence[Path], options: Options, threads: int) -> None:
+        raise ModuleNotFoundError("No module named 'regard'")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_does_not_start_says_why(run: Run) -> None:
+    told = "a worker does not start: ModuleNotFoundError: No module named 'regard'; each machine"
+    with pytest.raises(UserError, match=told), crew([run.folder], Options(), workers=1, kind=Stillborn):
+        pass
+
+
+def test_a_machine_without_memory_is_told_in_one_sentence() -> None:
+    with pytest.raises(UserError, match="not enough memory: ask for fewer --workers") as caught, understood(ray, "now"):
+        raise ray.exceptions.RayError("1 worker(s) were killed\nOOM kill reason: …")
+    assert "\n" not in str(caught.value)
 
 
 def test_cores_are_divided_so_that_every_worker_finds_a_place() -> None:

@@ -12,7 +12,9 @@ import logging
 import os
 import queue
 import secrets
+import signal
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +33,7 @@ from regard.translate.translator import Plan, Translator, load
 
 LOCAL = "local"  # Ray's name for a cluster that is started on this machine
 TRIES = 3  # of one chunk, each with a worker that is new
+RESTARTS = 20  # of one worker in all: one that is killed before it can do anything has no chunk that would count
 AHEAD = 2  # chunks a worker has: the one it works on, and the next, so that it never waits for this end
 SOON = 30.0  # seconds after which workers that are not ready are worth a word
 PATIENCE = 0.05  # seconds that input may take to come before results are waited for instead
@@ -44,7 +47,7 @@ class Worker:
         self.options = options
         self.threads = threads
 
-    # Not in the constructor: Ray restarts an actor that dies in there for ever, while the tries of a task are counted.
+    # Not in the constructor: what goes wrong in there comes back wrapped in words of Ray's, a task's error as it was.
     @cached_property
     def loaded(self) -> tuple[Translator, Plan]:
         """The run, and the options as its vocabularies spell them."""
@@ -128,9 +131,16 @@ def connected() -> Iterator[Any]:
         where = "Ray does not start on this machine" if address == LOCAL else f"no Ray cluster at RAY_ADDRESS={address}"
         raise UserError(f"{where}: {str(error).strip().splitlines()[0]}") from error
     try:
+        end_quietly()
         yield ray
     finally:
         ray.shutdown()
+
+
+def end_quietly() -> None:
+    """After SIGTERM the workers are put away; Ray's own handler would print where each thread was."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def knock(address: str) -> None:
@@ -247,7 +257,7 @@ def crew(
             num_cpus=cpus,
             num_gpus=gpus,
             scheduling_strategy="SPREAD",
-            max_restarts=-1,
+            max_restarts=RESTARTS,
             max_task_retries=TRIES - 1,
         )
         folders = [run.resolve() for run in runs]
@@ -278,11 +288,13 @@ def understood(ray: Any, when: str) -> Iterator[None]:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from None
         raise
-    except ray.exceptions.ActorDiedError as error:  # for good, because of something that a new one would not mend
-        reason = str(error).strip().splitlines()[-1]
-        raise UserError(f"a worker cannot work: {reason}; every machine of the cluster needs this regard") from error
-    except ray.exceptions.RayActorError as error:
+    except ray.exceptions.RayError as error:  # a worker, its memory or its machine is gone, and all tries are used up
+        if getattr(error, "actor_init_failed", False):
+            reason = str(error).strip().splitlines()[-1]
+            raise UserError(
+                f"a worker does not start: {reason}; each machine of the cluster needs this regard"
+            ) from error
         raise UserError(
-            f"a worker died {TRIES} times {when}, each time a new one; most often there is not enough memory: ask for "
-            f"fewer --workers or a smaller --beam, or see by --engine local what happens"
+            f"a worker died again and again {when}, though a new one took its place each time; most often there is not "
+            f"enough memory: ask for fewer --workers or a smaller --beam, or see by --engine local what happens"
         ) from error
