@@ -15,7 +15,7 @@ setup: .venv/dev
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,cluster,dev]'
 	@touch $@
 
 demo: .venv/core

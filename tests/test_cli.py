@@ -26,11 +26,13 @@ def test_help_answers_without_pytorch() -> None:
     look += "assert not {'torch', 'numpy', 'matplotlib', 'sacrebleu'} & set(sys.modules), sorted(sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 0, done.stderr
-    for verb in ("demo", "train", "translate", "evaluate", "plot", "recipes", "data"):
+    for verb in ("demo", "train", "translate", "evaluate", "plot", "recipes", "runs", "data"):
         assert verb in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "data make"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "runs", "data make"]
+)
 def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
     done = regard(*verb.split(), "--help")
     assert done.returncode == 0

@@ -10,8 +10,10 @@ from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
+from regard.cli.listing import runs
 from regard.cli.plot import plot
 from regard.cli.recipes import recipes
+from regard.cli.synthetic import back_translate, distill
 from regard.cli.train import Train, train
 from regard.cli.translate import translate
 from regard.errors import UserError
@@ -33,6 +35,9 @@ app.command()(evaluate)
 app.command()(align)
 app.command()(plot)
 app.command()(recipes)
+app.command()(runs)
+data.command("back-translate")(back_translate)
+data.command()(distill)
 app.add_typer(data, name="data")
 
 

@@ -8,12 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from regard.errors import UserError
 
 STANDARD_INPUT = Path("-")
+T = TypeVar("T")
 BOM = b"\xef\xbb\xbf"
 
 
@@ -21,6 +24,16 @@ def end_with_the_pipe() -> None:
     """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+@contextmanager
+def ending_with_the_pipe() -> Iterator[None]:
+    """The same, after everything inside has been put away: a cluster that was started here does not stay behind."""
+    try:
+        yield
+    except BrokenPipeError:
+        end_with_the_pipe()
+        signal.raise_signal(signal.SIGPIPE)
 
 
 def lots(files: list[Path], most: int) -> Iterator[list[str]]:
@@ -61,9 +74,9 @@ def raw_lines(file: int) -> Iterator[bytes]:
         yield b"".join(begun)
 
 
-def chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Some lines at a time."""
-    rest = iter(texts)
+def chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Some lines, or whatever there is, at a time."""
+    rest = iter(lines)
     while some := list(islice(rest, size)):
         yield some
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import options
-from regard.cli.pipe import end_with_the_pipe, lots
+from regard.cli import engine, options
+from regard.cli.pipe import ending_with_the_pipe, lots
 from regard.cli.runs import split_runs
 from regard.errors import UserError
 
@@ -49,15 +49,16 @@ def translate(
     top_k: options.TopK = None,
     top_p: options.TopP = 1.0,
     seed: options.Seed = 1,
+    engine_name: engine.Name = engine.LOCAL,
+    workers: engine.Workers = None,
 ) -> None:
     """Translate a file, or standard input, line by line.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
     from regard.console import say
-    from regard.translate import Options, load
+    from regard.translate import Options
 
-    end_with_the_pipe()
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments is 'pharaoh', not {alignments!r}")
     if alignments and as_json:
@@ -90,11 +91,10 @@ def translate(
         seed=seed,
     )
     folders, files = split_runs(runs)
-    translator = load(*folders)
-    lines = Lines(n_best, form)
-    plan = translator.plan(wishes)
-    for texts in counted(lots(files, AT_ONCE)):
-        lines.write(translator.chunk(texts, plan))
+    given, lines = lots(files, AT_ONCE), Lines(n_best, form)
+    with ending_with_the_pipe(), engine.engine(engine_name, workers, folders, wishes) as translated:
+        for made in counted(translated(given)):
+            lines.write(made)
     if lines.cut:
         say(f"{lines.cut} of {lines.number:,} translations did not come to an end within their length limit")
 
@@ -125,7 +125,7 @@ def table(path: Path | None) -> dict[str, str]:
     return entries
 
 
-def counted(lots: Iterator[list[str]]) -> Iterator[list[str]]:
+def counted(lots: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
     """The same lots, with a count of their lines where a person watches and the translations go elsewhere."""
     from regard.console import bar
 

@@ -3,6 +3,7 @@
 from regard.data.links import Link, pharaoh
 from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
 from regard.evaluate.gold import Gold, read_gold
+from regard.evaluate.nearest import nearest
 from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
 from regard.evaluate.symmetry import grow_diag_final_and
 
@@ -20,6 +21,7 @@ __all__ = [
     "chrf",
     "compare",
     "grow_diag_final_and",
+    "nearest",
     "pharaoh",
     "read_gold",
     "ter",

@@ -1,5 +1,19 @@
 """A run on disk."""
 
-from regard.runs.run import Run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.runs.run import Run
 
 __all__ = ["Run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Run` on first use, so that whoever only lists runs does not wait for PyTorch."""
+    if name == "Run":
+        from regard.runs.run import Run
+
+        return Run
+    raise AttributeError(f"module 'regard.runs' has no attribute {name!r}")

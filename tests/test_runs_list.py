@@ -1,0 +1,211 @@
+"""`regard runs`: what a folder of runs says, also where somebody has been at it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, environment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.runs import Run, checkpoint
+from regard.runs.summary import found, summary
+
+
+def copied(run: Run, folder: Path, **changes: Any) -> Run:
+    """A run like another, with other keys of its config."""
+    shutil.copytree(run.folder, folder)
+    copy = Run(folder)
+    config = copy.config()
+    for key, value in changes.items():
+        section, _, name = key.partition("_")
+        config = {**config, section: {**config[section], name: value}}
+    copy.write_config(config)
+    return copy
+
+
+def with_best(run: Run, bleu: float, loss: float) -> None:
+    """Other figures for a run's best validation."""
+    step = run.best()
+    rows = run.metrics()
+    for row in rows:
+        if row["kind"] == "dev" and row["step"] == step:
+            row.update(bleu=bleu, loss=loss, perplexity=math.exp(loss))
+    run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def shelf(run: Run, tmp_path: Path) -> Path:
+    """Three runs, one of them two folders down, and what is not a run."""
+    with_best(copied(run, tmp_path / "runs/good"), 30.0, 2.0)
+    with_best(copied(run, tmp_path / "runs/more/deep/poor", training_seed=7), 10.0, 3.0)
+    with_best(copied(run, tmp_path / "runs/sure", model_size=512), 20.0, 1.0)
+    (tmp_path / "runs/notes").mkdir()
+    (tmp_path / "runs/notes/readme.txt").write_text("nothing to see\n", encoding="utf-8")
+    return tmp_path / "runs"
+
+
+def listed(regard: Command, *arguments: object) -> dict[str, Any]:
+    done = regard("runs", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_the_figures_are_those_of_the_run(regard: Command, run: Run, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    copied(run, tmp_path / "runs/one")
+    (one,) = listed(regard)["runs"]
+    state = checkpoint.read_state(run.checkpoint_folder(run.newest()))
+    best = [row for row in run.metrics() if row["kind"] == "dev" and row["step"] == run.best()][-1]
+    tensors = load_file(run.checkpoint_folder(run.newest()) / "model.safetensors")
+    assert one["folder"] == "runs/one"
+    assert one["recipe"] == "bahdanau2015"
+    assert (one["steps"], one["finished"], one["damage"]) == (24, True, None)
+    assert one["best"] == {name: best[name] for name in ("step", "bleu", "loss", "perplexity")}
+    assert one["seconds"] == state["seconds"]
+    assert one["parameters"] == sum(tensor.numel() for tensor in tensors.values())
+    assert one["config"] == run.config()
+    speeds = sorted(row["tokens_per_second"] for row in run.metrics() if row["kind"] == "train")
+    assert speeds[0] <= one["tokens_per_second"] <= speeds[-1]
+    assert state["epoch"] <= one["epochs"] <= state["epoch"] + 1
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [("bleu", "good sure poor"), ("loss", "sure good poor"), ("name", "good poor sure")],
+)
+def test_the_order_is_the_one_asked_for(regard: Command, shelf: Path, sort: str, names: str) -> None:
+    found = [Path(one["folder"]).name for one in listed(regard, "--sort", sort)["runs"]]
+    assert found == names.split()
+
+
+def test_the_last_written_first(regard: Command, shelf: Path) -> None:
+
+    for when, folder in enumerate((shelf / "sure", shelf / "good", shelf / "more/deep/poor")):
+        for path in (folder, *folder.rglob("*")):
+            os.utime(path, (1000 + when, 1000 + when))
+    rows = listed(regard, "--sort", "time")["runs"]
+    assert [Path(one["folder"]).name for one in rows] == ["poor", "good", "sure"]
+    assert [one["written"] for one in rows] == [1002, 1001, 1000]
+
+
+def test_the_best_figures_are_marked(regard: Command, shelf: Path) -> None:
+    done = regard("runs")
+    assert done.returncode == 0, done.stderr
+    head, _, good, sure, poor = done.stdout.splitlines()
+    assert head.split()[:2] == ["run", "recipe"]
+    assert "30.0 *" in good
+    assert "1.000 *" in sure
+    assert "2.72 *" in sure
+    assert "*" not in poor
+    assert poor.startswith("runs/more/deep/poor ")
+    assert poor.rstrip().endswith("finished")
+
+
+def test_runs_side_by_side_and_what_differs(regard: Command, shelf: Path) -> None:
+    document = listed(regard, "runs/sure", "runs/good", "runs/good", "--differences")
+    assert [one["folder"] for one in document["runs"]] == ["runs/good", "runs/sure"]
+    assert document["differences"] == {"model.size": {"runs/good": 24, "runs/sure": 512}}
+    told = regard("runs", "--differences").stdout
+    keys = told.split("\n\n")[1].splitlines()
+    assert keys[0].split() == ["key", "runs/good", "runs/sure", "runs/more/deep/poor"]
+    assert [line.split() for line in keys[2:]] == [
+        ["model.size", "24", "512", "24"],
+        ["training.seed", "1", "1", "7"],
+    ]
+    assert "their configs do not differ" in regard("runs", "runs/good", "--differences").stdout
+
+
+def test_unfinished_runs(run: Run, tmp_path: Path) -> None:
+    assert not summary(copied(run, tmp_path / "a", training_steps=100).folder).finished
+    assert summary(copied(run, tmp_path / "b", training_steps=None, training_epochs=1).folder).finished
+    assert not summary(copied(run, tmp_path / "c", training_steps=None, training_epochs=999.5).folder).finished
+    for step in (going := copied(run, tmp_path / "d")).steps():
+        shutil.rmtree(going.checkpoint_folder(step))
+    young = summary(going.folder)
+    assert (young.damage, young.finished, young.steps) == ("it has no checkpoint yet", False, 24)
+
+
+DAMAGE = {
+    "config.yaml": [(b"{", "config.yaml is not YAML"), (b"model: 3\n", "it has no section 'training'")],
+    "metrics.jsonl": [(b"{}\n", "metrics.jsonl:1 says nothing of a step"), (b"\xff\n", "metrics.jsonl:1 is not JSON")],
+    "checkpoints/step-24/state.json": [(b"", "step-24/state.json cannot be read"), (b"[]", "says nothing of a step")],
+}
+
+
+def test_what_is_damaged_is_listed_with_the_reason(regard: Command, run: Run, tmp_path: Path) -> None:
+    reasons = {}
+    for name, kinds in DAMAGE.items():
+        for number, (content, reason) in enumerate(kinds):
+            folder = tmp_path / f"runs/{Path(name).stem}{number}"
+            copied(run, folder)
+            (folder / name).write_bytes(content)
+            reasons[folder.name] = reason
+    (tmp_path / "runs/half/tokenizer").mkdir(parents=True)
+    reasons["half"] = "it has no config.yaml: training ended before it began"
+    copied(run, tmp_path / "runs/whole")
+    rows = {Path(one["folder"]).name: one for one in listed(regard)["runs"]}
+    assert rows.keys() == {*reasons, "whole"}
+    for name, reason in reasons.items():
+        assert reason in rows[name]["damage"]
+    told = regard("runs")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert all(reason in told.stdout for reason in reasons.values())
+    assert told.stdout.splitlines()[2].startswith("runs/whole ")
+
+
+@given(data=st.data())
+def test_no_file_brings_the_list_down(run: Run, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([*DAMAGE, "checkpoints/step-24/model.safetensors"]))
+    content = bytearray((run.folder / name).read_bytes()[:6000])
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
+        content[place : place + data.draw(st.integers(0, 9))] = data.draw(
+            st.sampled_from(
+                [b"", b"\x00", b"[", b"{", b"}", b'"', b"-1", b"1e999", b"9" * 400, b"null", b"\xff", b": "]
+            )
+        )
+    folder = tmp_path_factory.mktemp("fuzz")
+    for other in (*DAMAGE, "checkpoints/step-24/model.safetensors"):
+        (folder / other).parent.mkdir(parents=True, exist_ok=True)
+        (folder / other).write_bytes(bytes(content) if other == name else (run.folder / other).read_bytes()[:6000])
+    from regard.cli.listing import described, row
+
+    assert found(folder) == [folder]
+    one = summary(folder)
+    assert all(isinstance(text, str) for text in row(one, [one]).values())
+    assert json.dumps(described(one), default=str)
+    shutil.rmtree(folder)
+
+
+def test_nothing_to_list(regard: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = regard("runs", "empty")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no runs in empty; `regard train` writes them" in done.stderr
+    for arguments, message in (([], "there is no folder runs"), (["empty", "--sort", "size"], "not 'size'")):
+        done = regard("runs", *arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert message in done.stderr
+
+
+def test_it_is_listed_without_pytorch(shelf: Path) -> None:
+    look = f"import sys, regard.cli.app as a; sys.argv = ['regard', 'runs', {str(shelf)!r}, '--differences']\n"
+    look += "try: a.main()\nexcept SystemExit: pass\n"
+    look += "assert not {'torch', 'numpy', 'sacrebleu'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, env=environment(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "good" in done.stdout
+
+
+def test_it_explains_itself(regard: Command) -> None:
+    assert "Example: regard runs" in regard("runs", "--help").stdout

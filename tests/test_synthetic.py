@@ -1,0 +1,237 @@
+"""Pairs of which a model wrote one side: back-translation and distillation."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import typer
+from conftest import Command, environment, files
+
+from regard.cli import part, synthetic
+from regard.cli.synthetic import back_translate, distill
+from regard.data.corpus import pairs
+from regard.errors import UserError
+from regard.evaluate import nearest
+from regard.runs import Run
+from regard.translate import load
+
+LOT = 8
+
+
+@pytest.fixture(autouse=True)
+def small_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic, "AT_ONCE", LOT)
+
+
+@pytest.fixture
+def text(corpus: Path, tmp_path: Path) -> Path:
+    """Lines of the language that the run reads, some of them blank, one with a tab."""
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "mono.en"
+    path.write_text("\n".join([*lines[:10], "", *lines[10:20], "   ", "The\tdog .", *lines[20:]]) + "\n", "utf-8")
+    return path
+
+
+def rows(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_each_line_with_its_translation_before_it(run: Run, text: Path, tmp_path: Path) -> None:
+    back_translate([run.folder, text], out=tmp_path / "back.tsv", sample=True, temperature=0.7)
+    lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    made = load(run.folder).translate(lines, sample=True, temperature=0.7)
+    expected = [[one.text, one.source.replace("\t", " ")] for one in made if one.ended and one.text]
+    assert rows(tmp_path / "back.tsv") == expected
+    assert len(expected) > len(lines) / 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tsv", "mono.en"]
+    assert pairs([tmp_path / "back.tsv"])[0].target == lines[0]
+
+
+def test_compressed_text_tags_and_samples(run: Run, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "mono.gz").write_bytes(gzip.compress(text.read_bytes()))
+    back_translate([run.folder, tmp_path / "mono.gz"], out=tmp_path / "a.tsv", tag=True, sample=True, top_k=10)
+    back_translate([run.folder, text], out=tmp_path / "b.tsv", sample=True, top_k=10, seed=1)
+    back_translate([run.folder, text], out=tmp_path / "c.tsv", sample=True, top_k=10, seed=2)
+    assert all(source.startswith("<bt> ") for source, _ in rows(tmp_path / "a.tsv"))
+    assert [[source.removeprefix("<bt> "), target] for source, target in rows(tmp_path / "a.tsv")] == rows(
+        tmp_path / "b.tsv"
+    )
+    assert rows(tmp_path / "b.tsv") != rows(tmp_path / "c.tsv")
+
+
+def test_what_did_not_come_to_an_end_is_left_out_and_counted(
+    run: Run, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = text.read_text(encoding="utf-8").splitlines()
+    made = [one for one in load(run.folder).translate(lines, sample=True, max_length=9) if one.source.strip()]
+    cut = sum(not one.ended for one in made)
+    kept = [one for one in made if one.ended and one.text.strip()]
+    assert 0 < len(kept) < len(made)
+    back_translate([run.folder, text], out=tmp_path / "back.tsv", sample=True, max_length=9)
+    assert [target for _, target in rows(tmp_path / "back.tsv")] == [one.source.replace("\t", " ") for one in kept]
+    said = capsys.readouterr().err
+    assert f"{len(kept)} pairs of {len(lines)} lines; left out: 2 blank lines" in said
+    assert (f"{cut} translations that did not come to an end" in said) == (cut > 0)
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-original"]])
+def test_the_teacher_writes_the_targets(
+    regard: Command, run: Run, corpus: Path, tmp_path: Path, options: list[str]
+) -> None:
+    done = regard("data", "distill", run.folder, *files(corpus, "test"), "--beam", 2, *options)
+    assert done.returncode == 0, done.stderr
+    test = pairs(files(corpus, "test"))
+    expected = []
+    for pair, one in zip(test, load(run.folder).translate([pair.source for pair in test], beam=2), strict=True):
+        expected += [f"{pair.source}\t{one.text}"] if one.ended and one.text.strip() else []
+        expected += [f"{pair.source}\t{pair.target}"] if options else []
+    assert done.stdout.splitlines() == expected
+
+
+def test_the_nearest_of_the_beam_is_the_one_with_the_best_bleu(run: Run, corpus: Path, tmp_path: Path) -> None:
+    test = pairs(files(corpus, "test"))
+    distill([run.folder, *files(corpus, "test")], out=tmp_path / "d.tsv", nearest=True, beam=4)
+    written = dict(rows(tmp_path / "d.tsv"))
+    made = load(run.folder).translate([pair.source for pair in test], beam=4, n_best=4)
+    other = 0
+    for pair, one in zip(test, made, strict=True):
+        texts = [each.text for each in (one, *one.alternatives) if each.ended and each.text.strip()]
+        if texts:
+            scores = [sacrebleu.sentence_bleu(text, [pair.target]).score for text in texts]
+            assert written[pair.source] == texts[max(range(len(texts)), key=scores.__getitem__)]
+            other += written[pair.source] != texts[0]
+    assert other > 0
+    assert nearest(["a b c", "a c"], "a c") == 1
+    assert nearest(["x", "x"], "y") == 0
+
+
+KILLED = """
+import os, signal, sys
+from regard.cli import app, part, synthetic
+synthetic.AT_ONCE = {lot}
+write, left = part.Part.write, [{lots} + 1]
+def dying(self, lines, tally):
+    if left[0] == 0:
+        self.file.write(b"half a li")
+        self.file.flush()
+        os.kill(os.getpid(), signal.{signal})
+    left[0] -= 1
+    write(self, lines, tally)
+part.Part.write = dying
+app.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGKILL", -9), ("SIGINT", 130)])
+@pytest.mark.parametrize("lots", [0, 2])
+def test_what_was_killed_goes_on_as_if_nothing_had_been(
+    run: Run, text: Path, tmp_path: Path, number: str, code: int, lots: int
+) -> None:
+    arguments = ["data", "back-translate", str(run.folder), str(text), "--out", "back.tsv", "--sample"]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED.format(lot=LOT, lots=lots, signal=number), *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.returncode == code, killed.stderr
+    assert not (tmp_path / "back.tsv").exists()
+    out, whole = tmp_path / "back.tsv", tmp_path / "whole.tsv"
+    back_translate([run.folder, text], out=whole, sample=True)
+    if lots:
+        assert code < 0 or f"stopped after line {lots * LOT}; go on by the same command" in killed.stderr
+        with pytest.raises(UserError, match=f"has got to line {lots * LOT}: go on with --resume"):
+            back_translate([run.folder, text], out=out, sample=True)
+        with pytest.raises(UserError, match="can go on only as it was begun: options was"):
+            back_translate([run.folder, text], out=out, sample=True, seed=2, resume=True)
+    back_translate([run.folder, text], out=out, sample=True, resume=bool(lots))
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tsv", "mono.en", "whole.tsv"]
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, run: Run, text: Path, out: Path) -> None:
+    """Leaves a file that has got to its second lot."""
+    real = part.Part.write
+
+    def once(self: part.Part, lines: Sequence[str], tally: Counter[str]) -> None:
+        if tally["lines"] > 2 * LOT:
+            raise KeyboardInterrupt
+        real(self, lines, tally)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(part.Part, "write", once)
+        with pytest.raises(typer.Exit) as caught:
+            back_translate([run.folder, text], out=out, sample=True)
+    assert caught.value.exit_code == 130
+
+
+def test_nothing_goes_on_from_what_does_not_fit(
+    run: Run, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "back.tsv"
+    stopped(monkeypatch, run, text, out)
+    note, unfinished = tmp_path / ".back.tsv.json", tmp_path / ".back.tsv.part"
+    assert json.loads(note.read_text(encoding="utf-8"))["tally"]["lines"] == 2 * LOT
+    whole, noted = text.read_text(encoding="utf-8"), note.read_bytes()
+    text.write_text("only one\n", encoding="utf-8")
+    with pytest.raises(UserError, match="got to line 16, but the input has only 1 lines"):
+        back_translate([run.folder, text], out=out, sample=True, resume=True)
+    text.write_text(whole, encoding="utf-8")
+    kept = unfinished.read_bytes()
+    unfinished.write_bytes(kept[:-1])
+    with pytest.raises(UserError, match="is shorter than"):
+        back_translate([run.folder, text], out=out, sample=True, resume=True)
+    unfinished.write_bytes(kept)
+    note.write_text("[", encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be read; remove it"):
+        back_translate([run.folder, text], out=out, sample=True, resume=True)
+    note.write_bytes(noted)
+    back_translate([run.folder, text], out=out, sample=True, resume=True)
+    with pytest.raises(UserError, match="nothing to go on with"):
+        back_translate([run.folder, text], out=out, sample=True, resume=True)
+    with pytest.raises(UserError, match="is there already"):
+        back_translate([run.folder, text], out=out, sample=True)
+
+
+def test_wishes_that_cannot_be_met(run: Run, text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--out is a \.tsv file"):
+        back_translate([run.folder, text], out=tmp_path / "back.txt")
+    with pytest.raises(UserError, match="--resume needs --out"):
+        back_translate([run.folder, text], resume=True)
+    with pytest.raises(UserError, match="one file of text at a time, not 2"):
+        back_translate([run.folder, text, text], out=tmp_path / "back.tsv")
+    with pytest.raises(UserError, match="top_k needs sample"):
+        back_translate([run.folder, text], out=tmp_path / "back.tsv", top_k=3)
+    with pytest.raises(UserError, match="not nothing"):
+        distill([run.folder], out=tmp_path / "back.tsv")
+    with pytest.raises(UserError, match="--engine is local or ray"):
+        distill([run.folder, text, text], out=tmp_path / "back.tsv", engine_name="spark")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mono.en"]
+
+
+def test_a_cluster_writes_the_same_pairs(regard: Command, run: Run, text: Path, tmp_path: Path) -> None:
+    arguments = ["data", "back-translate", run.folder, "-", "--sample"]
+    given = text.read_text(encoding="utf-8")
+    here = regard(*arguments, input=given)
+    there = regard(*arguments, "--engine", "ray", "--workers", 1, "--out", "back.tsv", input=given)
+    assert there.returncode == 0, there.stderr
+    assert there.stderr == here.stderr
+    assert (tmp_path / "back.tsv").read_text(encoding="utf-8") == here.stdout != ""
+
+
+@pytest.mark.parametrize("verb", ["back-translate", "distill"])
+def test_they_explain_themselves(regard: Command, verb: str) -> None:
+    done = regard("data", verb, "--help")
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"regard data {verb}" in done.stdout
