@@ -46,7 +46,7 @@ def finished(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def options(corpus: Path, out: Path, **more: Any) -> list[object]:
+def options(corpus: Path, out: Path, recipe: str = "luong2015-global", **more: Any) -> list[object]:
     changes = {
         **QUICK,
         "model.dropout": 0.2,
@@ -55,7 +55,7 @@ def options(corpus: Path, out: Path, **more: Any) -> list[object]:
     }
     written = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
     dev = ["--dev", *files(corpus, "dev")]
-    return ["train", *files(corpus, "train"), *dev, "--recipe", "luong2015-global", "--out", out, *written]
+    return ["train", *files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *written]
 
 
 def losses(run: Run) -> list[float]:
@@ -121,3 +121,22 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(co
 
 def indented(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+def test_shards_are_one_model(corpus: Path, tmp_path: Path) -> None:
+    alone, shards, parts = (Run(tmp_path / name) for name in ("alone", "shards", "parts"))
+    more: dict[str, Any] = {
+        "recipe": "vaswani2017-base",
+        "model__heads": 2,
+        "training__ema": 0.9,
+        "training__average": 2,
+    }
+    finished(torchrun(*options(corpus, alone.folder, **more, training__accumulate=2), processes=1))
+    finished(torchrun(*options(corpus, shards.folder, **more, training__shard=True)))
+    assert losses(shards) == pytest.approx(losses(alone), rel=1e-4)
+    for name, tensor in weights(alone).items():
+        torch.testing.assert_close(weights(shards)[name], tensor, rtol=1e-2, atol=1e-4)
+    finished(torchrun(*options(corpus, parts.folder, **more, training__shard=True, training__steps=12)))
+    finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
+    for name, tensor in weights(shards).items():
+        assert torch.equal(weights(parts)[name], tensor)

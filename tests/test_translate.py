@@ -413,3 +413,23 @@ def test_a_model_without_attention_cannot_say_what_an_unknown_word_is(corpus: Pa
     run = train("sutskever2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
     with pytest.raises(UserError, match="nothing says which word an <unk> stands for"):
         load(run.folder).translate(["The dog sleeps ."], replace_unknown=True)
+
+
+def test_a_domain_is_the_tag_of_its_corpus(corpus: Path, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"training.steps": 150, "training.validate_every": 150, "training.schedule": "constant"}
+    changes = {**QUICK, **more, "data.tags": [None, "loud"], "model.initialisation": "torch"}
+    texts = [f"the {word} sleeps" for word in ("dog", "cat", "cow", "horse", "mouse", "bird", "fish", "lion")]
+    for name, end in (("plain.tsv", "."), ("loud.tsv", "!")):
+        lines = (f"{text} {'again' * (n % 2)}\t{text} {end}\n" for text in texts for n in range(4))
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    data = [tmp_path / "plain.tsv", tmp_path / "loud.tsv"]
+    translator = load(train("bahdanau2015", data, tmp_path / "run", **changes).folder)
+    usual, loud = translator.translate(texts), translator.translate(texts, domain="loud")
+    assert {made.text[-1] for made in usual} == {"."}
+    assert {made.text[-1] for made in loud} == {"!"}
+    for made in loud:
+        assert made.attention is not None
+        assert made.attention.shape == (len(made.tokens), len(made.source_tokens)), "no word stands where the tag does"
+        assert made.alignment is not None
+    with pytest.raises(UserError, match="no tag 'quiet'; there are loud"):
+        translator.translate(texts, domain="quiet")

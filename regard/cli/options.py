@@ -15,6 +15,9 @@ Gold = Annotated[
     Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form): AER, precision, recall.")
 ]
 GoldFirst = Annotated[int | None, typer.Option(min=0, max=1, help="Number of its first word; else 0, NAACL: 1.")]
+Domain = Annotated[
+    str | None, typer.Option(help="The tag of the corpus that the text is like, for a model trained with data.tags.")
+]
 Tags = Annotated[bool, typer.Option("--tags", help="Carry inline tags and placeholders over.")]
 
 LengthPenalty = Annotated[

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from regard.translate import Options, Translation
 
 T = TypeVar("T")
-TAG = "<bt>"
 SPACES = str.maketrans("\t\n\r", "   ")  # a tab in a text would be the end of its column
 BLANK, CUT, EMPTY = "blank lines", "translations that did not come to an end", "translations without a word"
 TOLD_EVERY = 20  # lots, where there is no terminal for a bar
@@ -42,9 +41,6 @@ def back_translate(
         typer.Argument(help="A run into the source language, or several; then text in the target language, or `-`."),
     ],
     out: Out = None,
-    tag: Annotated[
-        bool, typer.Option("--tag", help=f"Begin each source with {TAG}; `data.tags` does so while training.")
-    ] = False,
     resume: Resume = False,
     beam: options.Beam = 5,
     length_penalty: options.LengthPenalty = "0.6",
@@ -89,9 +85,9 @@ def back_translate(
             tally[BLANK] += 1
             return
         for written in usable(made, tally)[:1]:
-            yield tsv(f"{TAG} {written}" if tag else written, line)
+            yield tsv(written, line)
 
-    made_of = {"command": "back-translate", "text": str(file), "tag": tag}
+    made_of = {"command": "back-translate", "text": str(file)}
     job = Job(folders, wishes, made_of, out, resume, engine_name, workers)
     job.run(standard_input() if file == STANDARD_INPUT else lines(file), str, pairs)
 

@@ -34,7 +34,8 @@ class Examples:
         self.parts = parts
         self.noise = noise
         self.fingerprint = fingerprint or digest(source, target, *([links] if links else []))
-        self.sizes: npt.NDArray[np.int32] = (np.maximum(source.lengths, target.lengths) + 1).astype(np.int32)
+        self.sizes = sizes(source, target)
+        self.release()
 
     def __len__(self) -> int:
         return len(self.source)
@@ -51,6 +52,15 @@ class Examples:
         for part in (self.source, self.target, self.links):
             if part is not None:
                 part.release()
+
+
+def sizes(source: Ragged, target: Ragged, at_once: int = 1 << 20) -> npt.NDArray[np.int32]:
+    """What each pair takes in a batch: the longer side, with its EOS."""
+    found = np.empty(len(source), dtype=np.int32)
+    for start in range(0, len(source), at_once):
+        rows = slice(start, start + at_once + 1)
+        found[start : start + at_once] = np.maximum(np.diff(source.offsets[rows]), np.diff(target.offsets[rows])) + 1
+    return found
 
 
 def digest(*parts: Ragged) -> str:

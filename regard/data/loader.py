@@ -18,8 +18,6 @@ from regard.data.order import Order, Place
 from regard.data.ragged import Indices
 from regard.errors import UserError
 
-RELEASED = 100  # updates after which the pages that were read are let go of
-
 B_co = TypeVar("B_co", covariant=True)
 
 
@@ -59,13 +57,10 @@ class Requested(Dataset[Share]):
 
     def __init__(self, source: Source[Any]) -> None:
         self.source = source
-        self.answered = 0
 
     def __getitem__(self, request: Request) -> Share:
-        self.answered += 1
-        if self.answered % RELEASED == 0:
-            self.source.release()
         batches = [self.source.batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
+        self.source.release()  # every row that is read brings 16 pages with it
         return Share(batches, request.place)
 
 

@@ -45,6 +45,10 @@ class Encoder(nn.Module):
         """Reads a batch of sources."""
         raise NotImplementedError
 
+    def units(self) -> list[nn.Module]:
+        """The parts whose weights are needed one part after the other, so that they may lie apart until then."""
+        return []
+
 
 class Decoder(nn.Module):
     """The interface that training and search know."""
@@ -69,6 +73,10 @@ class Decoder(nn.Module):
 
     def viewpoints(self) -> list[Viewpoint]:
         """What `viewpoint` may be set to, where a model looks at the source from more than one."""
+        return []
+
+    def units(self) -> list[nn.Module]:
+        """The parts whose weights are needed one part after the other; what each does is `forward` and `project`."""
         return []
 
     def select(self, state: Any, rows: Tensor) -> Any:

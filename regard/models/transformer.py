@@ -143,6 +143,10 @@ class TransformerEncoder(Encoder):
         x = self.norm(x)
         return Encoded(Memory(x, x, mask), None)
 
+    def units(self) -> list[nn.Module]:
+        """The layers."""
+        return list(self.layers)
+
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the source, then the feed-forward network."""
@@ -155,6 +159,10 @@ class DecoderLayer(nn.Module):
         self.around_cross_attention = residual()
         self.feedforward = FeedForward(size, feedforward)
         self.around_feedforward = residual()
+
+    def project(self, memory: Memory) -> Tensor:
+        """The source B,S,2·size as this layer's attention wants it."""
+        return self.cross_attention.project(memory.keys, memory.values)
 
     def forward(self, x: Tensor, past: Tensor, source: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Attended]:
         """X B,T,size after the words of `past`, over a projected source B,S,2·size with its mask B,S.
@@ -201,7 +209,7 @@ class TransformerDecoder(Decoder):
     def start(self, encoded: Encoded) -> TransformerState:
         """Projects the memory once for each layer."""
         memory = encoded.memory
-        source = [layer.cross_attention.project(memory.keys, memory.values) for layer in self.decoder_layers()]
+        source = [layer.project(memory) for layer in self.decoder_layers()]
         none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
         return TransformerState(source, memory.mask, [none] * len(source), 0)
 
@@ -233,6 +241,10 @@ class TransformerDecoder(Decoder):
         layers = self.decoder_layers()
         heads: list[int | None] = [None, *range(layers[0].cross_attention.heads)]
         return [Viewpoint(layer, head) for layer in range(len(layers)) for head in heads]
+
+    def units(self) -> list[nn.Module]:
+        """The layers."""
+        return list(self.layers)
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers with their type."""

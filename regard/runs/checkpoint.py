@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,16 @@ def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
 def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
     tensors = read_tensors(folder, MODEL)
-    try:
-        if tensors.keys() != unique_tensors(model).keys():
-            raise ValueError(f"it holds {len(tensors)} tensors of other names")
-        model.load_state_dict(tensors, strict=False)
-    except (RuntimeError, ValueError) as error:
-        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {' '.join(str(error).split())}") from error
+    check_fit(folder, tensors, unique_tensors(model))
+    model.load_state_dict(tensors, strict=False)
+
+
+def check_fit(folder: Path, tensors: Tensors, own: Tensors) -> None:
+    """Whether tensors that were read are those of a model, by name and shape."""
+    other = sorted(tensors.keys() ^ own.keys()) or [name for name in own if tensors[name].shape != own[name].shape]
+    if other:
+        few = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
+        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {few}")
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -129,13 +133,23 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: whole[name].detach().contiguous() for name in first.values()}
 
 
-def read_optimizer(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer what it had gathered: the tensors that `optimizer_tensors` named; others are left alone."""
+def read_optimizer(
+    tensors: Tensors,
+    optimizer: torch.optim.Optimizer,
+    part: Callable[[Tensor, Tensor], Tensor] = lambda whole, _: whole,
+) -> None:
+    """Gives an optimizer what it had gathered: the tensors that `optimizer_tensors` named; others are left alone.
+
+    `part` cuts what belongs to this process out of a tensor that is as large as a weight.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     gathered: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
-        if number.isdigit():
-            gathered.setdefault(int(number), {})[key] = tensor
+        if number.isdigit() and int(number) < len(weights):
+            weight = weights[int(number)]
+            own = part(tensor, weight) if tensor.shape == weight.shape else tensor
+            gathered.setdefault(int(number), {})[key] = own
     optimizer.load_state_dict({"state": gathered, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

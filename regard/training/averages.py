@@ -18,7 +18,11 @@ class RunningMean:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.weights = list(model.parameters())
         self.decay = decay
-        self.mean = [weight.detach().clone() for weight in self.weights] if decay else []
+        self.begin()
+
+    def begin(self) -> None:
+        """From the weights as they are."""
+        self.mean = [weight.detach().clone() for _, weight in self.behind()]
 
     @torch.no_grad()
     def update(self, step: int) -> None:

@@ -10,7 +10,6 @@ from regard.console import bar
 from regard.errors import UserError
 from regard.training.gradients import Gradients
 from regard.training.loop import Trainer
-from regard.training.objective import Objective
 
 LOW, HIGH, UPDATES = 1e-6, 1.0, 120
 MEMORY = 0.9  # of the running mean that smooths the losses
@@ -26,7 +25,7 @@ class Tried(NamedTuple):
 
 def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
     """Trains for so many updates, the rate rising evenly on a logarithmic scale; ends early where the loss explodes."""
-    gradients = Gradients(Objective(trainer.model), trainer.settings, trainer.device, trainer.processes)
+    gradients = Gradients(trainer.objective, trainer.settings, trainer.device, trainer.processes)
     tried: list[Tried] = []
     mean = 0.0
     with bar() as progress:

@@ -18,6 +18,7 @@ from regard.training.device import autocast, scaler
 from regard.training.objective import Objective
 from regard.training.processes import Processes
 from regard.training.settings import TrainingSettings
+from regard.training.sharding import whole
 
 
 class Added(NamedTuple):
@@ -31,19 +32,20 @@ class Gradients:
     """Leaves in `.grad` what one large batch would have given."""
 
     def __init__(
-        self, objective: Objective, settings: TrainingSettings, device: torch.device, processes: Processes
+        self,
+        objective: Objective,
+        settings: TrainingSettings,
+        device: torch.device,
+        processes: Processes,
+        copies: DistributedDataParallel | None = None,
     ) -> None:
+        """`copies` is the objective beside its copies in other processes, where there are any."""
         self.objective = objective
         self.settings = settings
         self.device = device
         self.processes = processes
         self.scaler = scaler(settings, device)
-        self.copies = self.beside() if processes.count > 1 else None
-
-    def beside(self) -> DistributedDataParallel:
-        """The objective beside its copies in the other processes."""
-        index = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(self.objective, device_ids=index, gradient_as_bucket_view=True)
+        self.copies = copies
 
     def add(self, batches: Sequence[Batch], step: int, pieces: int) -> Added:
         """Adds the gradients up. Where one process runs out of memory, all begin again with smaller pieces."""
@@ -76,7 +78,11 @@ class Gradients:
                     index = self.processes.rank + number * self.processes.count
                     torch.manual_seed(mixed(self.settings.seed, step, index, piece))
                     found = found + self.backward(part.to(self.device), total)
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError as error:
+            if self.settings.shard and self.processes.count > 1:  # the others are in the middle of it
+                raise UserError(
+                    "out of memory; with training.shard=true training.batch_tokens must be smaller"
+                ) from error
             return None
         return found
 
@@ -102,4 +108,4 @@ class Gradients:
         """Scales the gradients down to the norm that is allowed; the norm they had."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        return torch.nn.utils.clip_grad_norm_(self.objective.parameters(), limit)
+        return whole(torch.nn.utils.clip_grad_norm_(self.objective.parameters(), limit))

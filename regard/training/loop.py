@@ -5,14 +5,15 @@ Data order, noise and learning rate are pure functions of (seed, step, place): t
 
 from __future__ import annotations
 
+import copy
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.console import bar, is_terminal, say
 from regard.data.loader import Share, Source, load, reported, requests
@@ -21,16 +22,18 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run, checkpoint
-from regard.training.averages import RunningMean, averaged
+from regard.training.averages import RunningMean
 from regard.training.device import memory
 from regard.training.gradients import Gradients
+from regard.training.keeping import Keeper
 from regard.training.metrics import Metrics
 from regard.training.objective import Objective, tokens
 from regard.training.optimizer import optimizer
 from regard.training.position import Best, Position
-from regard.training.processes import ALONE, Processes
+from regard.training.processes import ALONE, Processes, copies
 from regard.training.schedule import learning_rate
 from regard.training.settings import TrainingSettings
+from regard.training.sharding import shard
 from regard.training.signals import Interrupted, Signals
 from regard.training.validation import Validation
 
@@ -67,7 +70,12 @@ class Trainer:
         data: DataSettings | None = None,
         processes: Processes = ALONE,
     ) -> None:
+        sharded = settings.shard and processes.count > 1
+        self.whole = copy.deepcopy(model) if sharded else model  # which can be validated
         self.model = model.to(device).train()
+        self.objective = Objective(self.model)
+        if sharded:
+            shard(self.objective, processes, device)
         self.source = source
         self.validate = validate
         self.settings = settings
@@ -77,6 +85,7 @@ class Trainer:
         self.processes = processes
         self.optimizer = optimizer(model, settings)
         self.mean = RunningMean(model, settings.ema)
+        self.keeper = Keeper(run, model, self.mean, self.optimizer, settings, processes)
         self.position = Position()
         self.order = Order(
             source.sizes, settings.batch_tokens, settings.pool, settings.seed, source.parts, settings.curriculum
@@ -89,8 +98,10 @@ class Trainer:
 
     def fit(self) -> Position:
         """Trains to the end; the last checkpoint and the best ones are then on disk."""
-        self.gradients = Gradients(Objective(self.model), self.settings, self.device, self.processes)
-        self.restore_scaler()
+        beside = None if self.whole is not self.model else copies(self.objective, self.processes, self.device)
+        self.gradients = Gradients(self.objective, self.settings, self.device, self.processes, beside)
+        if self.scaler_state:
+            self.gradients.scaler.load_state_dict(self.scaler_state)
         self.metrics = Metrics(self.run, self.position.step, self.settings.tensorboard, self.processes.first)
         self.started = time.monotonic() - self.position.seconds
         self.speed.restart()
@@ -111,7 +122,6 @@ class Trainer:
                 if self.position.validated != self.position.step:
                     self.measure()
                 self.save()
-                self.prune()
                 self.average()
         finally:
             self.metrics.close()
@@ -209,119 +219,70 @@ class Trainer:
         """Validates, keeps count of the best, and writes samples."""
         position = self.position
         with self.mean.used():
-            found = self.validate(self.model, self.device)
-        loss, bleu = self.processes.of_first([found.loss, found.bleu])
-        new = Best(position.step, loss, bleu)
+            found, new = self.validated(self.keeper.weights() if self.whole is not self.model else None)
         better = position.best is None or self.rank(new) > self.rank(position.best)
         position.ranked = sorted([*position.ranked, new], key=self.rank, reverse=True)[: self.settings.keep_best]
         position.validated = position.step
         position.bad_validations = 0 if better else position.bad_validations + 1
         self.saved = -1  # a checkpoint of this step would not know of this
-        self.metrics.write("dev", position.step, loss=loss, perplexity=found.perplexity, bleu=bleu)
-        self.metrics.show(found.samples, position.step)
-        say(
-            f"step {position.step}: dev loss {loss:.3f}, perplexity {found.perplexity:.2f}, "
-            f"BLEU {bleu:.1f}{' (best)' if better else ''}"
-        )
+        if found is not None:
+            self.metrics.write("dev", position.step, loss=new.loss, perplexity=found.perplexity, bleu=new.bleu)
+            self.metrics.show(found.samples, position.step)
+            say(
+                f"step {position.step}: dev loss {new.loss:.3f}, perplexity {found.perplexity:.2f}, "
+                f"BLEU {new.bleu:.1f}{' (best)' if better else ''}"
+            )
         self.speed.restart()
 
-    def rank(self, found: Validation | Best) -> tuple[float, float]:
+    def validated(self, weights: dict[str, Tensor] | None = None) -> tuple[Validation | None, Best]:
+        """What the model is worth, or would be with other weights. One process finds out, and tells the others."""
+        found = None
+        if self.processes.first:
+            own = checkpoint.unique_tensors(self.whole)
+            kept = {} if weights is None else {name: tensor.clone() for name, tensor in own.items()}
+            self.whole.load_state_dict(weights or {}, strict=False)
+            found = self.validate(self.whole.to(self.device), self.device)
+            self.whole.load_state_dict(kept, strict=False)
+        loss, bleu = self.processes.of_first([found.loss, found.bleu] if found else [0.0, 0.0])
+        return found, Best(self.position.step, loss, bleu)
+
+    def rank(self, found: Best) -> tuple[float, float]:
         """The higher the better; among equal BLEUs, as at the very beginning, the loss decides."""
         return (found.bleu if self.settings.best == "bleu" else 0.0, -found.loss)
 
     def save(self) -> None:
-        """Writes a checkpoint, if this step has none yet."""
+        """Writes a checkpoint, if this step has none yet, and removes what is not to be kept."""
         position = self.position
-        if self.saved == position.step:
-            return
-        self.saved = position.step
-        position.seconds = time.monotonic() - self.started
-        if not self.processes.first:
-            return
-        gathered = self.gathered()
-        with self.mean.used():
-            model = checkpoint.unique_tensors(self.model)
-            checkpoint.write(self.run.checkpoint_folder(position.step), model, gathered, self.state())
-        self.prune()
-
-    def prune(self) -> None:
-        """Removes checkpoints that are neither new nor among the best, and what is left of a write that was killed."""
-        if not self.processes.first:
-            return
-        best = {found.step for found in self.position.ranked}
-        for step in self.run.steps()[: -self.settings.keep]:
-            if step not in best:
-                checkpoint.remove(self.run.checkpoint_folder(step))
-        checkpoint.sweep(self.run.checkpoint_folder(0).parent)
-
-    def gathered(self) -> dict[str, torch.Tensor]:
-        """What goes beside the model's weights: the optimizer's tensors; with a running mean, the weights behind it."""
-        behind = {f"weight.{number}": weight.detach().clone() for number, weight in self.mean.behind()}
-        return checkpoint.optimizer_tensors(self.optimizer) | behind
-
-    def state(self) -> dict[str, Any]:
-        """What the next update depends on, beside weights and optimizer."""
-        return {
-            **self.position.document(),
-            "data": self.source.fingerprint,
-            "processes": self.processes.count,
-            "scaler": self.gradients.scaler.state_dict(),
-        }
+        if self.saved != position.step:
+            self.saved = position.step
+            position.seconds = time.monotonic() - self.started
+            more = {"data": self.source.fingerprint, "scaler": self.gradients.scaler.state_dict()}
+            self.keeper.save(position, more)
+        self.keeper.prune(position)
 
     def resume(self) -> None:
         """Takes up a run where its newest whole checkpoint left it."""
-        step, state = self.run.recover()
-        if state["data"] != self.source.fingerprint:
-            raise UserError(
-                f"the training data is not what {self.run.folder} was trained on so far; it can go on with that only"
-            )
-        if state["processes"] != self.processes.count:
-            raise UserError(
-                f"{self.run.folder} was trained by {state['processes']} processes, not {self.processes.count}: others "
-                f"would add up in another order, and it would not be the same run"
-            )
-        folder = self.run.checkpoint_folder(step)
-        checkpoint.read_model(folder, self.model)
-        tensors = checkpoint.read_tensors(folder, checkpoint.OPTIMIZER)
-        self.restore(tensors)
+        state = self.keeper.resume(self.source.fingerprint)
         self.position = Position.of(state)
         self.scaler_state = state["scaler"]
         self.saved = self.position.step
 
-    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Optimizer, and with a running mean, the mean and the weights behind it."""
-        checkpoint.read_optimizer(tensors, self.optimizer)
-        self.mean = RunningMean(self.model, self.settings.ema)
-        with torch.no_grad():
-            for number, weight in self.mean.behind():
-                weight.copy_(tensors[f"weight.{number}"])
-
-    def restore_scaler(self) -> None:
-        """What the scaler of fp16 had found out."""
-        if self.scaler_state:
-            self.gradients.scaler.load_state_dict(self.scaler_state)
-
     def average(self) -> None:
-        """The mean of the newest checkpoints, where one is wanted; kept if it is no worse than the best."""
+        """The mean of the newest checkpoints, where one is wanted; it is the model if it is no worse than the best."""
+        self.processes.wait()  # for the last checkpoint to be written
         steps = self.run.steps()[-self.settings.average :]
-        shutil.rmtree(self.run.average_folder, ignore_errors=True)
-        if len(steps) < 2:
+        self.keeper.forget_average()
+        if self.settings.average < 2 or len(steps) < 2:
             return
-        weights = averaged([self.run.checkpoint_folder(step) for step in steps])
-        own = {name: tensor.clone() for name, tensor in checkpoint.unique_tensors(self.model).items()}
-        self.model.load_state_dict(weights, strict=False)
-        found = self.validate(self.model, self.device)
-        self.model.load_state_dict(own, strict=False)
-        loss, bleu = self.processes.of_first([found.loss, found.bleu])
+        _, found = self.validated(self.keeper.averaged(steps) if self.processes.first else None)
         best = self.position.best
-        better = best is None or self.rank(Best(0, loss, bleu)) >= self.rank(best)
+        better = best is None or self.rank(found) >= self.rank(best)
         say(
-            f"the mean of steps {', '.join(map(str, steps))}: dev loss {loss:.3f}, BLEU {bleu:.1f}"
-            f"{', which is the model from now on' if better else ', not better than the best'}"
+            f"the mean of steps {', '.join(map(str, steps))}: dev loss {found.loss:.3f}, BLEU {found.bleu:.1f}, "
+            f"{'which is the model from now on' if better else 'which is no better than the best'}"
         )
         if better and self.processes.first:
-            state = {"steps": steps, "best": {"step": steps[-1], "loss": loss, "bleu": bleu}}
-            checkpoint.write(self.run.average_folder, weights, {}, state)
+            self.keeper.average(steps, found)
 
 
 def note(figures: dict[str, float]) -> str:

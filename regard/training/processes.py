@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 COUNT, LOCAL, RESTARTS = "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
 
@@ -47,6 +49,14 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+def copies(module: nn.Module, processes: Processes, device: torch.device) -> DistributedDataParallel | None:
+    """A module beside its copies in other processes, where there are any."""
+    if processes.count == 1:
+        return None
+    index = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(module, device_ids=index, gradient_as_bucket_view=True)
 
 
 @contextmanager

@@ -1,0 +1,34 @@
+"""A model whose weights lie apart, a part in each of several processes (FSDP2): for what one card cannot hold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from regard.training.objective import Objective
+from regard.training.processes import Processes
+
+
+def shard(objective: Objective, processes: Processes, device: torch.device) -> None:
+    """Leaves each process a part of every weight; those of a unit come together while it is at work."""
+    mesh = init_device_mesh(device.type, (processes.count,))
+    for unit in (*objective.model.encoder.units(), *objective.model.decoder.units()):
+        fully_shard(unit, mesh=mesh)
+        if hasattr(unit, "project"):
+            register_fsdp_forward_method(unit, "project")
+    fully_shard(objective, mesh=mesh)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor of which every process has a part, put together; all of them must ask. Any other is as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def part(tensor: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a whole tensor, cut as `like` is."""
+    if isinstance(like, DTensor):
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+    return tensor
