@@ -11,11 +11,11 @@ setup: .venv/dev
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation --editable '.[tensorboard]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats]'
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,dev]'
 	@touch $@
 
 demo: .venv/core
