@@ -43,6 +43,7 @@ test-gpu:
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/reading.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -216,7 +216,7 @@ def test_xml_opens_no_other_file_and_expands_nothing(tmp_path: Path) -> None:
     secret = written(tmp_path / "secret.txt", "secret")
     entity = f'<!DOCTYPE tmx [<!ENTITY x SYSTEM "file://{secret}">]>'
     path = written(tmp_path / "x.tmx", entity + memory({"en": "a SEG", "de": "b"}).replace("SEG", "&x;"))
-    assert complaint(path) == f"{path}:5: &x; is an entity of the file's own, which is not read; write its text"
+    assert complaint(path) == f"{path}:6: &x; is an entity of the file's own, which is not read; write its text"
     bomb = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
         f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
@@ -334,7 +334,7 @@ def test_what_nobody_is_to_translate_is_left_out(tmp_path: Path) -> None:
 def test_a_character_by_its_number(code: str, text: str | None, tmp_path: Path) -> None:
     path = written(tmp_path / "x.xlf", XLIFF2.replace('hex="0020"', f'hex="{code}"'))
     if text is None:
-        assert complaint(path) == f'{path}:6: <cp hex="{code}"/> is no character'
+        assert complaint(path) == f'{path}:7: <cp hex="{code}"/> is no character'
     else:
         assert pairs([path])[1].target == f"der Baum ist{text}alt"
 

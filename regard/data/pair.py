@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-WHITE_SPACE = re.compile(r"[ \t\r\n]{2,}|[\t\r\n]")  # a single space, as most are, stays as it is
+WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
 class Pair(NamedTuple):
@@ -23,4 +23,6 @@ def one_line(text: str) -> str:
     >>> one_line("  two\\n\\t  lines ")
     'two lines'
     """
-    return WHITE_SPACE.sub(" ", text).strip(" ")
+    if "\n" in text or "  " in text or "\t" in text or "\r" in text:  # most are one line already
+        text = WHITE_SPACE.sub(" ", text)
+    return text.strip(" ")

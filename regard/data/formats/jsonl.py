@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from regard.data.pair import Pair
 from regard.data.sides import Wish, choose, codes_among, nearest_code
 from regard.errors import UserError
 
+HALVES = re.compile("[\ud800-\udfff]")
 FORMS = '{"source": "…", "target": "…"}, {"en": "…", "de": "…"} or {"translation": {"en": "…", "de": "…"}}'
 
 
@@ -72,4 +74,4 @@ def text_of(texts: Mapping[str, Any], key: str, where: str) -> str:
 
 def writable(text: str) -> bool:
     """Whether text has a form in UTF-8: JSON may write one half of a surrogate pair, which has none."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return HALVES.search(text) is None

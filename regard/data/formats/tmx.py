@@ -74,7 +74,7 @@ def known(code: str, sides: Sides) -> bool:
 def units(path: Path) -> Generator[Unit]:
     """The units of a memory, in order, in a memory that does not grow with the file."""
     first, name = None, name_of(path)
-    for _, element in xml.elements(path, "tmx", begins=["header"], ends=["tu"]):
+    for _, element in xml.elements(path, "tmx", ends=["header", "tu"]):
         if xml.local(element) == "header":
             first = element.get("srclang")
             continue
@@ -86,10 +86,9 @@ def texts(unit: xml.Element, name: str) -> dict[str, str]:
     """A unit's text in each language; of several in one language, the first."""
     found: dict[str, str] = {}
     for variant in xml.children(unit, "tuv"):
-        where = f"{name}:{variant.sourceline}"
         code = variant.get(LANG) or variant.get("lang")
         if not code:
-            raise UserError(f"{where}: a <tuv> without xml:lang; each says its language")
-        for segment in islice(xml.children(variant, "seg"), 1):
-            found.setdefault(code, one_line(xml.text(segment, NATIVE, where)))
+            raise UserError(f"{name}:{variant.sourceline}: a <tuv> without xml:lang; each says its language")
+        for segment in xml.children(variant, "seg")[:1]:
+            found.setdefault(code, one_line(xml.text(segment, NATIVE, name)))
     return found

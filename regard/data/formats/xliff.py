@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +46,7 @@ def languages(path: Path, wish: Wish) -> tuple[str, str] | None:
 def units(path: Path) -> Generator[Unit]:
     """The translated sentences: of 1.x a whole <trans-unit>, of 2.x a <segment>."""
     whole = codes = ("", "")
-    for event, element in xml.elements(path, "xliff", begins=["xliff", "file"], ends=["trans-unit", "unit"]):
+    for event, element in xml.elements(path, "xliff", ["trans-unit", "unit"], begins=["xliff", "file"]):
         if event == "start":
             source = element.get("source-language") or element.get("srcLang")
             target = element.get("target-language") or element.get("trgLang")
@@ -56,17 +55,17 @@ def units(path: Path) -> Generator[Unit]:
             continue
         holders = [element] if xml.local(element) == "trans-unit" else xml.children(element, "segment")
         for holder in holders if is_translatable(element) else ():
-            for pair in pairs(holder, f"{name_of(path)}:{holder.sourceline}"):
+            for pair in pairs(holder, name_of(path)):
                 yield Unit(holder.sourceline, codes, pair)
 
 
-def pairs(holder: xml.Element, where: str) -> Iterator[Pair]:
+def pairs(holder: xml.Element, name: str) -> Iterator[Pair]:
     """Source and target where both have text and nobody says that the target is only a placeholder."""
-    for source in islice(xml.children(holder, "source"), 1):
-        for target in islice(xml.children(holder, "target"), 1):
+    for source in xml.children(holder, "source")[:1]:
+        for target in xml.children(holder, "target")[:1]:
             if (target.get("state") or holder.get("state")) in UNTRANSLATED:
                 continue
-            pair = Pair(*(one_line(xml.text(side, NATIVE, where)) for side in (source, target)))
+            pair = Pair(*(one_line(xml.text(side, NATIVE, name)) for side in (source, target)))
             if all(pair):
                 yield pair
 

@@ -25,7 +25,7 @@ SAFE = {
 }
 
 
-def elements(path: Path, root: str, begins: Sequence[str], ends: Sequence[str]) -> Iterator[tuple[str, Element]]:
+def elements(path: Path, root: str, ends: Sequence[str], begins: Sequence[str] = ()) -> Iterator[tuple[str, Element]]:
     """(event, element) at the start of those called `begins` and at the end of those called `ends`.
 
     What is given at its end is emptied afterwards, and everything before it leaves memory.
@@ -33,14 +33,16 @@ def elements(path: Path, root: str, begins: Sequence[str], ends: Sequence[str]) 
     from lxml import etree
 
     tags = tuple(f"{{*}}{tag}" for tag in (*begins, *ends))
+    events = ("start", "end") if begins else ("end",)
     try:
         with reading(path) as file:
             check_root(file, root, path)
-            for event, element in etree.iterparse(file, events=("start", "end"), tag=tags, **SAFE):
-                if (event == "start") == (local(element) in begins):
+            for event, element in etree.iterparse(file, events=events, tag=tags, **SAFE):
+                beginning = local(element) in begins
+                if (event == "start") == beginning:
                     yield event, element
-                if event == "end" and local(element) in ends:
-                    let_go(element)
+                    if not beginning:
+                        let_go(element)
     except etree.XMLSyntaxError as error:
         line = error.lineno or 1
         said = in_a_line(error.msg).partition(", line ")[0]
@@ -75,14 +77,16 @@ def local(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def children(element: Element, name: str) -> Iterator[Element]:
+def children(element: Element, name: str) -> list[Element]:
     """The children of a name, in any namespace."""
-    children_of_name: Iterator[Element] = element.iterchildren(f"{{*}}{name}")
-    return children_of_name
+    return [child for child in element if child.tag == name or local(child) == name]
 
 
-def text(element: Element, dropped: Collection[str], where: str) -> str:
-    """What a person reads in an element: all text inside, but for that of the elements called `dropped`."""
+def text(element: Element, dropped: Collection[str], name: str) -> str:
+    """What a person reads in an element: all text inside, but for that of the elements called `dropped`.
+
+    `name` is that of the file, for complaints.
+    """
     if not len(element):
         return element.text or ""
     parts = [element.text or ""]
@@ -93,29 +97,25 @@ def text(element: Element, dropped: Collection[str], where: str) -> str:
             parts.append(child)
             continue
         below.append(child.tail or "")
-        parts.append(own_text(child, dropped, where))
         if local(child) not in dropped:
+            parts.append(own_text(child, f"{name}:{element.sourceline}"))
             below.extend(reversed(child))
     return "".join(parts)
 
 
-def own_text(element: Element, dropped: Collection[str], where: str) -> str:
+def own_text(element: Element, where: str) -> str:
     """The text at an element's beginning; XLIFF's <cp hex="…"/> stands for a character that XML may not hold."""
     from lxml import etree
 
     if element.tag is etree.Entity:
         raise UserError(f"{where}: {element.text} is an entity of the file's own, which is not read; write its text")
-    name = local(element)
-    if name in dropped:
-        return ""
-    return character(element.get("hex"), where) if name == "cp" else element.text or ""
+    return character(element.get("hex"), where) if local(element) == "cp" else element.text or ""
 
 
 def character(code: str | None, where: str) -> str:
     """The character of a hexadecimal number."""
     try:
-        number = int(code or "", 16)
-        found = chr(number)
+        found = chr(int(code or "", 16))
     except (ValueError, OverflowError):
         found = "\ud800"
     if "\ud800" <= found <= "\udfff":
