@@ -59,7 +59,8 @@ def told(report: dict[str, Any]) -> str:
         rows += [("", ""), *side_told(side, report[side])]
     ratio = report["ratio"]
     if ratio:
-        words = ", ".join(f"{name} {ratio[name]:.2f}" for name in ("mean", "median", "p5", "p95"))
+        shown = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
+        words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in shown.items())
         rows += [("", ""), ("ratio", f"{words} (words of the target for one of the source)")]
     rows += [("", ""), ("clean", cleaning_told(report["clean"]))]
     for sample in report["samples"]:
