@@ -11,11 +11,11 @@ setup: .venv/dev
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation --editable '.[tensorboard]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats]'
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,cluster,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,dev]'
 	@touch $@
 
 demo: .venv/core
@@ -43,6 +43,7 @@ test-gpu:
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/reading.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
-data = typer.Typer(help="Corpora: make the embedded one.", no_args_is_help=True)
+from regard.cli.clean import clean
+from regard.cli.get import get
+from regard.cli.inspect import inspect
+
+data = typer.Typer(help="Corpora: look into them, clean them, fetch them, make one.", no_args_is_help=True)
 
 
 @data.callback()
 def about() -> None:
-    """Corpora: make the embedded one."""
+    """Corpora: look into them, clean them, fetch them, make one."""
+
+
+data.command()(inspect)
+data.command()(clean)
+data.command()(get)
 
 
 @data.command()

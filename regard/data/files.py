@@ -1,38 +1,92 @@
-"""Lines of text files, plain or compressed."""
+"""Lines of text files, plain or compressed, and of standard input."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
 from regard.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
+STANDARD_INPUT = Path("-")
+
+
+def plain(path: Path) -> IO[bytes]:
+    """The file's bytes as they are."""
+    return path.open("rb")
+
+
+def gzipped(path: Path) -> IO[bytes]:
+    """The bytes of a .gz file."""
+    return cast(IO[bytes], gzip.open(path))
+
+
+def xz(path: Path) -> IO[bytes]:
+    """The bytes of an .xz file."""
+    return lzma.open(path)
+
+
+def zstandard(path: Path) -> IO[bytes]:
+    """The bytes of a .zst file, of several frames as well."""
+    import pyarrow
+
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(path.open("rb"), "r"), "zstd")
+    return cast(IO[bytes], io.BufferedReader(stream, 1 << 17))
+
+
+COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzipped, ".xz": xz, ".zst": zstandard}
 
 
 def opened(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where its name ends in .gz or .xz."""
+    """The file's bytes, decompressed where its name ends in .gz, .xz or .zst; `-` is standard input."""
+    if path == STANDARD_INPUT:
+        return os.fdopen(0, "rb", closefd=False)
     if not path.exists() or path.is_dir():  # a pipe has a name, too
         raise UserError(f"there is no file {path}")
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    if path.suffix == ".xz":
-        return lzma.open(path)
-    return path.open("rb")
+    return COMPRESSED.get(path.suffix.lower(), plain)(path)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """The opened file, for as long as it is read; a damaged archive is the user's to hear of."""
+    try:
+        with opened(path) as file:
+            yield file
+    except (zlib.error, lzma.LZMAError, EOFError) as error:
+        raise damaged(path, error) from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's trouble; a decompressor's has no number
+            raise
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path, error: Exception) -> UserError:
+    """What is said of an archive that cannot be unpacked."""
+    return UserError(f"{name_of(path)} is damaged, it cannot be decompressed: {in_a_line(error)}")
+
+
+def in_a_line(said: object) -> str:
+    """What a library or a file says, fit to stand in a sentence of ours."""
+    return " ".join(str(said).split())
+
+
+def name_of(path: Path) -> str:
+    """What messages call a file."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, without their ends. Only a line feed ends a line, so both sides of a pair agree."""
-    try:
-        with opened(path) as file:
-            for number, line in enumerate(file, 1):
-                yield decoded(line.removeprefix(BOM) if number == 1 else line, path, number)
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise UserError(f"{path} is damaged, it cannot be decompressed: {error}") from error
+    with reading(path) as file:
+        for number, line in enumerate(file, 1):
+            yield decoded(line.removeprefix(BOM) if number == 1 else line, path, number)
 
 
 def decoded(line: bytes, path: Path, number: int) -> str:
@@ -41,5 +95,5 @@ def decoded(line: bytes, path: Path, number: int) -> str:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first"
+            f"{name_of(path)}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first"
         ) from error

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from regard.console import bar
 from regard.data import cache
-from regard.data.corpus import Pair, pairs, read
+from regard.data.corpus import Pair, by_name, pairs, read, suffix
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.errors import UserError
 
@@ -52,8 +52,8 @@ def languages_of(settings: DataSettings) -> tuple[str | None, str | None]:
 
 
 def content(wanted: Sequence[Corpus]) -> list[list[str]]:
-    """What tells corpora from others: the bytes of their files, and their formats."""
-    return [[f"{path.name.partition('.')[2]}:{cache.digest(present(path))}" for path in one.paths] for one in wanted]
+    """What tells corpora from others: the bytes of their files, and what their names say of them."""
+    return [[f"{suffix(path)}:{by_name(path)}:{cache.digest(present(path))}" for path in one.paths] for one in wanted]
 
 
 def present(path: Path) -> Path:

@@ -13,6 +13,7 @@ from regard.config import parse
 from regard.console import say
 from regard.data.corpus import Pair, languages, pairs
 from regard.data.links import Link
+from regard.data.piped import settled
 from regard.data.preparation import Prepared, prepare, vocabularies
 from regard.data.settings import DataSettings, corpora
 from regard.data.survey import Survey, survey
@@ -158,7 +159,7 @@ def files(key: str, data: Paths | None) -> dict[str, list[str]]:
     if data is None:
         return {}
     paths = [data] if isinstance(data, str | Path) else list(data)
-    return {key: [str(path) for path in paths]}
+    return {key: [str(path) for path in settled([Path(path) for path in paths])]}
 
 
 def beginning(run: Run, recipe: str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Recipe:
@@ -248,7 +249,8 @@ def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list
 def resolve(config: Mapping[str, Any], count: int) -> Recipe:
     """The config with nothing left open: sizes by the corpus, languages by the files' names, ties that can hold."""
     first = corpora(parse(DataSettings, config["data"], "data"))[0]
-    named = dict(zip(("source", "target"), languages(first.paths), strict=True))
+    asked = config["data"]["source"], config["data"]["target"]
+    named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
     found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
     return sized(override(config, found), count)
 

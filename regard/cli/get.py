@@ -1,0 +1,96 @@
+"""`regard data get`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from regard.data.catalogue import Corpus
+
+
+def get(
+    name: Annotated[
+        str | None, typer.Argument(help="A corpus, or a test set of sacreBLEU's such as wmt14-de-en.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the files; one of the corpus's name if none is given.")
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--from", help="Address of a folder that has the same files.", metavar="URL")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Say what there is.")] = False,
+) -> None:
+    """Download a public corpus: it goes on where it broke off, and is checked.
+
+    Example: regard data get multi30k-en-de --out multi30k
+    """
+    from regard.data.catalogue import CORPORA
+    from regard.data.testsets import found, get, names
+
+    if listing:
+        typer.echo(listed(CORPORA, names()))
+        return
+    if name is None:
+        raise UserError("which corpus? regard data get --list says what there is")
+    folder = out or Path(name.replace("/", "-"))
+    if name in CORPORA:
+        files = fetched(CORPORA[name], folder, mirror)
+    elif found(name):
+        typer.echo(f"{name}: a test set that sacreBLEU knows, free for research", err=True)
+        files = get(name, folder, mirror)
+    elif (mirrored := turned(name)) in CORPORA:
+        raise UserError(f"there is no corpus {name!r}, but {mirrored}; it trains either way")
+    else:
+        raise UserError(f"there is no corpus {name!r}{nearest(name, CORPORA)}")
+    for file in files:
+        typer.echo(file)
+
+
+def turned(name: str) -> str:
+    """`corpus-de-en` -> `corpus-en-de`."""
+    *first, source, target = ["", "", *name.split("-")]
+    return "-".join([*first[2:], target, source])
+
+
+def fetched(corpus: Corpus, folder: Path, mirror: str | None) -> list[Path]:
+    """Downloads, checks and unpacks; the files of the corpus."""
+    from regard.console import bar, say
+    from regard.data.download import fetch
+    from regard.data.unpacking import unpack
+
+    say(f"{corpus.about}; {corpus.size}")
+    say(f"licence: {corpus.licence}")
+    with bar() as progress:
+        for download in corpus.downloads:
+            name = download.address.rsplit("/", 1)[-1]
+            address = f"{mirror.rstrip('/')}/{name}" if mirror else download.address
+            task = progress.add_task(f"{name}, KB", total=None, note="")
+
+            def show(done: int, total: int | None, task: object = task) -> None:
+                progress.update(task, completed=done >> 10, total=total and total >> 10)  # type: ignore[arg-type]
+
+            found = fetch(address, folder / "downloads" / name, download.sha256, show)
+            if not found.known:
+                say(
+                    f"{name}: nobody vouches for its checksum; this one, {found.sha256}, is written down in "
+                    f"{found.path}.sha256, and later downloads are held to it"
+                )
+            wanted = {member: (folder / ours, edit) for member, (ours, edit) in download.members.items()}
+            unpack(found.path, wanted)
+    return [folder / name for name in corpus.files()]
+
+
+def listed(corpora: dict[str, Corpus], testsets: list[str]) -> str:
+    """A line for each corpus."""
+    width = max(map(len, corpora))
+    lines = [
+        f"{name:<{width}}  {corpus.size:<13}{corpus.about}\n{'':<{width}}  {'':<13}{corpus.licence}"
+        for name, corpus in corpora.items()
+    ]
+    sets = ", ".join(dict.fromkeys(name.split("/")[0] for name in testsets))
+    return "\n".join([*lines, "", f"and sacreBLEU's test sets, with their languages behind (wmt14-de-en): {sets}"])

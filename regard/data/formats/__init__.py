@@ -1,0 +1,1 @@
+"""Readers of pairs, one a format."""

@@ -1,0 +1,35 @@
+"""Pairs in text files: two of them line by line, or one with a tab between source and target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from regard.data.files import lines, name_of
+from regard.data.pair import Pair
+from regard.data.sides import Wish
+from regard.errors import UserError
+
+
+def tsv(path: Path, wish: Wish) -> Iterator[Pair]:
+    """Source and target in the first two columns, which name no language; further columns are left alone."""
+    for number, line in enumerate(lines(path), 1):
+        columns = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
+        if len(columns) < 2:
+            raise UserError(f"{name_of(path)}:{number}: no tab; a line of a .tsv file is source, tab, target")
+        yield Pair(columns[0], columns[1])
+
+
+def two_files(source: Path, target: Path) -> Iterator[Pair]:
+    """Line by line; both counts are named where they differ."""
+    left, right = lines(source), lines(target)
+    for number, (one, other) in enumerate(zip_longest(left, right)):
+        if one is None or other is None:
+            rest = 1 + sum(1 for _ in (right if one is None else left))  # a pipe cannot be read again to count it
+            counts = (number, number + rest) if one is None else (number + rest, number)
+            raise UserError(
+                f"{source} has {counts[0]} lines and {target} has {counts[1]}; both sides of a corpus need the same "
+                f"number"
+            )
+        yield Pair(one, other)

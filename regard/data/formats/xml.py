@@ -1,0 +1,123 @@
+"""XML as a stream: element by element, each let go as soon as it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from regard.data.files import in_a_line, name_of, reading
+from regard.errors import UserError
+
+Element = Any  # lxml brings no types
+
+# Nothing from outside is fetched, no entity is expanded, a text has at most 10 million bytes: a file cannot make the
+# reader open other files or grow without end.
+SAFE = {
+    "resolve_entities": False,
+    "no_network": True,
+    "load_dtd": False,
+    "dtd_validation": False,
+    "huge_tree": False,
+    "remove_comments": True,
+    "remove_pis": True,
+    "collect_ids": False,
+}
+
+
+def elements(path: Path, root: str, ends: Sequence[str], begins: Sequence[str] = ()) -> Iterator[tuple[str, Element]]:
+    """(event, element) at the start of those called `begins` and at the end of those called `ends`.
+
+    What is given at its end is emptied afterwards, and everything before it leaves memory.
+    """
+    from lxml import etree
+
+    tags = tuple(f"{{*}}{tag}" for tag in (*begins, *ends))
+    events = ("start", "end") if begins else ("end",)
+    try:
+        with reading(path) as file:
+            check_root(file, root, path)
+            for event, element in etree.iterparse(file, events=events, tag=tags, **SAFE):
+                beginning = local(element) in begins
+                if (event == "start") == beginning:
+                    yield event, element
+                    if not beginning:
+                        let_go(element)
+    except etree.XMLSyntaxError as error:
+        line = error.lineno or 1
+        said = in_a_line(error.msg).partition(", line ")[0]
+        raise UserError(f"{name_of(path)}:{line}: damaged or cut off, the XML cannot be read: {said}") from error
+
+
+def check_root(file: IO[bytes], root: str, path: Path) -> None:
+    """A file of another kind is refused by its first element, before all of it is read in search of a unit."""
+    from lxml import etree
+
+    parser = etree.XMLPullParser(events=("start",), **SAFE)
+    try:
+        parser.feed(file.peek(1 << 13))  # type: ignore[attr-defined]  # every stream that `opened` gives can
+        found = next((local(element) for _, element in parser.read_events()), root)
+    except etree.XMLSyntaxError:
+        return  # which the reader itself will say, with the line
+    if found != root:
+        raise UserError(f"{name_of(path)} is XML, but its first element is <{found}> and not <{root}>")
+
+
+def let_go(element: Element) -> None:
+    """Empties an element and drops what stands before it and before its parents."""
+    element.clear(keep_tail=False)
+    while (parent := element.getparent()) is not None:
+        while element.getprevious() is not None:
+            del parent[0]
+        element = parent
+
+
+def local(element: Element) -> str:
+    """An element's name without its namespace."""
+    return str(element.tag).rpartition("}")[2]
+
+
+def children(element: Element, name: str) -> list[Element]:
+    """The children of a name, in any namespace."""
+    return [child for child in element if child.tag == name or local(child) == name]
+
+
+def text(element: Element, dropped: Collection[str], name: str) -> str:
+    """What a person reads in an element: all text inside, but for that of the elements called `dropped`.
+
+    `name` is that of the file, for complaints.
+    """
+    if not len(element):
+        return element.text or ""
+    parts = [element.text or ""]
+    below = list(reversed(element))
+    while below:  # not by recursion: a file may nest deeper than Python likes
+        child = below.pop()
+        if isinstance(child, str):
+            parts.append(child)
+            continue
+        below.append(child.tail or "")
+        if local(child) not in dropped:
+            parts.append(own_text(child, f"{name}:{element.sourceline}"))
+            below.extend(reversed(child))
+    return "".join(parts)
+
+
+def own_text(element: Element, where: str) -> str:
+    """The text at an element's beginning; XLIFF's <cp hex="…"/> stands for a character that XML may not hold."""
+    from lxml import etree
+
+    if element.tag is etree.Entity:
+        raise UserError(f"{where}: {element.text} is an entity of the file's own, which is not read; write its text")
+    return character(element.get("hex"), where) if local(element) == "cp" else element.text or ""
+
+
+def character(code: str | None, where: str) -> str:
+    """The character of a hexadecimal number."""
+    try:
+        found = chr(int(code or "", 16))
+    except (ValueError, OverflowError):
+        found = "\ud800"
+    if "\ud800" <= found <= "\udfff":
+        raise UserError(f'{where}: <cp hex="{code}"/> is no character')
+    return found

@@ -1,0 +1,41 @@
+"""Data that comes through a pipe can be read once, and training reads it more often: it is kept beside what is prepared."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from regard.console import say
+from regard.data.cache import cache_folder
+from regard.data.files import STANDARD_INPUT
+
+
+def settled(paths: Sequence[Path]) -> list[Path]:
+    """The same files, each pipe among them copied to a file that stays; one alone holds tab-separated pairs."""
+    return [kept(path, ".tsv" if len(paths) == 1 else "") if is_pipe(path) else path for path in paths]
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether a path can be read only once."""
+    return path == STANDARD_INPUT or path.is_fifo()
+
+
+def kept(path: Path, ending: str) -> Path:
+    """A copy of what comes through a pipe, named by its content."""
+    folder = cache_folder() / "piped"
+    folder.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=folder, delete=False) as copy:
+        if path == STANDARD_INPUT:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with path.open("rb") as pipe:
+                shutil.copyfileobj(pipe, copy)
+    with Path(copy.name).open("rb") as file:
+        name = hashlib.file_digest(file, "sha256").hexdigest()[:24]
+    place = Path(copy.name).replace(folder / f"{name}{ending}")
+    say(f"what came through {path} is kept as {place}, for the run to go on from")
+    return place

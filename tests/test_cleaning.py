@@ -1,0 +1,440 @@
+"""Looking into corpora and cleaning them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import statistics
+import subprocess
+import sys
+import unicodedata
+from collections import Counter, deque
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import regex
+from conftest import Command, command, environment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import rules, scripts
+from regard.data.cleaning import Sieve, ahead
+from regard.data.corpus import Pair, read
+from regard.data.inspection import Inspection, Sample, histogram, quantile, spread
+from regard.data.lengths import words
+from regard.data.seen import Seen, key
+from regard.data.writing import writing
+from regard.errors import UserError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+GOOD = Pair("The old teacher reads a book .", "Die alte Lehrerin liest ein Buch .")
+
+# what each rule leaves out, and what is close to that and stays
+DROPPED: dict[str, tuple[list[Pair], list[Pair]]] = {
+    "empty": ([Pair("", "x"), Pair("x", " \u3000\t"), Pair("", "")], [Pair("x", "y")]),
+    "broken": (
+        [Pair("a\x00b", "c"), Pair("a", "sch\ufffdn"), Pair("a\x85", "b"), Pair("a", "\x1bb")],
+        [Pair("a\tb", "c"), Pair("a\nb", "naïve"), Pair("a\u00a0b", "c\u2028d")],
+    ),
+    "short": ([Pair("one", "eins zwei"), Pair("one two", "")], [Pair("one two", "eins zwei drei")]),
+    "long": ([Pair("w " * 11, "w"), Pair("w", "w " * 11)], [Pair("w " * 10, "w " * 10)]),
+    "ratio": ([Pair("w", "w " * 6), Pair("w " * 24, "w " * 10)], [Pair("w", "w " * 5), Pair("w " * 10, "w " * 23)]),
+    "copied": ([Pair("New York", "new  york"), Pair("STRASSE", "straße")], [Pair("New York", "Neu York")]),
+    "letters": (
+        [Pair("12.5 % (3)", "zwölf"), Pair("a b c", "1 2 3 a")],
+        [Pair("no. 5", "Nr. 5 a"), Pair("नमस्ते", "สวัสดี")],
+    ),
+    "script": (
+        [Pair("привет, мир", "x"), Pair("x", "hello"), Pair("αβγ ab", "x")],
+        [Pair("hello мир", "привет world"), Pair("123 …", "5"), Pair("naïve café", "Ёлка")],
+    ),
+    "duplicate": ([GOOD], []),
+    "same-source": ([Pair(GOOD.source, "etwas anderes")], [Pair("Another one .", GOOD.target)]),
+}
+
+
+def one(name: str) -> rules.Rule:
+    """A rule as the table above wants it."""
+    made: dict[str, rules.Rule] = {
+        "short": rules.Short(2),
+        "long": rules.Long(10),
+        "ratio": rules.Ratio(2),
+        "script": rules.Script("latin", "cyrillic"),
+        "same-source": rules.SameSource(),
+    }
+    found = made.get(name) or next(rule for rule in rules.standard((None, None)) if rule.name == name)
+    if name in ("duplicate", "same-source"):
+        assert not found.drops(GOOD)
+    return found
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_rule(name: str) -> None:
+    rule = one(name)
+    dropped, kept = DROPPED[name]
+    assert rule.name == name
+    assert [pair for pair in dropped if not rule.drops(pair)] == []
+    assert [pair for pair in kept if rule.drops(pair)] == (
+        [] if name != "script" else [Pair("hello мир", "привет world")][:0]
+    )
+
+
+def test_every_rule_is_in_the_table() -> None:
+    assert set(DROPPED) == {rule.name for rule in rules.standard((None, None), unique_source=True)}
+
+
+def test_a_pair_counts_for_the_first_rule_that_drops_it() -> None:
+    sieve = Sieve(rules.standard(("latin", "latin")))
+    corpus = [
+        GOOD,
+        Pair("", ""),
+        GOOD,
+        Pair("a", "a"),
+        Pair("a", "a"),
+        Pair("привет", "hi"),
+        Pair("1", "2"),
+        Pair("\x00", ""),
+    ]
+    assert [sieve.keeps(pair) for pair in corpus] == [True, *[False] * 7]
+    counts = {"empty": 2, "duplicate": 1, "copied": 2, "script": 1, "letters": 1}
+    assert {name: count for name, count in sieve.dropped.items() if count} == counts
+    assert sieve.report()["read"] == 8
+    assert sieve.report()["kept"] == 1
+
+
+def test_what_another_rule_dropped_is_no_first_of_duplicates() -> None:
+    sieve = Sieve([rules.Long(1), rules.SameSource()])
+    assert [sieve.keeps(pair) for pair in (Pair("a", "b b"), Pair("a", "c"), Pair("a", "d"))] == [False, True, False]
+
+
+def test_rules_by_name() -> None:
+    left = rules.without(rules.standard((None, None)), ["copied", "script"])
+    assert {"copied", "script"} & {rule.name for rule in left} == set()
+    assert len(left) == 7
+    with pytest.raises(UserError, match="there is no rule 'ratios'; did you mean 'ratio'"):
+        rules.without(left, ["ratios"])
+
+
+@given(source=TEXT, target=TEXT)
+def test_rules_take_any_text(source: str, target: str) -> None:
+    pair = Pair(source, target)
+    for rule in rules.standard(("latin", "cjk"), unique_source=True):
+        assert rule.drops(pair) in (True, False)
+
+
+@given(TEXT)
+def test_letters_by_brute_force(text: str) -> None:
+    ink = [character for character in text if not character.isspace()]
+    letters = [c for c in ink if unicodedata.category(c)[0] in "LM"]
+    strange = [c for c in ink if unicodedata.category(c) in ("Nl", "No")]  # ², Ⅷ: Python's \\w takes them for words
+    if ink and not strange:
+        assert rules.letters(text) == pytest.approx(len(letters) / len(ink))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("  ", 0),
+        ("a small house", 3),
+        ("naïve café", 2),
+        ("我喜欢 Python 语言", 6),
+        ("日本語のテキスト", 8),
+        ("สวัสดีครับ", 3),
+        ("안녕하세요 세계", 2),
+    ],
+)
+def test_words(text: str, count: int) -> None:
+    assert words(text) == count
+
+
+@pytest.mark.parametrize(
+    "name", ["Latin", "Greek", "Cyrillic", "Hebrew", "Arabic", "Devanagari", "Thai", "Hangul", "Tamil"]
+)
+def test_scripts_against_regex(name: str) -> None:
+    pattern = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.V1)
+    letters = [chr(code) for code in range(0x3000) if pattern.match(chr(code))]
+    assert letters
+    wrong = [letter for letter in letters if scripts.script(letter) not in (name.lower(), None)]
+    assert [unicodedata.name(letter) for letter in wrong] == []
+    others = [
+        chr(code) for code in range(0x3000) if scripts.script(chr(code)) == name.lower() and chr(code) not in letters
+    ]
+    assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
+
+
+def test_japanese_is_one_script() -> None:
+    assert scripts.usual(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
+    assert scripts.usual(Counter("Tekstъ на двух")) is None
+    assert scripts.usual(Counter("12 …")) is None
+    assert scripts.usual(Counter("ASCII и ещё")) is None
+
+
+def test_the_usual_scripts_of_a_corpus() -> None:
+    corpus = [Pair("hello", "привет")] * 9 + [Pair("γειά", "hello")]
+    assert rules.usual_scripts(corpus) == ("latin", "cyrillic")
+    first, everything = ahead(corpus)
+    assert first == list(everything) == corpus
+
+
+@given(st.lists(st.integers(1, 2**64 - 1)))
+def test_seen_is_a_set(keys: list[int]) -> None:
+    seen, reference = Seen(), set[int]()
+    for number in keys + keys:
+        assert seen.add_key(number) == (number not in reference)
+        reference.add(number)
+    assert len(seen) == len(reference)
+
+
+def test_seen_grows() -> None:
+    seen = Seen()
+    assert all(seen.add(str(number)) for number in range(20_000))
+    assert not any(seen.add(str(number)) for number in range(20_000))
+    assert len(seen) == 20_000
+    assert len(seen._slots) * 8 <= 16 * 20_000 * 1.1 * 1.5
+
+
+def test_keys() -> None:
+    assert key("ab", "c") != key("a", "bc") != key("abc")
+    assert key("a") == key("a")
+    assert 0 < key("") < 2**64
+
+
+@given(st.lists(st.integers(0, 50), min_size=1))
+def test_figures_by_brute_force(values: list[int]) -> None:
+    counted = Counter[float](values)
+    found = spread(counted)
+    assert found["mean"] == pytest.approx(statistics.fmean(values))
+    assert found["median"] == statistics.median_low(values)
+    assert (found["min"], found["max"]) == (min(values), max(values))
+    share = found["p95"]
+    assert sum(value <= share for value in values) >= 0.95 * len(values) > sum(value < share for value in values)
+    assert sum(histogram(counted).values()) == len(values)
+    assert quantile(counted, 0.05) <= found["median"] <= share
+
+
+def test_a_sample_is_fair_and_a_function_of_its_seed() -> None:
+    drawn = Counter[int]()
+    for seed in range(2000):
+        sample = Sample(3, seed)
+        for number in range(10):
+            sample.add(Pair(str(number), ""))
+        drawn.update(number for number, _ in sample.pairs)
+        assert len(sample.pairs) == len(set(sample.pairs)) == 3
+    assert all(450 < drawn[number] < 750 for number in range(1, 11)), drawn
+
+
+CORPUS = [
+    GOOD,
+    GOOD,
+    Pair(GOOD.source, "Noch eine ."),
+    Pair("", "leer"),
+    Pair("привет", "hallo ihr"),
+    Pair("a b c", "d e f"),
+]
+
+
+def test_an_inspection() -> None:
+    inspection = Inspection(rules.standard(("latin", "latin")), samples=10)
+    for pair in CORPUS:
+        inspection.add(pair)
+    report = inspection.report()
+    assert (report["pairs"], report["duplicates"], report["duplicate_sources"]) == (6, 1, 2)
+    assert (report["source"]["empty"], report["target"]["empty"]) == (1, 0)
+    assert report["source"]["characters"] == sum(len(pair.source) for pair in CORPUS)
+    assert report["source"]["words"] == {"mean": 25 / 6, "min": 0, "p5": 0, "median": 3, "p95": 7, "max": 7}
+    assert report["source"]["histogram"] == {"0": 1, "1-5": 2, "6-10": 3}
+    assert report["source"]["scripts"]["cyrillic"] == pytest.approx(6 / 78)
+    assert report["clean"]["dropped"]["empty"] == report["clean"]["dropped"]["duplicate"] == 1
+    assert report["clean"]["dropped"]["script"] == 1
+    assert report["clean"]["kept"] == 3
+    assert [row["source"] for row in report["samples"]] == [pair.source for pair in CORPUS]
+
+
+def test_an_inspection_of_nothing() -> None:
+    report = Inspection(rules.standard((None, None))).report()
+    assert (report["pairs"], report["duplicates"], report["source"]["words"], report["samples"]) == (0, 0, {}, [])
+
+
+# writing
+
+
+@given(rows=st.lists(st.tuples(TEXT, TEXT), max_size=5), ending=st.sampled_from([".jsonl", ".jsonl.gz", ".jsonl.zst"]))
+def test_jsonl_keeps_everything(
+    rows: list[tuple[str, str]], ending: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"written{ending}"
+    with writing([path], overwrite=True) as write:
+        for row in rows:
+            write(Pair(*row))
+    assert list(read([path])) == [Pair(*row) for row in rows]
+
+
+@given(rows=st.lists(st.tuples(TEXT, TEXT), max_size=5))
+def test_lines_stay_lines(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for outs in ([folder / "w.tsv"], [folder / "w.en", folder / "w.de"]):
+        with writing(outs, overwrite=True) as write:
+            for row in rows:
+                write(Pair(*row))
+        found = list(read(outs))
+        assert len(found) == len(rows)
+        assert bared(found) == bared(Pair(*row) for row in rows)
+
+
+def bared(corpus: Iterable[Pair]) -> list[list[str]]:
+    """Texts without white space, and without the mark that a file may begin with."""
+    return [["".join(side.replace("\ufeff", "").split()) for side in pair] for pair in corpus]
+
+
+@pytest.mark.parametrize(("ending", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_compressed_output(ending: str, opener: type, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        with writing([tmp_path / folder / f"x.tsv{ending}"]) as write:
+            write(GOOD)
+    with opener(tmp_path / "a" / f"x.tsv{ending}") as file:
+        assert file.read().decode() == "\t".join(GOOD) + "\n"
+    assert (tmp_path / "a" / f"x.tsv{ending}").read_bytes() == (tmp_path / "b" / f"x.tsv{ending}").read_bytes()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [f"x.tsv{ending}"]
+
+
+def test_nothing_is_overwritten_unasked_and_failures_leave_nothing(tmp_path: Path) -> None:
+    old = tmp_path / "old.tsv"
+    old.write_text("old\n")
+    with pytest.raises(UserError, match="is there already"), writing([old]):
+        pytest.fail("never begun")
+    for outs in ([old], [tmp_path / "new.tsv.zst"], [tmp_path / "a.en", tmp_path / "a.de"]):
+        with pytest.raises(ZeroDivisionError), writing(outs, overwrite=True) as write:
+            deque(map(write, (Pair(str(1 / number), "x") for number in (1, 0))))
+    assert [path.name for path in tmp_path.iterdir()] == ["old.tsv"]
+    assert old.read_text() == "old\n"
+
+
+@pytest.mark.parametrize("names", [[], ["a.txt"], ["a.tmx"], ["a.tsv", "b.tsv"], ["a.en", "a.en"], ["a.en", "-"]])
+def test_output_is_one_file_or_two(names: list[str], tmp_path: Path) -> None:
+    outs = [Path("-") if name == "-" else tmp_path / name for name in names]
+    with pytest.raises(UserError, match="--out is one file"), writing(outs):
+        pytest.fail("never begun")
+
+
+# the command line
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> Path:
+    path = tmp_path / "en-de.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in CORPUS), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("verb", ["inspect", "clean", "get"])
+def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
+    done = regard("data", verb, "--help")
+    assert done.returncode == 0
+    assert f"regard data {verb}" in done.stdout
+    assert "Example" in done.stdout
+
+
+def test_inspect(regard: Command, corpus_file: Path) -> None:
+    report = json.loads(regard("data", "inspect", corpus_file, "--json", "--samples", 2).stdout)
+    assert report["pairs"] == 6
+    assert len(report["samples"]) == 2
+    told = regard("data", "inspect", corpus_file)
+    assert (told.returncode, told.stderr) == (0, "")
+    for said in (
+        "pairs       6\n",
+        "1 pairs, 2 sources",
+        "latin",
+        "cyrillic",
+        "would keep",
+        "median 3",
+        "█",
+        GOOD.target,
+    ):
+        assert said in told.stdout, said
+    assert told.stdout == regard("data", "inspect", corpus_file).stdout
+    empty = regard("data", "inspect", "-")
+    assert empty.returncode == 0
+    assert "pairs       0" in empty.stdout
+
+
+def test_clean(regard: Command, corpus_file: Path, tmp_path: Path) -> None:
+    done = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
+    assert (done.returncode, done.stdout) == (0, "")
+    kept = [GOOD, CORPUS[2], CORPUS[5]]
+    assert list(read([tmp_path / "out/clean.tsv.zst"])) == kept
+    assert "duplicate" in done.stderr
+    assert "kept        3   50.0 %" in done.stderr
+    again = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "is there already" in again.stderr
+    forced = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst", "--force", "--unique-source", "--json")
+    assert json.loads(forced.stdout)["dropped"]["same-source"] == 1
+    two = regard(
+        "data", "clean", corpus_file, "--out", "c.en", "--out", "c.de", "--without", "script", "--without", "empty"
+    )
+    assert two.returncode == 0, two.stderr
+    assert (tmp_path / "c.en").read_text(encoding="utf-8").count("\n") == 4
+
+
+def test_clean_in_a_pipe(regard: Command) -> None:
+    text = "".join(f"{source}\t{target}\n" for source, target in CORPUS)
+    done = regard("data", "clean", "-", "--out", "-", "--max-words", 5, "--json", input=text)
+    assert done.stdout == "a b c\td e f\n"
+    assert json.loads(done.stderr)["dropped"]["long"] == 3
+    wrong = regard("data", "clean", "-", "--out", "-", "--target-script", "latn", input=text)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "did you mean 'latin'" in wrong.stderr
+    latin = regard("data", "clean", "-", "--out", "-", "--source-script", "cyrillic", "--json", input=text)
+    assert latin.stdout == "привет\thallo ihr\n"
+    broken = regard("data", "clean", "-", "--out", "x.tsv", input=f"{text}no tab\n")
+    assert broken.returncode == 2
+
+
+def test_clean_leaves_nothing_where_its_input_breaks_off(regard: Command, tmp_path: Path) -> None:
+    assert regard("data", "clean", "-", "--out", "x.tsv", input="a\tb\nc\n").returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clean_ends_with_its_pipe(corpus_file: Path) -> None:
+    corpus_file.write_text("".join(f"line number {n}\tZeile Nummer {n}\n" for n in range(100_000)), encoding="utf-8")
+    process = subprocess.Popen(
+        command(["data", "clean", corpus_file, "--out", "-"]),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"line number 0\tZeile Nummer 0\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() != 0
+    process.stderr.close()
+
+
+def test_a_device_is_written_to_as_it_is(regard: Command, corpus_file: Path) -> None:
+    before = Path("/dev/null").stat()
+    done = regard("data", "clean", corpus_file, "--out", "/dev/null")
+    assert done.returncode == 2  # no name of a format
+    with writing([Path("/dev/null"), corpus_file.with_name("x")]) as write:
+        write(GOOD)
+    after = Path("/dev/null").stat()
+    assert (before.st_ino, before.st_rdev) == (after.st_ino, after.st_rdev)
+
+
+HASHES = """
+import resource, sys
+from regard.data.seen import Seen
+seen = Seen()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for number in range(200_000): seen.add(f"{number} " + 100 * "x")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_hashes_take_little_room() -> None:
+    done = subprocess.run([sys.executable, "-c", HASHES], env=environment(), capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 8_000, "kilobytes; the texts alone have twenty thousand"

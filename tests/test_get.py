@@ -1,0 +1,434 @@
+"""Downloads, against a real server on loopback that breaks off, changes its files and lies."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from sacrebleu.dataset import DATASETS
+
+from regard.data import catalogue
+from regard.data.catalogue import CORPORA, as_it_is, segments, untagged
+from regard.data.corpus import by_name, suffix
+from regard.data.download import ATTEMPTS, fetch
+from regard.data.testsets import found
+from regard.data.unpacking import unpack
+from regard.errors import UserError
+
+CONTENT = b"".join(f"line {number}\n".encode() for number in range(30_000))
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Site:
+    """What the server gives, and how badly."""
+
+    files: dict[str, bytes] = field(default_factory=lambda: {"/x.txt": CONTENT})
+    etag: str | None = '"one"'
+    modified: str | None = None
+    ranges: bool = True
+    wrong_start: bool = False
+    honest_length: bool = True
+    break_after: list[int] = field(default_factory=list)  # bytes after which each connection in turn ends
+    status: list[int] = field(default_factory=list)  # what it answers to each request in turn, before it works
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    address: str = ""
+
+
+def handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    """What answers for a site."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range")
+            site.asked.append((self.path, wanted))
+            if site.status and (status := site.status.pop(0)) != 200:
+                self.send_error(status)
+                return
+            if self.path not in site.files:
+                self.send_error(404)
+                return
+            content, start = site.files[self.path], 0
+            condition = self.headers.get("If-Range")
+            if wanted and site.ranges and condition in (None, site.etag, site.modified):
+                start = int(wanted.removeprefix("bytes=").rstrip("-"))
+                if start >= len(content):
+                    self.send_error(416)
+                    return
+            self.send_response(206 if start else 200)
+            if start:
+                start -= site.wrong_start
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            if site.honest_length:
+                self.send_header("Content-Length", str(len(content) - start))
+            if site.etag:
+                self.send_header("ETag", site.etag)
+            if site.modified:
+                self.send_header("Last-Modified", site.modified)
+            self.end_headers()
+            rest = content[start:]
+            self.wfile.write(rest[: site.break_after.pop(0)] if site.break_after else rest)
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A server in a thread, for as long as a test runs."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    made = Site()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler(made)) as server:
+        made.address = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+class Pauses:
+    """Nobody waits, but somebody counts."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def got(site: Site, folder: Path, **options: Any) -> bytes:
+    """The file as `fetch` leaves it, with nothing beside it but its checksum."""
+    fetched = fetch(f"{site.address}/x.txt", folder / "x.txt", pause=Pauses(), **options)
+    assert {path.name for path in folder.iterdir()} == {"x.txt", "x.txt.sha256"}
+    assert (folder / "x.txt.sha256").read_text() == f"{fetched.sha256}  x.txt\n"
+    return fetched.path.read_bytes()
+
+
+def refused(site: Site, folder: Path, **options: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        fetch(f"{site.address}/x.txt", folder / "x.txt", pause=Pauses(), **options)
+    assert not (folder / "x.txt").exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_whole_download(site: Site, tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    assert got(site, tmp_path, sha256=SHA256, progress=lambda done, total: seen.append((done, total))) == CONTENT
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert seen == sorted(seen)
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert site.asked == [("/x.txt", None)], "what is there is not fetched again"
+
+
+@pytest.mark.parametrize(("etag", "modified"), [('"one"', None), (None, "Sat, 01 Jan 2022 00:00:00 GMT"), (None, None)])
+def test_broken_connections_are_resumed(etag: str | None, modified: str | None, site: Site, tmp_path: Path) -> None:
+    site.etag, site.modified, site.break_after = etag, modified, [100_000, 50_000]
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_later_run_goes_on(site: Site, tmp_path: Path) -> None:
+    site.break_after = [1000] * ATTEMPTS
+    said = refused(site, tmp_path, sha256=SHA256)
+    assert f"the connection broke after 5,000 of {len(CONTENT):,} bytes, 5 times over" in said
+    assert "it goes on where it stopped" in said
+    assert (tmp_path / "x.txt.part").read_bytes() == CONTENT[:5000]
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert site.asked[-1] == ("/x.txt", "bytes=5000-")
+
+
+def test_a_server_that_knows_no_ranges(site: Site, tmp_path: Path) -> None:
+    site.ranges, site.break_after = False, [100_000]
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=100000-"]
+
+
+@pytest.mark.parametrize("etag", ['"one"', None, 'W/"one"'])
+def test_a_file_that_changed_is_fetched_from_its_start(etag: str | None, site: Site, tmp_path: Path) -> None:
+    site.etag, site.break_after = etag, [100_000] * ATTEMPTS
+    site.ranges = False
+    refused(site, tmp_path)
+    site.ranges = True
+    site.files["/x.txt"] = CONTENT.upper() + b"more"
+    site.etag = '"two"' if etag == '"one"' else etag
+    assert got(site, tmp_path) == CONTENT.upper() + b"more"
+
+
+def test_a_file_that_became_shorter(site: Site, tmp_path: Path) -> None:
+    site.etag, site.break_after = None, [100_000] * ATTEMPTS
+    site.ranges = False
+    refused(site, tmp_path)
+    site.ranges = True
+    site.files["/x.txt"] = b"short"
+    assert got(site, tmp_path) == b"short"
+
+
+def test_a_server_that_gives_another_range(site: Site, tmp_path: Path) -> None:
+    site.wrong_start, site.break_after = True, [1000]
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=1000-", None]
+
+
+def test_a_server_that_does_not_say_how_much_comes(site: Site, tmp_path: Path) -> None:
+    site.honest_length = False
+    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+
+
+def test_a_wrong_checksum(site: Site, tmp_path: Path) -> None:
+    said = refused(site, tmp_path, sha256="0" * 64)
+    assert f"has the SHA-256 checksum {SHA256} and should have {'0' * 64}; it was not kept" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_checksum_is_trusted_and_later_ones_are_held_to_it(site: Site, tmp_path: Path) -> None:
+    first = fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=Pauses())
+    assert (first.sha256, first.known) == (SHA256, False)
+    assert fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=Pauses()).known
+    (tmp_path / "x.txt").unlink()
+    site.files["/x.txt"] = b"another"
+    assert f"should have {SHA256}" in refused(site, tmp_path)
+    (tmp_path / "x.txt.sha256").write_text("nonsense\n")
+    assert "holds no SHA-256 checksum" in refused(site, tmp_path)
+
+
+def test_a_file_that_was_changed_here(site: Site, tmp_path: Path) -> None:
+    got(site, tmp_path)
+    (tmp_path / "x.txt").write_bytes(b"changed")
+    with pytest.raises(UserError, match="remove it and fetch it again"):
+        fetch(f"{site.address}/x.txt", tmp_path / "x.txt")
+
+
+def test_what_is_not_there(site: Site, tmp_path: Path) -> None:
+    site.files.clear()
+    said = refused(site, tmp_path)
+    assert said.startswith(f"{site.address}/x.txt: the server answers 404 (Not Found);")
+    assert len(site.asked) == 1, "asking again would not help"
+
+
+def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
+    site.status = [503, 429, 500]
+    pauses = Pauses()
+    fetch(f"{site.address}/x.txt", tmp_path / "x.txt", SHA256, pause=pauses)
+    assert pauses.seconds == [1.0, 2.0, 4.0]
+    (tmp_path / "x.txt").unlink()
+    site.status = [503] * ATTEMPTS
+    assert "the server answers 503 (Service Unavailable), 5 times over" in refused(site, tmp_path)
+
+
+def test_nobody_there(tmp_path: Path, site: Site) -> None:
+    site.address = "http://127.0.0.1:1"
+    assert "cannot be reached" in refused(site, tmp_path)
+    for address in ("file:///etc/passwd", "ftp://x.org/y", "x"):
+        with pytest.raises(UserError, match="is no web address"):
+            fetch(address, tmp_path / "x.txt")
+
+
+# archives
+
+
+def tar(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            file.addfile(info)
+    return out.getvalue()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return out.getvalue()
+
+
+PACKERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {"x.tgz": tar, "x.zip": zipped}
+
+
+def unpacked(folder: Path, name: str, content: bytes, wanted: str = "a.txt", most: int | None = None) -> bytes:
+    archive, out = folder / name, folder / "out" / "mine.txt"
+    archive.write_bytes(content)
+    unpack(archive, {wanted: (out, as_it_is)}, most)
+    return out.read_bytes()
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_members_are_found_in_any_folder(name: str, tmp_path: Path) -> None:
+    assert unpacked(tmp_path, name, PACKERS[name]({"b.txt": b"b", "./deep/er/a.txt": b"a\nb"})) == b"a\nb"
+    assert {path.name for path in tmp_path.rglob("*")} == {name, "out", "mine.txt"}
+    with pytest.raises(UserError, match=r"holds no file a.txt; it has b.txt"):
+        unpacked(tmp_path, name, PACKERS[name]({"b.txt": b"b"}))
+
+
+def test_a_gz_file_has_one_member(tmp_path: Path) -> None:
+    assert unpacked(tmp_path, "a.txt.gz", gzip.compress(b"a\nb\n")) == b"a\nb\n"
+
+
+@pytest.mark.parametrize("evil", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:\\evil.txt"])
+@pytest.mark.parametrize("name", PACKERS)
+def test_archives_that_lead_out_of_their_folder_are_refused(name: str, evil: str, tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    with pytest.raises(UserError, match=r"which leads out of its folder; nothing of it was unpacked"):
+        unpacked(folder, name, PACKERS[name]({"a.txt": b"a", evil: b"evil"}))
+    assert {path.name for path in tmp_path.rglob("*")} == {"inner", name}
+
+
+def test_links_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no file a\.txt"):
+        unpacked(tmp_path, "x.tgz", tar({"b.txt": b"b"}, {"a.txt": "/etc/passwd"}))
+
+
+@pytest.mark.parametrize("name", [*PACKERS, "a.txt.gz"])
+def test_archives_that_swell_are_refused(name: str, tmp_path: Path) -> None:
+    content = PACKERS[name]({"a.txt": bytes(3_000_000)}) if name in PACKERS else gzip.compress(bytes(3_000_000))
+    with pytest.raises(UserError, match="unpacks to more than 2,000,000 bytes"):
+        unpacked(tmp_path, name, content, most=2_000_000)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [*PACKERS, "a.txt.gz"])
+def test_damaged_archives(name: str, tmp_path: Path) -> None:
+    content = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(200))
+    whole = PACKERS[name]({"a.txt": content}) if name in PACKERS else gzip.compress(content)
+    for damaged in (whole[: len(whole) // 2], b"no archive", whole[:60] + bytes(80) + whole[140:]):
+        with pytest.raises(UserError, match="is damaged, it cannot be unpacked"):
+            unpacked(tmp_path, name, damaged)
+
+
+# the corpora
+
+
+def test_what_talks_are_wrapped_in() -> None:
+    tagged = b"<url>http://x</url>\n<title>A title</title>\n A sentence . \n<speaker>S</speaker>\nMore .\n"
+    assert b"".join(untagged(iter(tagged.splitlines(keepends=True)))) == b"A sentence .\nMore .\n"
+    xml = b'<doc>\n<title>t</title>\n<seg id="1"> Tom &amp; Ana . </seg>\n<seg id="2">Z\xc3\xbcge</seg>\n</doc>\n'
+    assert b"".join(segments(iter(xml.splitlines(keepends=True)))) == "Tom & Ana .\nZüge\n".encode()
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_corpus_is_whole(name: str) -> None:
+    corpus = CORPORA[name]
+    assert corpus.about
+    assert corpus.licence
+    assert corpus.size
+    files = corpus.files()
+    assert len(files) == len(set(files))
+    assert all(re.fullmatch(r"[a-z0-9]+\.[a-z]{2}|[a-z]{2}-[a-z]{2}\.tsv", file) for file in files), files
+    source, target = name.split("-")[-2:]
+    for file in map(Path, files):
+        assert by_name(file) == (source, target) if suffix(file) == ".tsv" else suffix(file)[1:] in (source, target)
+    for download in corpus.downloads:
+        assert download.address.startswith(("https://", "http://dl.fbaipublicfiles.com/"))
+        assert download.sha256 is None or re.fullmatch("[0-9a-f]{64}", download.sha256)
+
+
+def served(site: Site, name: str) -> dict[str, bytes]:
+    """Makes a site offer every file of a corpus, packed as its name says; gives the members."""
+    members: dict[str, bytes] = {}
+    for download in CORPORA[name].downloads:
+        file = download.address.rsplit("/", 1)[-1]
+        inside = {member: f"{member} 1\n{member} 2\n".encode() for member in download.members}
+        members |= inside
+        packer = tar if file.endswith(".tgz") else zipped if file.endswith(".zip") else None
+        site.files[f"/mirror/{file}"] = (
+            packer(inside) if packer else gzip.compress(next(iter(inside.values())), mtime=0)
+        )
+    return members
+
+
+def test_get(regard: Command, site: Site, tmp_path: Path) -> None:
+    served(site, "europarl-v7-de-en")
+    done = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror/", "--out", "ep")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["ep/train.de", "ep/train.en"]
+    assert (tmp_path / "ep/train.de").read_text() == "europarl-v7.de-en.de 1\neuroparl-v7.de-en.de 2\n"
+    assert "licence: no restriction known" in done.stderr
+    checksum = hashlib.sha256(site.files["/mirror/de-en.tgz"]).hexdigest()
+    assert f"nobody vouches for its checksum; this one, {checksum}, is written down" in done.stderr
+    again = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror", "--out", "ep")
+    assert (again.returncode, len(site.asked)) == (0, 1)
+    assert "nobody vouches" not in again.stderr
+    (tmp_path / "ep/downloads/de-en.tgz").unlink()
+    site.files["/mirror/de-en.tgz"] += b"x"
+    changed = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror", "--out", "ep")
+    assert (changed.returncode, changed.stderr.count("\n")) == (2, 3)
+    assert f"should have {checksum}; it was not kept" in changed.stderr
+
+
+def test_a_mirror_that_gives_something_else(regard: Command, site: Site, tmp_path: Path) -> None:
+    served(site, "multi30k-en-de")
+    done = regard("data", "get", "multi30k-en-de", "--from", f"{site.address}/mirror")
+    assert done.returncode == 2
+    assert f"should have {catalogue.MULTI30K_SHA256['train.en.gz']}; it was not kept" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "iwslt2017-de-en", "opus-books-en-fr"])
+def test_every_kind_of_corpus_is_unpacked(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
+    served(site, name)
+    done = regard("data", "get", name, "--from", f"{site.address}/mirror")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name}/{file}" for file in CORPORA[name].files()]
+    assert all((tmp_path / file).is_file() for file in done.stdout.splitlines())
+
+
+def test_names(regard: Command) -> None:
+    listed = regard("data", "get", "--list")
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in CORPORA)
+    assert "wmt14" in listed.stdout
+    wrong = regard("data", "get", "multi30k-de-en")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "regard: there is no corpus 'multi30k-de-en', but multi30k-en-de; it trains either way\n"
+    assert (
+        "there is no corpus 'multi30-en-de'; did you mean 'multi30k-en-de'?"
+        in regard("data", "get", "multi30-en-de").stderr
+    )
+    assert "which corpus?" in regard("data", "get").stderr
+    pair = regard("data", "get", "wmt14-xx-yy")
+    assert "sacreBLEU's wmt14 is there for cs-en, en-cs" in pair.stderr
+    known = found("wmt14/full-de-en")
+    assert known is not None
+    assert (known[0].name, known[1]) == ("wmt14/full", "de-en")
+    assert found("europarl") is None
+
+
+def test_test_sets_of_sacrebleu(regard: Command, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
+    wrong = regard("data", "get", "wmt14-de-en", "--from", site.address)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "could not be fetched from" in wrong.stderr
+    assert site.asked == [("/test-filtered.tgz", None)]
+    (tmp_path / "cache/wmt14").mkdir(parents=True, exist_ok=True)
+    for name in DATASETS["wmt14"].fieldnames("de-en"):
+        text = {"src": "Haus\n", "ref": "house\n"}.get(name, "x\n")
+        (tmp_path / f"cache/wmt14/wmt14.de-en.{name}").write_text(text)
+    done = regard("data", "get", "wmt14-de-en", "--out", "t")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["t/test.de", "t/test.en"]
+    assert ((tmp_path / "t/test.de").read_text(), (tmp_path / "t/test.en").read_text()) == ("Haus\n", "house\n")
