@@ -1,4 +1,4 @@
-"""Data that comes through a pipe can be read once, and training reads it more often: it is kept beside what is prepared."""
+"""Data that comes through a pipe can be read once, and training reads it more often: a run keeps a copy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from regard.console import say
-from regard.data.cache import cache_folder
 from regard.data.files import STANDARD_INPUT
 
 
-def settled(paths: Sequence[Path]) -> list[Path]:
-    """The same files, each pipe among them copied to a file that stays; one alone holds tab-separated pairs."""
-    return [kept(path, ".tsv" if len(paths) == 1 else "") if is_pipe(path) else path for path in paths]
+def settled(paths: Sequence[Path], folder: Path) -> list[Path]:
+    """The same files, each pipe among them copied into the folder; one alone holds tab-separated pairs."""
+    return [kept(path, folder, ".tsv" if len(paths) == 1 else "") if is_pipe(path) else path for path in paths]
 
 
 def is_pipe(path: Path) -> bool:
@@ -24,9 +23,8 @@ def is_pipe(path: Path) -> bool:
     return path == STANDARD_INPUT or path.is_fifo()
 
 
-def kept(path: Path, ending: str) -> Path:
+def kept(path: Path, folder: Path, ending: str) -> Path:
     """A copy of what comes through a pipe, named by its content."""
-    folder = cache_folder() / "piped"
     folder.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder, delete=False) as copy:
         if path == STANDARD_INPUT:

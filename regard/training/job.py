@@ -51,7 +51,7 @@ def train(
     vocabularies and weights, and from its recipe where `recipe` is None.
     """
     run = Run(Path(out))
-    changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
+    changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
     resume = resume or (was_restarted() and bool(run.steps()))
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
@@ -72,9 +72,9 @@ def find_rate(
     recipe: str | Path | Mapping[str, Any] | None, data: Paths | None, *, dev: Paths | None = None, **overrides: Any
 ) -> list[Tried]:
     """Learning rates that were tried on a model and data, with the loss of each. Nothing is kept."""
-    changes = {**overrides, **files("data.train", data), **files("data.dev", dev)}
     with TemporaryDirectory() as folder:
         run = Run(Path(folder) / "run")
+        changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
         config = beginning(run, recipe, changes)
         check(config)
         return find(prepared(run, config, resume=False).trainer(ALONE))
@@ -154,12 +154,12 @@ def start(model: Seq2Seq, parent: Run, tokenizers: Tokenizers) -> None:
         ) from error
 
 
-def files(key: str, data: Paths | None) -> dict[str, list[str]]:
+def files(key: str, data: Paths | None, run: Run) -> dict[str, list[str]]:
     """The override that names the files, if any are given."""
     if data is None:
         return {}
     paths = [data] if isinstance(data, str | Path) else list(data)
-    return {key: [str(path) for path in settled([Path(path) for path in paths])]}
+    return {key: [str(path) for path in settled([Path(path) for path in paths], run.folder / "data")]}
 
 
 def beginning(run: Run, recipe: str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Recipe:
