@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,16 @@ def rewrite(folder: Path, state: Mapping[str, Any]) -> None:
 
 def fill(folder: Path, files: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:
     """Writes the files of a checkpoint and waits until they are on the disk."""
-    for name, tensors in files.items():
-        save_file(dict(tensors), str(folder / name))
-    document = {"format": FORMAT, **state, "files": {name: digest(folder / name) for name in files}}
+    with ThreadPoolExecutor() as together:  # checksums keep the processor busy, syncing the disk
+        for name, tensors in files.items():
+            save_file(dict(tensors), str(folder / name))
+        synced = [together.submit(sync, folder / name) for name in files]
+        digests = {name: together.submit(digest, folder / name) for name in files}
+        document = {"format": FORMAT, **state, "files": {name: one.result() for name, one in digests.items()}}
+        for one in synced:
+            one.result()
     (folder / STATE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for path in (*(folder / name for name in (*files, STATE)), folder):
+    for path in (folder / STATE, folder):
         sync(path)
 
 

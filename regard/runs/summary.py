@@ -92,7 +92,6 @@ def read(folder: Path) -> Summary:
     newest = newest_checkpoint(folder)
     state = read_state(newest / STATE) if newest else {}
     learning = [row for row in rows if row.get("kind") == "train"]
-    epochs = epochs_of(state, learning)
     speeds = [row["tokens_per_second"] for row in learning if is_number(row.get("tokens_per_second"))]
     steps = state.get("step", rows[-1]["step"] if rows else 0)
     return Summary(
@@ -102,12 +101,12 @@ def read(folder: Path) -> Summary:
         config=config,
         parameters=parameters(newest / MODEL) if newest else None,
         steps=steps,
-        epochs=epochs,
+        epochs=number(state, "epochs"),
         best=best_of(state, [row for row in rows if row.get("kind") == "dev"]),
         tokens_per_second=statistics.median(speeds) if speeds else None,
         seconds=number(state, "seconds"),
         written=max(path.stat().st_mtime for path in touched(folder, newest)),
-        finished=is_finished(config["training"], state, epochs),
+        finished=is_finished(config["training"], state),
     )
 
 
@@ -207,29 +206,13 @@ def validated(row: Mapping[str, Any]) -> Validated:
     return Validated(row["step"], number(row, "bleu"), number(row, "loss"), number(row, "perplexity"))
 
 
-def epochs_of(state: Mapping[str, Any], rows: list[dict[str, Any]]) -> float | None:
-    """Passes over the data: whole ones by the checkpoint, parts by the last line that tells of one."""
-    known = [row for row in rows if is_number(row.get("epoch")) and row["step"] > 1]
-    if not known:
-        return number(state, "epoch")
-    last = known[-1]  # which says where its update began, after one step less
-    estimate: float = last["epoch"] * state.get("step", last["step"]) / (last["step"] - 1)
-    whole = number(state, "epoch")
-    return estimate if whole is None else min(max(estimate, whole), whole + 1)
-
-
-def is_finished(training: Mapping[str, Any], state: Mapping[str, Any], epochs: float | None) -> bool:
+def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
     """Whether training reached one of its limits, by the settings of the run's config."""
     if not state:
         return False
     limits = [
         (number(training, "steps"), number(state, "step")),
-        (number(training, "epochs"), number(state, "epoch") if is_whole(training.get("epochs")) else epochs),
+        (number(training, "epochs"), number(state, "epochs")),
         (number(training, "patience"), number(state, "bad_validations")),
     ]
     return any(limit is not None and come is not None and come >= limit - 1e-6 for limit, come in limits)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether it is a number without a fraction."""
-    return is_number(value) and float(value).is_integer()

@@ -52,7 +52,8 @@ def train(
     """
     run = Run(Path(out))
     changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
-    resume = resume or (was_restarted() and bool(run.steps()))
+    if was_restarted() and run.steps():  # by the same words that began it, which are in its config
+        resume, changes = True, {}
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
     with joined(settings.device) as processes:
@@ -193,12 +194,13 @@ def inherited(config: Recipe, parent: Run) -> Recipe:
 def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
     """The config of a run that goes on: how long it goes on may change, not what makes it the same run."""
     allowed = ["data.train", "data.dev", "data.workers", "data.timeout", *(f"training.{name}" for name in CHANGEABLE)]
-    for key in changes:
-        if key not in allowed:
+    config = run.config()
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        if key not in allowed and (name not in config.get(section, {}) or config[section][name] != value):
             raise UserError(
                 f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can"
             )
-    config = run.config()
     if not run.steps():
         raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
     if "training.steps" in changes and config["training"]["schedule"] == "cosine":

@@ -256,7 +256,11 @@ class Trainer:
         if self.saved != position.step:
             self.saved = position.step
             position.seconds = time.monotonic() - self.started
-            more = {"data": self.source.fingerprint, "scaler": self.gradients.scaler.state_dict()}
+            more = {
+                "epochs": self.order.epochs(position.place),  # for readers
+                "data": self.source.fingerprint,
+                "scaler": self.gradients.scaler.state_dict(),
+            }
             self.keeper.save(position, more)
         self.keeper.prune(position)
 

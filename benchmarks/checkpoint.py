@@ -1,0 +1,78 @@
+"""How long a checkpoint of 60 million parameters holds training up, beside the disk's own time and a training step.
+
+    python benchmarks/checkpoint.py [--folder .]
+
+The limit: weights and the two running means of Adam are 12 bytes a parameter, which the disk must take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.data.examples import Examples
+from regard.data.ragged import Ragged
+from regard.models import build
+from regard.runs import Run
+from regard.training import Trainer, TrainingSettings
+from regard.training.gradients import Gradients
+from regard.training.processes import ALONE
+from regard.training.validation import Validation
+
+
+def trainer(folder: Path, batch_tokens: int) -> Trainer:
+    """The Transformer base with 32,000 pieces, one update old."""
+    random = np.random.default_rng(0)
+    rows = Ragged.of(random.integers(4, 32_000, 25) for _ in range(400))
+    settings = TrainingSettings(batch_tokens=batch_tokens, steps=9, tensorboard=False)
+    model = build("vaswani2017-base", 32_000, 32_000)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    made = Trainer(model, Examples(rows, rows), lambda *_: Validation(0, 1, 0, []), settings, Run(folder), device)
+    made.gradients = Gradients(made.objective, settings, device, ALONE)
+    return made
+
+
+def plain(folder: Path, size: int) -> float:
+    """Seconds that the disk takes for so many bytes."""
+    content = os.urandom(1 << 20)
+    begun = time.monotonic()
+    with (folder / "plain").open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    taken = time.monotonic() - begun
+    (folder / "plain").unlink()
+    return taken
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path())
+    parser.add_argument("--batch-tokens", type=int, default=1000)
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=wanted.folder) as name:
+        job = trainer(Path(name) / "run", wanted.batch_tokens)
+        shares = job.shares()
+        count = sum(parameter.numel() for parameter in job.model.parameters())
+        steps, saves, disks = [], [], []
+        for _ in range(4):
+            begun = time.monotonic()
+            job.update(next(shares))
+            steps.append(time.monotonic() - begun)
+            begun = time.monotonic()
+            job.save()
+            saves.append(time.monotonic() - begun)
+            disks.append(plain(Path(name), 12 * count))
+        step, save, disk = (statistics.median(times[1:]) for times in (steps, saves, disks))
+        print(
+            f"{count:,} parameters: checkpoint {save:.2f} s, the disk alone {disk:.2f} s, a step of "
+            f"{wanted.batch_tokens:,} tokens {step:.2f} s; checkpoint : (disk + step) = {save / (disk + step):.2f}"
+        )
