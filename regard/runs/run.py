@@ -16,7 +16,7 @@ from regard.config import parse
 from regard.console import say
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
-from regard.recipes import SECTIONS, Recipe
+from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
 
@@ -49,9 +49,10 @@ class Run:
         if not self.exists:
             raise UserError(f"{self.folder} is not a run: it has no {self.config_path.name}")
         try:
-            config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
+            written = self.config_path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.config_path} cannot be read: {error}") from error
+        config = from_yaml(written, str(self.config_path))
         for section in SECTIONS:
             if not isinstance(config, dict) or not isinstance(config.get(section), dict):
                 raise UserError(f"{self.config_path} is not a run's config: it has no section {section!r}")
