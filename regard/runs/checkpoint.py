@@ -111,13 +111,26 @@ def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
 
 def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
-    tensors = read_tensors(folder, MODEL)
-    try:
-        if tensors.keys() != unique_tensors(model).keys():
-            raise ValueError(f"it holds {len(tensors)} tensors of other names")
-        model.load_state_dict(tensors, strict=False)
-    except (RuntimeError, ValueError) as error:
-        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {' '.join(str(error).split())}") from error
+    model.load_state_dict(fitting(folder, model), strict=False)
+
+
+def fitting(folder: Path, model: nn.Module) -> dict[str, Tensor]:
+    """The weights, if they are those of such a model, which may be an outline without numbers (on device meta)."""
+    tensors, own = read_tensors(folder, MODEL), unique_tensors(model)
+    if tensors.keys() != own.keys():
+        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: it holds {len(tensors)} other tensors")
+    for name, tensor in tensors.items():
+        if (tensor.shape, tensor.dtype) != (own[name].shape, own[name].dtype):
+            raise damaged(
+                folder,
+                f"{MODEL} does not fit the run's config.yaml: {name} is {kind_of(tensor)}, not {kind_of(own[name])}",
+            )
+    return tensors
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Numbers and their form: `float32 8×24`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import Tensor
 
 from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.errors import UserError
-from regard.models import Seq2Seq, build
+from regard.models import Seq2Seq, build, outline
 from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
@@ -136,19 +138,22 @@ class Run:
 
     def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
         """The model of a step, the best where none is given, ready to be used rather than trained."""
-        model = build(self.config(), tokenizers.source.size, tokenizers.target.size)
-        if step is not None:
-            checkpoint.read_model(self.checkpoint_folder(step), model)
-            return model.eval()
-        *others, last = dict.fromkeys(self.candidates())
+        config, sizes = self.config(), (tokenizers.source.size, tokenizers.target.size)
+        expected = outline(config, *sizes)  # one that does not fit could ask for all the memory there is
+        weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
+        model = build(config, *sizes)
+        model.load_state_dict(weights, strict=False)
+        return model.eval()
+
+    def weights(self, expected: Seq2Seq, candidates: Sequence[Path]) -> dict[str, Tensor]:
+        """Those of the first checkpoint that is whole and fits."""
+        *others, last = dict.fromkeys(candidates)
         for folder in others:
             try:
-                checkpoint.read_model(folder, model)
-                return model.eval()
+                return checkpoint.fitting(folder, expected)
             except checkpoint.DamageError as damage:
                 say(f"{damage}; another one is used")
-        checkpoint.read_model(last, model)
-        return model.eval()
+        return checkpoint.fitting(last, expected)
 
     def metrics(self) -> list[dict[str, Any]]:
         """What was measured so far; a line that a kill cut short is left out."""
