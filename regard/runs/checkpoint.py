@@ -145,10 +145,16 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def read_optimizer(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
     """Gives an optimizer what it had gathered: the tensors that `optimizer_tensors` named; others are left alone."""
     gathered: dict[int, dict[str, Tensor]] = {}
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    known = {str(number): number for number in range(len(weights))}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
-        if number.isdigit():
-            gathered.setdefault(int(number), {})[key] = tensor
+        if number in known:
+            if tensor.dim() and tensor.shape != weights[known[number]].shape:
+                raise ValueError(f"{name} is {kind_of(tensor)}, its weight {kind_of(weights[known[number]])}")
+            gathered.setdefault(known[number], {})[key] = tensor
+    if len({frozenset(own) for own in gathered.values()}) > 1:
+        raise ValueError("not every weight has the same tensors")
     optimizer.load_state_dict({"state": gathered, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -283,7 +283,10 @@ class Trainer:
         folder = self.run.checkpoint_folder(step)
         checkpoint.read_model(folder, self.model)
         tensors = checkpoint.read_tensors(folder, checkpoint.OPTIMIZER)
-        self.restore(tensors)
+        try:
+            self.restore(tensors)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise checkpoint.damaged(folder, f"{checkpoint.OPTIMIZER} does not fit the run: {error}") from error
         self.position = Position.of(state)
         self.scaler_state = state["scaler"]
         self.saved = self.position.step
