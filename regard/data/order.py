@@ -110,6 +110,11 @@ class Order:
         in_pool = place.batch / len(self.batches(place.epoch, place.pool)) if place.batch else 0.0
         return place.epoch + (place.pool + in_pool) / self.pools(place.epoch)
 
+    def has(self, place: Place) -> bool:
+        """Whether there is such a place."""
+        in_epoch = 0 <= place.pool < self.pools(place.epoch)
+        return in_epoch and 0 <= place.batch < len(self.batches(place.epoch, place.pool))
+
     def per_epoch(self) -> int:
         """About how many batches the first epoch has."""
         return len(self.batches(0, 0)) * self.pools(0)

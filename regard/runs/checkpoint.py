@@ -82,9 +82,11 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The state of a checkpoint."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        version, _ = state["format"], dict(state["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        version, files, best = state["format"], state["files"], state.get("best")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(folder, f"{STATE} cannot be read") from error
+    if type(version) is not int or not isinstance(files, dict) or not isinstance(best, dict | None):
+        raise damaged(folder, f"{STATE} is not what training wrote")
     if version != FORMAT:
         raise UserError(f"checkpoint {folder} has format {version}; this version of regard reads format {FORMAT}")
     return dict(state)

@@ -22,7 +22,8 @@ from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
 
-STEP = re.compile(r"step-(\d+)")
+STEP = re.compile(r"step-(0|[1-9][0-9]*)")
+NEEDED = {"place": dict, "ranked": list, "data": str, "processes": int, "scaler": dict}  # of a state, to go on
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Run:
             try:
                 for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
                     checkpoint.checked(folder, name)
-                return step, checkpoint.read_state(folder)
+                return step, complete(folder)
             except checkpoint.DamageError as damage:
                 aside = folder.with_name(f"damaged-{folder.name}")
                 shutil.rmtree(aside, ignore_errors=True)
@@ -127,9 +128,8 @@ class Run:
     def best(self) -> int:
         """The step of the best checkpoint, by what the newest one remembers; the newest where none was validated."""
         state = self.state()
-        best = state.get("best")
-        step = int(best["step"]) if best else int(state["step"])
-        return step if step in self.steps() else self.newest()
+        best = (state.get("best") or state).get("step")
+        return next((step for step in self.steps() if step == best), self.newest())
 
     def candidates(self) -> list[Path]:
         """The checkpoints, the one to use first: the mean of several, the best, the newest and those before it."""
@@ -161,3 +161,12 @@ class Run:
             return []
         lines = self.metrics_path.read_bytes().split(b"\n")[:-1]
         return [json.loads(line) for line in lines]
+
+
+def complete(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint, if it has all that training needs to go on."""
+    state = checkpoint.read_state(folder)
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(state.get(name), kind)]
+    if wrong:
+        raise checkpoint.damaged(folder, f"{checkpoint.STATE} lacks {', '.join(wrong)}")
+    return state

@@ -288,6 +288,8 @@ class Trainer:
         except (KeyError, RuntimeError, ValueError) as error:
             raise checkpoint.damaged(folder, f"{checkpoint.OPTIMIZER} does not fit the run: {error}") from error
         self.position = Position.of(state)
+        if not self.order.has(self.position.place):
+            raise checkpoint.damaged(folder, f"{checkpoint.STATE} names a place in the data that is not there")
         self.scaler_state = state["scaler"]
         self.saved = self.position.step
 
