@@ -160,7 +160,20 @@ class Run:
         if not self.metrics_path.is_file():
             return []
         lines = self.metrics_path.read_bytes().split(b"\n")[:-1]
-        return [json.loads(line) for line in lines]
+        return [self.measurement(line, number) for number, line in enumerate(lines, 1)]
+
+    def measurement(self, line: bytes, number: int) -> dict[str, Any]:
+        """One line of the metrics."""
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
+            raise UserError(
+                f"{self.metrics_path}:{number}: not a measurement, which is a JSON object with kind and step; the "
+                f"run can do without the line, remove it"
+            )
+        return row
 
 
 def complete(folder: Path) -> dict[str, Any]:
