@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import UserError, nearest
+from regard.errors import UserError, nearest, shown
 
 T = TypeVar("T")
 
@@ -24,7 +24,8 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
     for key in values:
         if key not in fields:
-            raise UserError(f"unknown key {where}.{key}{nearest(str(key), fields)}")
+            named = " ".join(str(key).split())  # a key of YAML may have lines, a sentence has one
+            raise UserError(f"unknown key {where}.{named}{nearest(str(key), fields)}")
     given = {key: convert(value, fields[key], f"{where}.{key}") for key, value in values.items()}
     try:
         return cls(**given)
@@ -40,11 +41,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if value in get_args(hint) and type(value) in {type(choice) for choice in get_args(hint)}:
             return value
         choices = ", ".join(map(str, get_args(hint)))
-        raise UserError(f"{where} is one of {choices}, not {value!r}")
+        raise UserError(f"{where} is one of {choices}, not {shown(value)}")
     if get_origin(hint) is tuple:
         if isinstance(value, list | tuple):
             return tuple(convert(item, get_args(hint)[0], where) for item in value)
-        raise UserError(f"{where} is a list, not {value!r}")
+        raise UserError(f"{where} is a list, not {shown(value)}")
     if hint is type(None) and value is None:
         return None
     if hint is float and isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -54,7 +55,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    raise UserError(f"{where} is {names.get(hint, hint)}, not {value!r}")
+    raise UserError(f"{where} is {names.get(hint, hint)}, not {shown(value)}")
 
 
 def convert_any(value: Any, hints: tuple[Any, ...], where: str) -> Any:
@@ -64,8 +65,8 @@ def convert_any(value: Any, hints: tuple[Any, ...], where: str) -> Any:
         try:
             return convert(value, hint, where)
         except UserError as error:
-            reasons.append(str(error).removeprefix(f"{where} is ").removesuffix(f", not {value!r}"))
-    raise UserError(f"{where} is {' or '.join(reasons)}, not {value!r}")
+            reasons.append(str(error).removeprefix(f"{where} is ").removesuffix(f", not {shown(value)}"))
+    raise UserError(f"{where} is {' or '.join(reasons)}, not {shown(value)}")
 
 
 def as_float(value: int | float | str, where: str) -> float:
@@ -75,5 +76,5 @@ def as_float(value: int | float | str, where: str) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
-        raise UserError(f"{where} is a number, not {value!r}")
+        raise UserError(f"{where} is a number, not {shown(value)}")
     return number

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from reprlib import Repr
 
 
 class UserError(ValueError):
     """A mistake in what was given (a file, a key, a value): the command line prints it alone and exits with 2."""
+
+
+SHORT = Repr()
+SHORT.maxlevel, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 3, 300, 300, 300
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, cut short where it is long: YAML can hold in a few lines what fills a memory.
+
+    >>> shown(["a", 1.5])
+    "['a', 1.5]"
+    """
+    return SHORT.repr(value)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

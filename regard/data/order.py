@@ -112,6 +112,11 @@ class Order:
         used = pool * self.in_pool + (sum(map(len, self.batches(epoch, pool)[:batch])) if batch else 0)
         return epoch + used / len(self.rows(epoch))
 
+    def has(self, place: Place) -> bool:
+        """Whether there is such a place."""
+        in_epoch = 0 <= place.pool < self.pools(place.epoch)
+        return in_epoch and 0 <= place.batch < len(self.batches(place.epoch, place.pool))
+
     def per_epoch(self) -> int:
         """About how many batches the first epoch has."""
         return len(self.batches(0, 0)) * self.pools(0)

@@ -11,8 +11,8 @@ from regard.data.files import lines
 from regard.data.links import Link
 from regard.errors import UserError
 
-PHARAOH = re.compile(r"(\d+)([-?p])(\d+)")
-NAACL = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?")
+PHARAOH = re.compile(r"(\d{1,9})([-?p])(\d{1,9})")
+NAACL = re.compile(r"(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?")
 
 
 class Gold(NamedTuple):

@@ -2,6 +2,7 @@
 
 from regard.models.builder import build
 from regard.models.criterion import CrossEntropy, LossSettings
+from regard.models.outline import outline
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "Viewpoint",
     "build",
     "log_probs",
+    "outline",
 ]

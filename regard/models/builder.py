@@ -55,7 +55,7 @@ def complete(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe whose `model` section has every key that its kind of model has."""
     model = recipe.get("model", {})
     kind = model.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
     defaults = {field.name: field.default for field in dataclasses.fields(KINDS[kind][0])}
     return {**recipe, "model": {**defaults, **model}}

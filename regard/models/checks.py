@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+MOST = {"layers": 1000}
+USUAL = 1_000_000  # wider than any model; a slip of the keyboard, or damage, asks for more than any machine has
+
 
 def at_least_one(settings: object, *names: str) -> None:
-    """Refuses a width or a number below 1; None stands for a default."""
+    """Refuses a width or a number below 1, or beyond all measure; None stands for a default."""
     for name in names:
-        value = getattr(settings, name)
+        value, most = getattr(settings, name), MOST.get(name, USUAL)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
+        if value is not None and value > most:
+            raise ValueError(f"{name} must be at most {most:,}, not {value}")
 
 
 def not_negative(settings: object, *names: str) -> None:

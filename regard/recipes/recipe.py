@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from regard.errors import UserError, nearest
+from regard.errors import UserError, nearest, shown
 
 FOLDER = Path(__file__).parent
 SECTIONS = ("model", "loss", "text", "data", "training")
@@ -22,11 +22,19 @@ class Loader(yaml.SafeLoader):
     """YAML in which only `true` and `false` are truth values, as in YAML 1.2: `data.target=no` is Norwegian."""
 
 
-TRUTH = "tag:yaml.org,2002:bool"
+def whole(loader: Loader, node: yaml.ScalarNode) -> int:
+    """A whole number that can be written down again; of thousands of hexadecimal digits Python can make none."""
+    return int(str(loader.construct_yaml_int(node)))
+
+
+# Beside its own errors PyYAML lets these through, of `!!int ''`, `!!bool x` and the like.
+UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError, RecursionError)
+TRUTH, WHOLE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
 Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != TRUTH]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+Loader.add_constructor(WHOLE, whole)
 Loader.add_implicit_resolver(TRUTH, re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF"))
 
 
@@ -68,7 +76,7 @@ def read_file(path: Path, above: tuple[Path, ...]) -> Recipe:
     if base is None:
         return own
     if not isinstance(base, str):
-        raise UserError(f"{path}: base is the name of a recipe or of a file, not {base!r}")
+        raise UserError(f"{path}: base is the name of a recipe or of a file, not {shown(base)}")
     below = read_file(path.parent / base, (*above, path.resolve())) if is_file_name(base) else read(base)
     flat = {f"{section}.{key}": value for section in SECTIONS for key, value in own.get(section, {}).items()}
     top = {key: value for key, value in own.items() if key not in SECTIONS}
@@ -77,10 +85,7 @@ def read_file(path: Path, above: tuple[Path, ...]) -> Recipe:
 
 def parsed(written: str, where: str, name: str) -> Recipe:
     """YAML as a mapping of sections, with the recipe's name."""
-    try:
-        recipe = yaml.load(written, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    recipe = from_yaml(written, where)
     if not isinstance(recipe, dict):
         raise UserError(
             f"{where} is not a recipe: it holds {type(recipe).__name__}, not sections like model and training"
@@ -89,8 +94,16 @@ def parsed(written: str, where: str, name: str) -> Recipe:
         if key not in (*SECTIONS, "base", "paper", "task", "recipe"):
             raise UserError(f"{where}: unknown section {key!r}{nearest(str(key), SECTIONS)}")
         if key in SECTIONS and not isinstance(value, dict):
-            raise UserError(f"{where}: section {key!r} holds keys with values, not {value!r}")
+            raise UserError(f"{where}: section {key!r} holds keys with values, not {shown(value)}")
     return {"recipe": name} | recipe
+
+
+def from_yaml(written: str, where: str) -> Any:
+    """What YAML says; `where` is for the error."""
+    try:
+        return yaml.load(written, Loader)
+    except UNREADABLE as error:
+        raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def override(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
@@ -116,5 +129,5 @@ def parse_override(argument: str) -> tuple[str, Any]:
     key, _, value = argument.partition("=")
     try:
         return key.strip(), yaml.load(value, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except UNREADABLE:
         return key.strip(), value

@@ -88,9 +88,11 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The state of a checkpoint."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        version, _ = state["format"], dict(state["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        version, files, best = state["format"], state["files"], state.get("best")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(folder, f"{STATE} cannot be read") from error
+    if type(version) is not int or not isinstance(files, dict) or not isinstance(best, dict | None):
+        raise damaged(folder, f"{STATE} is not what training wrote")
     if version != FORMAT:
         raise UserError(f"checkpoint {folder} has format {version}; this version of regard reads format {FORMAT}")
     return dict(state)
@@ -117,17 +119,31 @@ def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
 
 def read_model(folder: Path, model: nn.Module) -> None:
     """Loads the weights into a model of the same recipe."""
+    model.load_state_dict(fitting(folder, model), strict=False)
+
+
+def fitting(folder: Path, model: nn.Module) -> dict[str, Tensor]:
+    """The weights, if they are those of such a model, which may be an outline without numbers (on device meta)."""
     tensors = read_tensors(folder, MODEL)
     check_fit(folder, tensors, unique_tensors(model))
-    model.load_state_dict(tensors, strict=False)
+    return tensors
 
 
 def check_fit(folder: Path, tensors: Tensors, own: Tensors) -> None:
-    """Whether tensors that were read are those of a model, by name and shape."""
-    other = sorted(tensors.keys() ^ own.keys()) or [name for name in own if tensors[name].shape != own[name].shape]
-    if other:
-        few = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
-        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: {few}")
+    """Whether tensors that were read are those of a model, by name, shape and kind."""
+    if tensors.keys() != own.keys():
+        raise damaged(folder, f"{MODEL} does not fit the run's config.yaml: it holds {len(tensors)} other tensors")
+    for name, tensor in tensors.items():
+        if (tensor.shape, tensor.dtype) != (own[name].shape, own[name].dtype):
+            raise damaged(
+                folder,
+                f"{MODEL} does not fit the run's config.yaml: {name} is {kind_of(tensor)}, not {kind_of(own[name])}",
+            )
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Numbers and their form: `float32 8×24`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -150,12 +166,16 @@ def read_optimizer(
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     gathered: dict[int, dict[str, Tensor]] = {}
+    known = {str(number): number for number in range(len(weights))}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
-        if number.isdigit() and int(number) < len(weights):
-            weight = weights[int(number)]
-            own = part(tensor, weight) if tensor.shape == weight.shape else tensor
-            gathered.setdefault(int(number), {})[key] = own
+        if number in known:
+            weight = weights[known[number]]
+            if tensor.dim() and tensor.shape != weight.shape:
+                raise ValueError(f"{name} is {kind_of(tensor)}, its weight {kind_of(weight)}")
+            gathered.setdefault(known[number], {})[key] = part(tensor, weight) if tensor.dim() else tensor
+    if len({frozenset(own) for own in gathered.values()}) > 1:
+        raise ValueError("not every weight has the same tensors")
     optimizer.load_state_dict({"state": gathered, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

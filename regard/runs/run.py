@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import Tensor
 
 from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.errors import UserError
-from regard.models import Seq2Seq, build
-from regard.recipes import SECTIONS, Recipe
+from regard.models import Seq2Seq, build, outline
+from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
 
-STEP = re.compile(r"step-(\d+)")
+STEP = re.compile(r"step-(0|[1-9][0-9]*)")
+NEEDED = {"place": dict, "ranked": list, "data": str, "processes": int, "scaler": dict}  # of a state, to go on
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,10 @@ class Run:
         if not self.exists:
             raise UserError(f"{self.folder} is not a run: it has no {self.config_path.name}")
         try:
-            config = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.config_path} cannot be read: {' '.join(str(error).split())}") from error
+            written = self.config_path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.config_path} cannot be read: {error}") from error
+        config = from_yaml(written, str(self.config_path))
         for section in SECTIONS:
             if not isinstance(config, dict) or not isinstance(config.get(section), dict):
                 raise UserError(f"{self.config_path} is not a run's config: it has no section {section!r}")
@@ -104,7 +108,7 @@ class Run:
             try:
                 for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
                     checkpoint.checked(folder, name)
-                return step, checkpoint.read_state(folder)
+                return step, complete(folder)
             except checkpoint.DamageError as damage:
                 aside = folder.with_name(f"damaged-{folder.name}")
                 shutil.rmtree(aside, ignore_errors=True)
@@ -124,9 +128,8 @@ class Run:
     def best(self) -> int:
         """The step of the best checkpoint, by what the newest one remembers; the newest where none was validated."""
         state = self.state()
-        best = state.get("best")
-        step = int(best["step"]) if best else int(state["step"])
-        return step if step in self.steps() else self.newest()
+        best = (state.get("best") or state).get("step")
+        return next((step for step in self.steps() if step == best), self.newest())
 
     def candidates(self) -> list[Path]:
         """The checkpoints, the one to use first: the mean of several, the best, the newest and those before it."""
@@ -135,23 +138,48 @@ class Run:
 
     def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
         """The model of a step, the best where none is given, ready to be used rather than trained."""
-        model = build(self.config(), tokenizers.source.size, tokenizers.target.size)
-        if step is not None:
-            checkpoint.read_model(self.checkpoint_folder(step), model)
-            return model.eval()
-        *others, last = dict.fromkeys(self.candidates())
+        config, sizes = self.config(), (tokenizers.source.size, tokenizers.target.size)
+        expected = outline(config, *sizes)  # one that does not fit could ask for all the memory there is
+        weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
+        model = build(config, *sizes)
+        model.load_state_dict(weights, strict=False)
+        return model.eval()
+
+    def weights(self, expected: Seq2Seq, candidates: Sequence[Path]) -> dict[str, Tensor]:
+        """Those of the first checkpoint that is whole and fits."""
+        *others, last = dict.fromkeys(candidates)
         for folder in others:
             try:
-                checkpoint.read_model(folder, model)
-                return model.eval()
+                return checkpoint.fitting(folder, expected)
             except checkpoint.DamageError as damage:
                 say(f"{damage}; another one is used")
-        checkpoint.read_model(last, model)
-        return model.eval()
+        return checkpoint.fitting(last, expected)
 
     def metrics(self) -> list[dict[str, Any]]:
         """What was measured so far; a line that a kill cut short is left out."""
         if not self.metrics_path.is_file():
             return []
         lines = self.metrics_path.read_bytes().split(b"\n")[:-1]
-        return [json.loads(line) for line in lines]
+        return [self.measurement(line, number) for number, line in enumerate(lines, 1)]
+
+    def measurement(self, line: bytes, number: int) -> dict[str, Any]:
+        """One line of the metrics."""
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
+            raise UserError(
+                f"{self.metrics_path}:{number}: not a measurement, which is a JSON object with kind and step; the "
+                f"run can do without the line, remove it"
+            )
+        return row
+
+
+def complete(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint, if it has all that training needs to go on."""
+    state = checkpoint.read_state(folder)
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(state.get(name), kind)]
+    if wrong:
+        raise checkpoint.damaged(folder, f"{checkpoint.STATE} lacks {', '.join(wrong)}")
+    return state

@@ -83,9 +83,10 @@ class Subwords:
             if not model:
                 raise RuntimeError("SentencePiece takes an empty file for no file")
             loaded = cls(model, lowercase)
-        except RuntimeError as error:
+            pieces = loaded.pieces(range(loaded.size))  # each of them, for one that is not UTF-8 has no text
+        except (RuntimeError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is not a SentencePiece model") from error
-        if tuple(loaded.pieces(range(min(len(NAMES), loaded.size)))) != NAMES:
+        if tuple(pieces[: len(NAMES)]) != NAMES:
             raise UserError(f"{path} is not a vocabulary of regard: its first four pieces are not {' '.join(NAMES)}")
         return loaded
 

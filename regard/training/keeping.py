@@ -84,12 +84,18 @@ class Keeper:
             )
         self.restore(checkpoint.read_tensors(folder, checkpoint.MODEL))
         self.mean.begin()
-        tensors = checkpoint.read_tensors(folder, checkpoint.OPTIMIZER)
-        checkpoint.read_optimizer(tensors, self.optimizer, part)
-        with torch.no_grad():
-            for number, weight in self.mean.behind():
-                weight.copy_(part(tensors[f"weight.{number}"], weight))
+        try:
+            self.restore_optimizer(checkpoint.read_tensors(folder, checkpoint.OPTIMIZER))
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise checkpoint.damaged(folder, f"{checkpoint.OPTIMIZER} does not fit the run: {error}") from error
         return state
+
+    @torch.no_grad()
+    def restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        """The optimizer, and with a running mean the weights behind it."""
+        checkpoint.read_optimizer(tensors, self.optimizer, part)
+        for number, weight in self.mean.behind():
+            weight.copy_(part(tensors[f"weight.{number}"], weight))
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:

@@ -268,6 +268,9 @@ class Trainer:
         """Takes up a run where its newest whole checkpoint left it."""
         state = self.keeper.resume(self.source.fingerprint)
         self.position = Position.of(state)
+        if not self.order.has(self.position.place):
+            folder = self.run.checkpoint_folder(self.position.step)
+            raise checkpoint.damaged(folder, f"{checkpoint.STATE} names a place in the data that is not there")
         self.scaler_state = state["scaler"]
         self.saved = self.position.step
 

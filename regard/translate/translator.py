@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import parse
 from regard.data.batches import padded
 from regard.data.order import cuts
 from regard.data.ragged import Ragged
+from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
@@ -293,5 +295,5 @@ def load(*runs: str | Path, device: str | torch.device | None = None) -> Transla
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
     models = [run.model(own) for run, own in zip(opened, tokenizers, strict=True)]
-    limit = min(int(run.config()["data"]["max_length"]) for run in opened)
+    limit = min(parse(DataSettings, run.config()["data"], "data").max_length for run in opened)
     return Translator(models, tokenizers[0], None if device is None else torch.device(device), limit)
