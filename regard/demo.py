@@ -37,6 +37,8 @@ EVERYWHERE = {
     "training.epochs": None,
     "training.warmup": 100,
     "training.clip": 1.0,
+    "training.ema": 0.0,
+    "training.average": 1,
     "training.pool": 20,
     "training.patience": None,
     "training.validate_pairs": 200,
