@@ -624,6 +624,19 @@ def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("dev/bleu")] == [2, 4]
 
 
+def test_tensorboard_shows_where_the_model_looks(corpus: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    changes = {**QUICK, "training.tensorboard": True, "training.steps": 4, "training.validate_every": 2}
+    run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **changes)
+    events = EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    assert {f"attention/{number}" for number in range(1, 6)} == set(events.Tags()["images"])
+    first = events.Images("attention/1")
+    assert [image.step for image in first] == [2, 4]
+    assert all(image.encoded_image_string.startswith(b"\x89PNG") for image in first)
+
+
 def test_guided_attention_follows_the_links_it_is_given(corpus: Path, tmp_path: Path) -> None:
     test = pairs(files(corpus, "test"))
     gold = read_gold(corpus / "test.align", test)

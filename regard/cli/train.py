@@ -89,8 +89,9 @@ def train(
         return
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
-    best, report = run.best(), run.folder / "report.html"
-    say(f"the best model is that of step {best}; curves, samples and heat maps: {report}")
+    report = run.folder / "report.html"
+    best = "the mean of the newest checkpoints" if run.average_folder.is_dir() else f"that of step {run.best()}"
+    say(f"the best model is {best}; curves, samples and heat maps: {report}")
     say(f"translate with: regard translate {run.folder} FILE")
 
 

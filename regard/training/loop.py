@@ -109,6 +109,8 @@ class Trainer:
             with self.signals.watched(), reported(), bar() as progress:
                 if self.finished():
                     say(f"{self.run.folder} has finished already, at step {self.position.step}")
+                else:
+                    self.keeper.forget_average()  # of checkpoints that will not be the newest for long
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 shares = self.shares()
                 while not self.finished():
