@@ -11,7 +11,7 @@ setup: .venv/dev
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation --editable '.[tensorboard,formats]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard]'
 	@touch $@
 
 .venv/dev: .venv/core

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -154,6 +155,33 @@ def test_killed_between_two_updates(whole: tuple[dict[str, Any], list[str]], tmp
         assert in_a_process(folder, die) == -signal.SIGKILL
     assert in_a_process(folder, lambda: None) == 0
     assert last(folder) == whole[0]
+
+
+def test_a_full_disk_ends_with_a_sentence_and_the_last_checkpoint_whole(corpus: Path, tmp_path: Path) -> None:
+    changes = {**QUICK, "model.dropout": 0.2}
+    whole = train("luong2015-global", files(corpus, "train"), tmp_path / "whole", **changes)
+    folder = tmp_path / "full"
+    train("luong2015-global", files(corpus, "train"), folder, **{**changes, "training.steps": 12})
+    arguments = command(["train", "--resume", "--out", folder, "training.steps=24"])
+
+    def little_room() -> None:  # a file that grows over its limit fails as one does on a full disk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+    full = subprocess.run(
+        arguments, env=environment(), capture_output=True, text=True, check=False, preexec_fn=little_room
+    )
+    assert full.returncode == 2
+    last_line = full.stderr.splitlines()[-1]
+    assert "could not be written" in last_line
+    assert "Traceback" not in full.stderr
+    run = Run(folder)
+    assert run.steps()[-1] == 12
+    assert not list((folder / "checkpoints").glob(".*"))
+    again = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    left, right = (checkpoint.read_tensors(one.checkpoint_folder(24), checkpoint.MODEL) for one in (whole, run))
+    assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
 
 
 def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None:

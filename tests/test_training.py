@@ -548,7 +548,7 @@ def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
 
     job.position.step = 3
     monkeypatch.setattr(checkpoint, "save_file", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UserError, match=r"could not be written .*No space"):
         job.save()
     assert job.run.steps() == [2]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-2"]

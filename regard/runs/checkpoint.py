@@ -35,9 +35,12 @@ def write(folder: Path, model: Tensors, optimizer: Tensors, state: Mapping[str, 
         return
     sweep(folder.parent)
     beside = folder.with_name(f".{folder.name}.part")
-    beside.mkdir(parents=True)
     try:
+        beside.mkdir(parents=True)
         fill(beside, {MODEL: model, OPTIMIZER: optimizer}, state)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise UserError(f"checkpoint {folder} could not be written ({error}); those before it are whole") from error
     except BaseException:
         shutil.rmtree(beside)
         raise
