@@ -21,6 +21,7 @@ from test_training import trainer
 
 from regard import recipes
 from regard.console import say
+from regard.data.disk import digest
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import build
@@ -200,7 +201,7 @@ class Kept:
         if vouched:
             state = path.with_name(checkpoint.STATE)
             document = json.loads(self.files[str(state.relative_to(self.run.folder))])
-            document["files"][path.name] = checkpoint.digest(path)
+            document["files"][path.name] = digest(path)
             state.write_text(json.dumps(document), encoding="utf-8")
 
 
@@ -374,7 +375,7 @@ def test_files_that_a_state_names_do_not_matter(words: Kept, tmp_path: Path) -> 
     outside.write_text("nobody's business", encoding="utf-8")
     document = json.loads(words.files[STATE])
     for name in (str(outside), "../../../x", f"{checkpoint.MODEL}/../../../x"):
-        document["files"][name] = checkpoint.digest(outside)
+        document["files"][name] = digest(outside)
     changed = words.restore()
     words.change(STATE, json.dumps(document).encode())
     with confined(changed.folder):

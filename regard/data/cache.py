@@ -16,6 +16,7 @@ from typing import Any
 import portalocker
 
 from regard.console import say
+from regard.data.disk import digest, sync
 from regard.errors import UserError
 
 FORMAT = 1
@@ -83,18 +84,3 @@ def damaged(folder: Path) -> str | None:
         if not path.is_file() or digest(path) != expected:
             return f"{name} is not what it was"
     return None
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from regard.console import say
+from regard.data.disk import digest
 from regard.data.files import STANDARD_INPUT
 
 
@@ -32,8 +32,6 @@ def kept(path: Path, folder: Path, ending: str) -> Path:
         else:
             with path.open("rb") as pipe:
                 shutil.copyfileobj(pipe, copy)
-    with Path(copy.name).open("rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()[:24]
-    place = Path(copy.name).replace(folder / f"{name}{ending}")
+    place = Path(copy.name).replace(folder / f"{digest(Path(copy.name))[:24]}{ending}")
     say(f"what came through {path} is kept as {place}, for the run to go on from")
     return place

@@ -15,7 +15,7 @@ import sentencepiece
 
 from regard import text
 from regard.console import bar
-from regard.data import cache
+from regard.data import cache, disk
 from regard.data.corpus import Pair, read
 from regard.data.encoding import Encoder, Raw, encoded
 from regard.data.examples import Examples, Noise
@@ -101,7 +101,7 @@ def prepare(
         None if links is None else Ragged.load(folder, "links"),
         parts,
         noise(settings, tokenizers),
-        cache.digest(folder / cache.MANIFEST),
+        disk.digest(folder / cache.MANIFEST),
     )
     return Prepared(examples, known["empty"], known["too_long"], known["longest"])
 

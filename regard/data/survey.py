@@ -14,6 +14,7 @@ import numpy.typing as npt
 from regard.console import bar
 from regard.data import cache
 from regard.data.corpus import Pair, by_name, pairs, read, suffix
+from regard.data.disk import digest
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.errors import UserError
 
@@ -53,7 +54,7 @@ def languages_of(settings: DataSettings) -> tuple[str | None, str | None]:
 
 def content(wanted: Sequence[Corpus]) -> list[list[str]]:
     """What tells corpora from others: the bytes of their files, and what their names say of them."""
-    return [[f"{suffix(path)}:{by_name(path)}:{cache.digest(present(path))}" for path in one.paths] for one in wanted]
+    return [[f"{suffix(path)}:{by_name(path)}:{digest(present(path))}" for path in one.paths] for one in wanted]
 
 
 def present(path: Path) -> Path:

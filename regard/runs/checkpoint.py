@@ -6,9 +6,7 @@ that is read here can run code.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from regard.data.disk import digest, sync
 from regard.errors import UserError
 
 Tensors = Mapping[str, Tensor]
@@ -195,18 +194,3 @@ class DamageError(UserError):
 def damaged(folder: Path, reason: str) -> DamageError:
     """What to say of a checkpoint that cannot be used."""
     return DamageError(f"checkpoint {folder} is damaged: {reason}")
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
