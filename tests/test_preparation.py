@@ -284,11 +284,11 @@ def test_a_damaged_cache_is_made_again(
     name: str, how: str, tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tsv(tmp_path / "a.tsv", PAIRS)
-    first, _ = prepared(settings(corpus))
+    first, _ = prepared(settings(corpus, max_length=6))
     rows = listed(first.examples.source)
     (entry,) = own_cache.glob("pairs-*")
     DAMAGE[how](entry / name)
-    second, _ = prepared(settings(corpus))
+    second, _ = prepared(settings(corpus, max_length=6))
     assert listed(second.examples.source) == rows
     assert cache.damaged(entry) is None
     told = "made again" in capsys.readouterr().err
@@ -386,7 +386,17 @@ def test_a_survey_of_nothing(tmp_path: Path) -> None:
 
 
 def test_a_manifest_names_every_file(tmp_path: Path, own_cache: Path) -> None:
-    prepared(settings(tsv(tmp_path / "a.tsv", PAIRS)))
+    prepared(settings(tsv(tmp_path / "a.tsv", PAIRS), max_length=6))
     (entry,) = own_cache.glob("pairs-*")
     named = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))["files"]
     assert set(named) == {path.name for path in entry.iterdir()} - {"manifest.json"}
+
+
+def test_a_run_that_goes_on_finds_what_was_prepared_for_its_longest_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = tsv(tmp_path / "a.tsv", PAIRS)
+    first, _ = prepared(settings(corpus))
+    monkeypatch.setattr(preparation, "write", lambda *_, **__: pytest.fail("prepared a second time"))
+    second, _ = prepared(settings(corpus, max_length=first.longest))
+    assert second.examples.fingerprint == first.examples.fingerprint

@@ -86,7 +86,7 @@ def encoded(raw: Iterable[Raw], encoder: Encoder, cores: int | None = None) -> I
     second = next(chunks, None)
     if second is None:
         return
-    workers = cores or len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    workers = cores or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
     try:
         with ProcessPoolExecutor(workers, context(), initializer=become, initargs=(encoder,)) as pool:
             yield from windowed(pool, second, chunks, 2 * workers)

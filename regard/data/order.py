@@ -7,7 +7,7 @@ processes follow it and however many workers read ahead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class Order:
             own = np.arange(start, start + part.pairs, dtype=np.uint32)  # half of what the usual kind takes
             chosen.extend([own] * int(whole))
             if rest:
-                chosen.append(random.permutation(own)[: round(rest * part.pairs)])
+                chosen.append(random.permutation(own)[: max(1, round(rest * part.pairs))])
             start += part.pairs
         rows: Integers = np.concatenate(chosen)
         when = random.random(len(rows), dtype=np.float32)
@@ -117,6 +117,7 @@ class Order:
         in_epoch = 0 <= place.pool < self.pools(place.epoch)
         return in_epoch and 0 <= place.batch < len(self.batches(place.epoch, place.pool))
 
+    @cached_property
     def per_epoch(self) -> int:
         """About how many batches the first epoch has."""
         return len(self.batches(0, 0)) * self.pools(0)

@@ -15,7 +15,10 @@ from regard.data.files import STANDARD_INPUT
 
 def settled(paths: Sequence[Path], folder: Path) -> list[Path]:
     """The same files, each pipe among them copied into the folder; one alone holds tab-separated pairs."""
-    return [kept(path, folder, ".tsv" if len(paths) == 1 else "") if is_pipe(path) else path for path in paths]
+    return [
+        kept(path, folder, ".tsv" if path == STANDARD_INPUT or len(paths) == 1 else "") if is_pipe(path) else path
+        for path in paths
+    ]
 
 
 def is_pipe(path: Path) -> bool:

@@ -15,7 +15,7 @@ import sentencepiece
 
 from regard import text
 from regard.console import bar
-from regard.data import cache, disk
+from regard.data import cache
 from regard.data.corpus import Pair, read
 from regard.data.encoding import Encoder, Raw, encoded
 from regard.data.examples import Examples, Noise
@@ -87,11 +87,14 @@ def prepare(
     }
     folder = cache.entry("pairs", key, partial(write, data=data, tokenizers=tokenizers, found=found, links=links))
     known = json.loads((folder / "known.json").read_text(encoding="utf-8"))
+    sums = json.loads((folder / cache.MANIFEST).read_text(encoding="utf-8"))["files"]
     if not sum(known["pairs"]):
         raise UserError(
             f"no pair is left to train on: {known['empty']} have an empty side, {known['too_long']} are longer than "
             f"data.max_length={data.max_length}"
         )
+    if known["longest"] < data.max_length:  # which is what the run will ask for when it goes on
+        cache.entry("pairs", {**key, "max_length": known["longest"]}, partial(link, folder=folder))
     parts = [Part(count, corpus.weight) for count, corpus in zip(known["pairs"], wanted, strict=True)]
     if not sum(part.pairs * part.weight for part in parts):
         raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
@@ -101,24 +104,38 @@ def prepare(
         None if links is None else Ragged.load(folder, "links"),
         parts,
         noise(settings, tokenizers),
-        disk.digest(folder / cache.MANIFEST),
+        digest(sums[name] for name in contents(links is not None)),
     )
     return Prepared(examples, known["empty"], known["too_long"], known["longest"])
+
+
+def contents(linked: bool) -> list[str]:
+    """The files that tell one set of pairs from another."""
+    sides = ("source", "target", "links") if linked else ("source", "target")
+    return [f"{side}.{part}" for side in sides for part in ("kind", "numbers", "offsets")]
+
+
+def link(beside: Path, folder: Path) -> None:
+    """The same files under another name."""
+    for path in folder.iterdir():
+        if path.name != cache.MANIFEST:
+            (beside / path.name).hardlink_to(path)
 
 
 def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Survey, links: Links | None) -> None:
     """Encodes everything."""
     encoder = Encoder(tokenizers, data.max_length)
-    sizes = {"source": tokenizers.source.size, "target": tokenizers.target.size, "links": data.max_length}
+    sizes = {"source": tokenizers.source.size, "target": tokenizers.target.size} | (
+        {} if links is None else {"links": 1 << 16}
+    )
     writers = {name: RaggedWriter(folder, name, size) for name, size in sizes.items()}
-    counts, empty, too_long, longest, place = [], 0, 0, 0, 0
+    counts, empty, too_long, longest = [], 0, 0, 0
+    given = None if links is None else iter(links)
     with bar() as progress:
         task = progress.add_task("preparing", total=sum(found.counts), note="")
-        for corpus, count in zip(corpora(data), found.counts, strict=True):
+        for corpus in corpora(data):
             counts.append(0)
-            own = None if links is None else links[place : place + count]
-            place += count
-            for chunk in encoded(raws(corpus, data, found, own), encoder):
+            for chunk in encoded(raws(corpus, data, found, given), encoder):
                 for name, writer in writers.items():
                     writer.write(getattr(chunk, name))
                 empty, too_long = empty + chunk.empty, too_long + chunk.too_long
@@ -131,10 +148,10 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
     (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
 
 
-def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Links | None) -> Iterator[Raw]:
+def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Iterator[AbstractSet[Link]] | None) -> Iterator[Raw]:
     """The pairs of a corpus, with tag and links."""
-    for number, pair in enumerate(training_pairs(corpus, data, found)):
-        yield Raw(pair, corpus.tag, None if links is None else links[number])
+    for pair in training_pairs(corpus, data, found):
+        yield Raw(pair, corpus.tag, None if links is None else next(links))
 
 
 def noise(settings: TextSettings, tokenizers: Tokenizers) -> Noise | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +33,13 @@ class DataSettings:
             raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
         if self.workers < 0 or self.timeout < 1:
             raise ValueError(f"workers are not negative and timeout at least 1, not {self.workers}, {self.timeout}")
-        if any(weight < 0 for weight in self.weights or ()) or (self.weights and not any(self.weights)):
+        if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
             raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
         for tag in self.tags or ():
-            if tag is not None and not tag.isidentifier():
-                raise ValueError(f"a tag is a word of letters and digits, or null for none, not {tag!r}")
+            if tag is not None and (not tag.isidentifier() or tag in ("pad", "unk", "s")):
+                raise ValueError(
+                    f"a tag is a word of letters and digits other than pad, unk and s, or null for none, not {tag!r}"
+                )
 
 
 class Corpus(NamedTuple):

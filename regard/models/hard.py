@@ -157,7 +157,8 @@ class HardModel(Seq2Seq):
         whole = found.sum(1, keepdim=True)
         advantage = (whole - self.baseline).expand_as(found)
         if self.training:
-            self.baseline.lerp_(whole.detach().mean().to(self.baseline.dtype), 0.1)
+            mean = whole.detach().mean().to(self.baseline.dtype)
+            self.baseline.lerp_(torch.where(mean.isfinite(), mean, self.baseline), 0.1)  # what is no number would stay
         return advantage
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard import text
 from regard.config import parse
 from regard.console import say
+from regard.data.disk import sync
 from regard.errors import UserError
 from regard.models import Seq2Seq, build, outline
 from regard.recipes import SECTIONS, Recipe, from_yaml
@@ -71,6 +72,8 @@ class Run:
         shutil.rmtree(tokenizer_folder, ignore_errors=True)
         tokenizer_folder.mkdir(parents=True)
         text.save(tokenizers, parse(TextSettings, config["text"], "text"), tokenizer_folder)
+        for path in (*tokenizer_folder.iterdir(), tokenizer_folder):
+            sync(path)
         self.write_config(config)
 
     def write_config(self, config: Recipe) -> None:
@@ -78,7 +81,9 @@ class Run:
         written = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         beside = self.config_path.with_name(".config.yaml.part")
         beside.write_text(written, encoding="utf-8")
+        sync(beside)
         beside.replace(self.config_path)
+        sync(self.folder)
 
     def checkpoint_folder(self, step: int) -> Path:
         """Where the checkpoint of a step is."""
@@ -108,7 +113,10 @@ class Run:
             try:
                 for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
                     checkpoint.checked(folder, name)
-                return step, complete(folder)
+                state = complete(folder)
+                if state["step"] != step:
+                    raise checkpoint.damaged(folder, f"{checkpoint.STATE} is that of step {state['step']}")
+                return step, state
             except checkpoint.DamageError as damage:
                 aside = folder.with_name(f"damaged-{folder.name}")
                 shutil.rmtree(aside, ignore_errors=True)

@@ -38,9 +38,10 @@ def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
             gradients.clip(trainer.optimizer)
             mean = MEMORY * mean + (1 - MEMORY) * loss
             tried.append(Tried(rate, mean / (1 - MEMORY ** (number + 1))))
+            gradients.scaler.step(trainer.optimizer)
+            gradients.scaler.update()
             if not math.isfinite(loss) or tried[-1].loss > LOST * min(one.loss for one in tried):
                 break
-            trainer.optimizer.step()
             progress.update(task, advance=1, note=f"{rate:.1e}: loss {tried[-1].loss:.2f}")
     return [one for one in tried if math.isfinite(one.loss)]
 

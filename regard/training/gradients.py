@@ -108,4 +108,4 @@ class Gradients:
         """Scales the gradients down to the norm that is allowed; the norm they had."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        return whole(torch.nn.utils.clip_grad_norm_(self.objective.parameters(), limit))
+        return whole(torch.nn.utils.clip_grad_norm_(self.objective.parameters(), limit)).to(self.device)

@@ -52,7 +52,8 @@ def train(
     """
     run = Run(Path(out))
     changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
-    if was_restarted() and run.steps():  # by the same words that began it, which are in its config
+    if was_restarted() and run.steps() and not resume:
+        began_with(run, changes)
         resume, changes = True, {}
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
@@ -125,9 +126,10 @@ class Job(NamedTuple):
 
 def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     """Data and vocabularies, encoded; and the config with nothing left open."""
+    config = config if resume else spoken(config)
     data = parse(DataSettings, config["data"], "data")
     found = survey(data, config["training"]["seed"])
-    config = config if resume else resolve(config, sum(found.counts))
+    config = config if resume else sized(config, sum(found.counts))
     settings = parse(TextSettings, config["text"], "text")
     links = guides(config, data, found)
     if links is not None and settings.dropout:
@@ -176,6 +178,16 @@ def beginning(run: Run, recipe: str | Path | Mapping[str, Any] | None, changes: 
         config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe or "default")
     start = start or config.get("training", {}).get("init_from")
     return override(inherited(config, Run(Path(start))) if start else config, changes)
+
+
+def began_with(run: Run, changes: Mapping[str, Any]) -> None:
+    """Refuses a restart that is not of the command which began the run: a run is never taken for another."""
+    config = run.config()
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        asked = [str(Path(path).absolute()) for path in value] if key in ("data.train", "data.dev") else value
+        if key != "data.max_length" and config.get(section, {}).get(name) != asked:  # which is what was found instead
+            raise UserError(f"{run.folder} already holds a run, which began with another {key}; choose another --out")
 
 
 def again(config: Recipe) -> Recipe:
@@ -248,13 +260,16 @@ def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list
     return [links.possible for pair, links in zip(every, gold, strict=True) if pair.source not in found.held]
 
 
-def resolve(config: Mapping[str, Any], count: int) -> Recipe:
-    """The config with nothing left open: sizes by the corpus, languages by the files' names, ties that can hold."""
-    first = corpora(parse(DataSettings, config["data"], "data"))[0]
+def spoken(config: Mapping[str, Any]) -> Recipe:
+    """The config with the languages that the first corpus says it is in: the others are read for these as well."""
+    wanted = corpora(parse(DataSettings, config["data"], "data"))
+    if not wanted:
+        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
+    first = wanted[0]
     asked = config["data"]["source"], config["data"]["target"]
     named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
     found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
-    return sized(override(config, found), count)
+    return override(config, found)
 
 
 def located(config: Mapping[str, Any]) -> Recipe:

@@ -72,7 +72,7 @@ class Trainer:
     ) -> None:
         sharded = settings.shard and processes.count > 1
         self.whole = copy.deepcopy(model) if sharded else model  # which can be validated
-        self.model = model.to(device).train()
+        self.model = (model if sharded else model.to(device)).train()
         self.objective = Objective(self.model)
         if sharded:
             shard(self.objective, processes, device)
@@ -154,7 +154,7 @@ class Trainer:
     def last_step(self) -> int | None:
         """The number of updates in all; of epochs it is an estimate."""
         settings = self.settings
-        per_epoch = self.order.per_epoch() / settings.accumulate / self.processes.count
+        per_epoch = self.order.per_epoch / settings.accumulate / self.processes.count
         by_epochs = None if settings.epochs is None else math.ceil(settings.epochs * per_epoch)
         limits = [limit for limit in (settings.steps, by_epochs) if limit is not None]
         return min(limits) if limits else None
@@ -200,7 +200,7 @@ class Trainer:
             "memory_mb": round(memory(self.device), 1),
             "skipped": position.skipped,
         }
-        return figures, int(stop / max(1.0, stopped))
+        return figures, signal or (int(stop / stopped) if stopped else 0)
 
     def count(self, finite: bool, loss: float, norm: float) -> None:
         """Keeps count of updates that were left out; too many in a row, and the run is not to be saved by itself."""
@@ -245,6 +245,8 @@ class Trainer:
             self.whole.load_state_dict(weights or {}, strict=False)
             found = self.validate(self.whole.to(self.device), self.device)
             self.whole.load_state_dict(kept, strict=False)
+            if self.whole is not self.model:
+                self.whole.cpu()  # until the next time its place is for training
         loss, bleu = self.processes.of_first([found.loss, found.bleu] if found else [0.0, 0.0])
         return found, Best(self.position.step, loss, bleu)
 

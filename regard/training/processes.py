@@ -56,7 +56,7 @@ def copies(module: nn.Module, processes: Processes, device: torch.device) -> Dis
     if processes.count == 1:
         return None
     index = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(module, device_ids=index, gradient_as_bucket_view=True)
+    return DistributedDataParallel(module, device_ids=index, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,8 @@ class TrainingSettings:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema is a decay from 0 to below 1, not {self.ema}")
+        if self.epochs == math.inf:
+            raise ValueError("epochs must be finite, or null for no limit")
         if self.keep < self.average:
             raise ValueError(f"average={self.average} needs as many checkpoints, but keep={self.keep}")
         for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):

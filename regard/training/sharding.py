@@ -24,7 +24,7 @@ def shard(objective: Objective, processes: Processes, device: torch.device) -> N
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor of which every process has a part, put together; all of them must ask. Any other is as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
