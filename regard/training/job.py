@@ -58,16 +58,20 @@ def train(
     config = going_on(run, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
     with joined(settings.device) as processes:
-        job = prepared(run, config, resume)
-        trainer = job.trainer(processes)
-        if resume:
-            trainer.resume()
-        if processes.first:
-            job.write(resume)
-            say(job.description())
-        processes.wait()
-        trainer.fit()
+        fit(prepared(run, config, resume), processes, resume)
     return run
+
+
+def fit(job: Job, processes: Processes, resume: bool) -> None:
+    """Trains; what it made for that is gone when it returns, before the processes part."""
+    trainer = job.trainer(processes)
+    if resume:
+        trainer.resume()
+    if processes.first:
+        job.write(resume)
+        say(job.description())
+    processes.wait()
+    trainer.fit()
 
 
 def find_rate(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,6 +74,8 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
+        gc.collect()  # what refers to the group must be gone before it: the last one to go would wait for its threads …
+        time.sleep(0.1)  # … and these for Python's lock, to drop their last tensors; neither would ever get it
         dist.destroy_process_group()
 
 
