@@ -114,8 +114,8 @@ class Run:
                 for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
                     checkpoint.checked(folder, name)
                 state = complete(folder)
-                if state["step"] != step:
-                    raise checkpoint.damaged(folder, f"{checkpoint.STATE} is that of step {state['step']}")
+                if state.get("step") != step:
+                    raise checkpoint.damaged(folder, f"{checkpoint.STATE} is that of step {state.get('step')}")
                 return step, state
             except checkpoint.DamageError as damage:
                 aside = folder.with_name(f"damaged-{folder.name}")
