@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 COUNT, LOCAL, RESTARTS = "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
@@ -70,9 +72,12 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
     gpu = wanted in ("auto", "cuda") and torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ[LOCAL]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+    store, rank, count = next(rendezvous("env://"))
+    # torchrun keeps one store over its restarts: without a prefix a process may meet the address of one that is dead
+    own = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=own, rank=rank, world_size=count)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size())
+        yield Processes(rank, count)
     finally:
         gc.collect()  # what refers to the group must be gone before it: the last one to go would wait for its threads …
         time.sleep(0.1)  # … and these for Python's lock, to drop their last tensors; neither would ever get it
