@@ -22,8 +22,6 @@ from regard.data.ragged import Ragged
 from regard.models import build
 from regard.runs import Run
 from regard.training import Trainer, TrainingSettings
-from regard.training.gradients import Gradients
-from regard.training.processes import ALONE
 from regard.training.validation import Validation
 
 
@@ -34,9 +32,7 @@ def trainer(folder: Path, batch_tokens: int) -> Trainer:
     settings = TrainingSettings(batch_tokens=batch_tokens, steps=9, tensorboard=False)
     model = build("vaswani2017-base", 32_000, 32_000)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    made = Trainer(model, Examples(rows, rows), lambda *_: Validation(0, 1, 0, []), settings, Run(folder), device)
-    made.gradients = Gradients(made.objective, settings, device, ALONE)
-    return made
+    return Trainer(model, Examples(rows, rows), lambda *_: Validation(0, 1, 0, []), settings, Run(folder), device)
 
 
 def plain(folder: Path, size: int) -> float:

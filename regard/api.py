@@ -29,7 +29,7 @@ def train(
 
     `data` and `dev` are each one file that holds pairs or two text files, source first; without `dev` some of `data` is
     held out. Overrides are dotted keys: `regard.train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With
-    `resume` the run in `out` goes on: its own config counts, and `recipe` is not looked at.
+    `resume` the run in `out` goes on: its own config counts, and a recipe of another name is refused.
     """
     run = training.train(recipe, data, out, dev=dev, resume=resume, **overrides)
     if is_first():

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from regard.recipes import read
 from regard.runs import Run, checkpoint
 from regard.text import Subwords, TextSettings, Words, learn
 from regard.training import Trainer
-from regard.training.job import check
+from regard.training.configuration import check
 from regard.training.metrics import forget_after
 from regard.training.position import Position
 from regard.translate import load
@@ -314,7 +314,8 @@ def test_state_of_a_run_that_goes_on(resumable: Kept, data: st.DataObject) -> No
 @given(st.data())
 def test_state_with_other_values(resumable: Kept, data: st.DataObject) -> None:
     document = data.draw(rewritten(json.loads(resumable.files[STATE])))
-    tried(lambda: Position.of(document))
+    with suppress(ValueError):
+        Position.of(document)
     went_on(resumable, STATE, json.dumps(document).encode())
 
 

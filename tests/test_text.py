@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from regard import text
 from regard.errors import UserError
 from regard.text import BOS, EOS, NAMES, PAD, UNK, Subwords, TextSettings, Tokenizer, Tokenizers, Words
+from regard.text.settings import spread
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "word", "char")
@@ -287,6 +288,14 @@ def test_saved_and_loaded_they_are_the_same(kind: Kind, shared: bool, lowercase:
     assert same(made.source, loaded.source)
     assert same(made.target, loaded.target)
     assert (loaded.source is loaded.target) == shared
+
+
+def test_of_very_many_lines_some_are_enough_and_always_the_same() -> None:
+    lines = [str(number) for number in range(10)]
+    assert list(spread(lambda: lines, 10)) == lines
+    assert list(spread(lambda: lines, 9)) == ["0", "2", "4", "6", "8"]
+    assert list(spread(lambda: lines, 3)) == ["0", "4", "8"]
+    assert list(spread(lambda: [], 3)) == []
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

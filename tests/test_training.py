@@ -25,11 +25,12 @@ from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
+from regard.runs.lock import held
 from regard.training import Interrupted, Trainer, TrainingSettings, train
 from regard.training.gradients import Gradients
 from regard.training.objective import Objective
-from regard.training.processes import ALONE
-from regard.training.validation import Validation
+from regard.training.processes import ALONE, own_card
+from regard.training.validation import Validation, Validator
 from regard.translate import against, load
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
@@ -45,7 +46,7 @@ def weights(run: Run) -> dict[str, Tensor]:
 
 
 def go_on(folder: Path, changes: dict[str, Any], data: list[Path] | None = None) -> Run:
-    return train("any", data, folder, resume=True, **changes)
+    return train(None, data, folder, resume=True, **changes)
 
 
 def equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
@@ -241,7 +242,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
     found = gradients.add([together], 1, 1)
     for name, parameter in job.model.named_parameters():
         torch.testing.assert_close(parameter.grad, accumulated[name])
-    assert float(found.loss) == pytest.approx(job.model.loss(*together).item(), rel=1e-5)
+    assert float(found.loss) == pytest.approx(job.model.summed(*together).item(), rel=1e-5)
 
 
 def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
@@ -337,6 +338,31 @@ def test_an_update_that_is_no_number_is_left_out_and_counted(tmp_path: Path) -> 
     assert [row["skipped"] for row in job.run.metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
 
 
+def test_what_was_due_at_an_update_that_was_left_out_is_done_after_the_next(tmp_path: Path) -> None:
+    job = trainer(tmp_path, [1.0] * 9, steps=12, validate_every=4, checkpoint_every=3, keep=9, patience=None)
+    poisoned(job, {3, 4, 9})
+    job.fit()
+    assert job.run.steps() == [5, 6, 8, 10, 12], "3 and 4 after the 5th, 9 after the 10th"
+    assert [row["step"] for row in job.run.metrics() if row["kind"] == "dev"] == [5, 8, 12]
+
+
+def test_a_running_mean_stands_still_where_an_update_is_left_out(tmp_path: Path) -> None:
+    job = trainer(tmp_path, steps=8, ema=0.5, validate_every=8)
+    poisoned(job, {5})
+    means: dict[int, list[Tensor]] = {}
+    update = job.update
+
+    def noted(share: Share) -> Any:
+        found = update(share)
+        means[job.position.step] = [tensor.clone() for tensor in job.mean.mean]
+        return found
+
+    job.update = noted  # type: ignore[method-assign]
+    job.fit()
+    still = {step: all(map(torch.equal, means[step], means[step - 1])) for step in (4, 5, 6)}
+    assert still == {4: False, 5: True, 6: False}
+
+
 def test_too_many_updates_that_are_no_number_stop_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
     trainer(tmp_path, learning_rate=1e-3, steps=4).fit()
     again = trainer(tmp_path, steps=99, bad_updates=3)
@@ -425,6 +451,79 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().err
     assert "step-6 is damaged: optimizer.safetensors does not match its checksum" in said
     assert (hurt.folder / "checkpoints" / "damaged-step-6").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"place": {"epoch": 0, "pool": 99, "batch": 0}}, "names a place in the data that is not there"),
+        ({"pieces": -1}, "does not say how far training is: -1 is no number of updates"),
+        ({"place": {}, "skipped": "none"}, "does not say how far training is: 'none' is no number of updates"),
+    ],
+)
+def test_a_state_that_no_run_can_go_on_from_is_passed_over(
+    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer(tmp_path, steps=6).fit()
+    path = tmp_path / "checkpoints" / "step-6" / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
+    job = trainer(tmp_path, steps=9)
+    job.resume()
+    assert job.position.step == 4
+    assert f"step-6 is damaged: state.json {reason}" in capsys.readouterr().err
+
+
+def test_other_data_is_another_run_not_a_damaged_one(tmp_path: Path) -> None:
+    trainer(tmp_path, steps=6).fit()
+    job = trainer(tmp_path, steps=9)
+    job.source.fingerprint = "another"
+    with pytest.raises(UserError, match="the training data is not what"):
+        job.resume()
+    assert job.run.steps() == [2, 4, 6]
+
+
+def test_two_do_not_train_into_one_folder(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "run"
+    with held(out), pytest.raises(UserError, match="another process is training into"):
+        train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+    assert not Run(out).exists
+    train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+    assert Run(out).newest() == 1
+
+
+def test_a_run_goes_on_as_what_it_is(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "copy")
+    with pytest.raises(UserError, match="is a run of the recipe 'bahdanau2015', it cannot go on as 'default'"):
+        train("default", None, tmp_path / "copy", resume=True)
+    assert train("bahdanau2015", None, tmp_path / "copy", resume=True).newest() == run.newest()
+
+
+def test_pipes_are_for_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="- is a pipe, which one process alone can read"):
+        train("default", "-", tmp_path / "run")
+
+
+def test_more_processes_than_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert own_card(1) == 1
+    with pytest.raises(UserError, match=r"4 processes on this machine, which has 2 GPUs.*--nproc-per-node=2"):
+        own_card(2)
+
+
+def test_a_dev_set_that_does_not_fit_is_measured_in_pieces(run: Run, corpus: Path) -> None:
+    tokenizers = run.tokenizers()
+    validator = Validator(pairs(files(corpus, "dev")), tokenizers, 4000, 20)
+    model = run.model(tokenizers)
+    whole = validator(model, torch.device("cpu"))
+    model.encoder.embedding = torch.nn.Sequential(model.encoder.embedding, Greedy(3, False))  # type: ignore[arg-type]
+    pieces = validator(model, torch.device("cpu"))
+    assert pieces.loss == pytest.approx(whole.loss, rel=1e-5)
+    assert pieces.bleu == whole.bleu
+    model.encoder.embedding[1].rows = 0  # type: ignore[assignment]
+    with pytest.raises(torch.OutOfMemoryError):
+        validator(model, torch.device("cpu"))
 
 
 def test_another_number_of_processes_is_another_run(tmp_path: Path) -> None:
@@ -524,6 +623,7 @@ def test_the_end_of_a_cosine_cannot_move(corpus: Path, tmp_path: Path) -> None:
     train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **more)
     with pytest.raises(UserError, match="cosine"):
         go_on(tmp_path / "run", {"training.steps": 4})
+    go_on(tmp_path / "run", {"training.steps": 2})
 
 
 def test_new_words_on_a_saved_step_leave_its_weights_alone(tmp_path: Path) -> None:
@@ -531,7 +631,7 @@ def test_new_words_on_a_saved_step_leave_its_weights_alone(tmp_path: Path) -> No
     job.fit()
     folder = job.run.checkpoint_folder(2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    job.position.bad_validations, job.saved = 7, -1
+    job.position.bad_validations, job.stale = 7, True
     job.save()
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert len(list(folder.iterdir())) == 3

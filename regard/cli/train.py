@@ -78,15 +78,17 @@ def train(
     if init_from is not None:
         overrides["training.init_from"] = str(init_from)
     files = [argument for argument in given if not is_override(argument)]
+    if find_rate:
+        if resume or out is not None:
+            raise UserError("--find-rate trains nothing that is kept: leave --resume and --out out")
+        suggest_rate(recipe, files, dev, overrides)
+        return
     if out is None:
         if resume:
             raise UserError("--resume needs --out: which run is to go on?")
         if not files:
             raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
         out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe or 'default').stem}"
-    if find_rate:
-        suggest_rate(recipe, files, dev, overrides)
-        return
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
     report = run.folder / "report.html"

@@ -23,7 +23,7 @@ from regard.data.links import Link
 from regard.data.order import Part
 from regard.data.ragged import Ragged, RaggedWriter
 from regard.data.settings import Corpus, DataSettings, corpora
-from regard.data.survey import Survey, content, languages_of
+from regard.data.survey import Survey, languages_of
 from regard.errors import UserError
 from regard.text import TextSettings, Tokenizers
 
@@ -44,7 +44,7 @@ def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> T
     wanted = corpora(data)
     tags = sorted({corpus.tag for corpus in wanted if corpus.tag})
     key = {
-        "corpora": content(wanted),
+        "corpora": found.content,
         "languages": languages_of(data),
         "held": digest(found.held),
         "text": {**dataclasses.asdict(settings), "dropout": None},  # which is of training, not of the vocabulary
@@ -77,7 +77,7 @@ def prepare(
     """The training pairs as ids, mapped from the disk. `links` are the word alignments of all pairs, one by one."""
     wanted = corpora(data)
     key = {
-        "corpora": content(wanted),
+        "corpora": found.content,
         "languages": languages_of(data),
         "held": digest(found.held),
         "tokenizers": [fingerprint(tokenizer) for tokenizer in tokenizers],

@@ -27,6 +27,7 @@ class Survey(NamedTuple):
     counts: list[int]
     dev: list[Pair]
     held: frozenset[str]  # sources that are not trained on
+    content: list[list[str]]  # what tells the corpora from others
 
 
 def survey(settings: DataSettings, seed: int) -> Survey:
@@ -34,17 +35,17 @@ def survey(settings: DataSettings, seed: int) -> Survey:
     wanted = corpora(settings)
     if not wanted:
         raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    key: dict[str, Any] = {"corpora": content(wanted), "languages": languages_of(settings)}
+    read_from = content(wanted)
+    key: dict[str, Any] = {"corpora": read_from, "languages": languages_of(settings)}
     if not settings.dev:
         key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "tagged": [corpus.tag is not None for corpus in wanted]}
     found = cache.entry("survey", key, lambda folder: write(folder, wanted, settings, seed))
     document = json.loads((found / "survey.json").read_text(encoding="utf-8"))
     if not settings.dev:
         dev = [Pair(*pair) for pair in document["dev"]]
-        return Survey(document["counts"], dev, frozenset(pair.source for pair in dev))
-    return Survey(
-        document["counts"], pairs([Path(name) for name in settings.dev], *languages_of(settings)), frozenset()
-    )
+        return Survey(document["counts"], dev, frozenset(pair.source for pair in dev), read_from)
+    dev = pairs([Path(name) for name in settings.dev], *languages_of(settings))
+    return Survey(document["counts"], dev, frozenset(), read_from)
 
 
 def languages_of(settings: DataSettings) -> tuple[str | None, str | None]:
@@ -110,10 +111,10 @@ def chosen(hashes: Hashes, dev_pairs: int) -> Hashes:
         raise UserError(f"{len(sources)} distinct source sentence is too little to train and validate on; give --dev")
     room = min(dev_pairs, max(1, int(counts.sum()) // 10))
     held = []
-    for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
+    for source, count in zip(sources, counts, strict=True):
         if count <= room:
             held.append(source)
-            room -= count
+            room -= int(count)
         if not room:
             break
     return np.array(held or [sources[counts.argmin()]], dtype=np.uint64)

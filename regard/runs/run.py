@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,11 @@ class Run:
             raise UserError(f"{self.folder} has no checkpoint yet")
         return steps[-1]
 
-    def recover(self) -> tuple[int, dict[str, Any]]:
-        """The newest checkpoint that is whole, and its state; damaged ones are moved out of the way, with a word."""
+    def recover(self, wrong: Callable[[dict[str, Any]], str | None]) -> tuple[int, dict[str, Any]]:
+        """The newest checkpoint that is whole, and its state; damaged ones are moved out of the way, with a word.
+
+        `wrong` says what is wrong with a state, where whoever is to go on from it finds something.
+        """
         for step in [self.newest(), *reversed(self.steps()[:-1])]:
             folder = self.checkpoint_folder(step)
             try:
@@ -116,6 +119,8 @@ class Run:
                 state = complete(folder)
                 if state.get("step") != step:
                     raise checkpoint.damaged(folder, f"{checkpoint.STATE} is that of step {state.get('step')}")
+                if reason := wrong(state):
+                    raise checkpoint.damaged(folder, f"{checkpoint.STATE} {reason}")
                 return step, state
             except checkpoint.DamageError as damage:
                 aside = folder.with_name(f"damaged-{folder.name}")

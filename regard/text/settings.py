@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,22 +42,29 @@ class Tokenizers(NamedTuple):
 
 
 Lines = Callable[[], Iterable[str]]  # text that can be read more than once
+ENOUGH = 2_000_000  # lines to learn subwords from
 
 
 def learn(settings: TextSettings, source: Lines, target: Lines, tags: Sequence[str] = ()) -> Tokenizers:
     """Vocabularies for the two sides of a corpus; that of the source has the tags."""
     if settings.shared:
-        both = learn_one(settings, chain(source(), target()), tags)
+        both = learn_one(settings, lambda: chain(source(), target()), tags)
         return Tokenizers(both, both)
-    return Tokenizers(learn_one(settings, source(), tags), learn_one(settings, target(), ()))
+    return Tokenizers(learn_one(settings, source, tags), learn_one(settings, target, ()))
 
 
-def learn_one(settings: TextSettings, lines: Iterable[str], tags: Sequence[str]) -> Tokenizer:
+def learn_one(settings: TextSettings, lines: Lines, tags: Sequence[str]) -> Tokenizer:
     """A vocabulary of one side, or of both together."""
     size, lowercase = settings.vocabulary, settings.lowercase
     if settings.kind == "word":
-        return Words.learn(lines, size, lowercase, tags)
-    return Subwords.learn(lines, size, settings.kind, settings.byte_fallback, lowercase, tags)
+        return Words.learn(lines(), size, lowercase, tags)
+    return Subwords.learn(spread(lines, ENOUGH), size, settings.kind, settings.byte_fallback, lowercase, tags)
+
+
+def spread(lines: Lines, most: int) -> Iterable[str]:
+    """At most so many lines, evenly spread; those that SentencePiece would choose by itself are others each time."""
+    count = sum(1 for _ in lines())
+    return islice(lines(), 0, None, max(1, -(-count // most)))
 
 
 def save(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:

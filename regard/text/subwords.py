@@ -64,8 +64,6 @@ class Subwords:
                 bos_piece=NAMES[BOS],
                 eos_piece=NAMES[EOS],
                 control_symbols=[tag_piece(tag) for tag in tags],
-                input_sentence_size=2_000_000,
-                shuffle_input_sentence=True,
                 max_sentence_length=1_000_000,
                 minloglevel=2,
             )

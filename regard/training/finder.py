@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from regard.console import bar
 from regard.errors import UserError
-from regard.training.gradients import Gradients
 from regard.training.loop import Trainer
+from regard.training.objective import tokens
 
 LOW, HIGH, UPDATES = 1e-6, 1.0, 120
 MEMORY = 0.9  # of the running mean that smooths the losses
@@ -25,7 +25,7 @@ class Tried(NamedTuple):
 
 def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
     """Trains for so many updates, the rate rising evenly on a logarithmic scale; ends early where the loss explodes."""
-    gradients = Gradients(trainer.objective, trainer.settings, trainer.device, trainer.processes)
+    gradients = trainer.gradients
     tried: list[Tried] = []
     mean = 0.0
     with bar() as progress:
@@ -34,16 +34,19 @@ def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
             rate = LOW * (HIGH / LOW) ** (number / max(1, updates - 1))
             for group in trainer.optimizer.param_groups:
                 group["lr"] = rate
-            loss = float(gradients.add(share.batches, number + 1, 1).loss)
+            loss = float(gradients.add(share.batches, number + 1, 1).loss) / max(1, tokens(share.batches))
             gradients.clip(trainer.optimizer)
             mean = MEMORY * mean + (1 - MEMORY) * loss
             tried.append(Tried(rate, mean / (1 - MEMORY ** (number + 1))))
-            gradients.scaler.step(trainer.optimizer)
+            gradients.step(trainer.optimizer)
             gradients.scaler.update()
             if not math.isfinite(loss) or tried[-1].loss > LOST * min(one.loss for one in tried):
                 break
             progress.update(task, advance=1, note=f"{rate:.1e}: loss {tried[-1].loss:.2f}")
-    return [one for one in tried if math.isfinite(one.loss)]
+    finite = [one for one in tried if math.isfinite(one.loss)]
+    if not finite:
+        raise UserError(f"the loss is {tried[0].loss} from the first update on; is the data what it should be?")
+    return finite
 
 
 def suggested(tried: list[Tried]) -> float:

@@ -14,7 +14,7 @@ from regard.console import say
 from regard.data.batches import Batch
 from regard.data.loader import mixed
 from regard.errors import UserError
-from regard.training.device import autocast, scaler
+from regard.training.device import autocast, lacks_memory, scaler
 from regard.training.objective import Objective
 from regard.training.processes import Processes
 from regard.training.settings import TrainingSettings
@@ -24,7 +24,7 @@ from regard.training.sharding import whole
 class Added(NamedTuple):
     """What adding up found."""
 
-    loss: Tensor  # this process's part of the update's loss
+    loss: Tensor  # this process's part of the update's loss, summed
     pieces: int  # that each batch had to be cut into
 
 
@@ -49,11 +49,11 @@ class Gradients:
 
     def add(self, batches: Sequence[Batch], step: int, pieces: int) -> Added:
         """Adds the gradients up. Where one process runs out of memory, all begin again with smaller pieces."""
-        total = self.processes.sums([self.objective.counts(batches)])[0]
+        total = max(1.0, self.processes.sums([self.objective.counts(batches)])[0])
         longest = max(len(batch.source) for batch in batches)
         while True:
             self.objective.zero_grad(set_to_none=True)
-            loss = self.attempt(batches, max(1.0, total), step, pieces)
+            loss = self.attempt(batches, total, step, pieces)
             if not self.processes.any(loss is None):
                 break
             if self.processes.sums([float(pieces < longest)])[0] == 0:
@@ -67,7 +67,7 @@ class Gradients:
                 torch.cuda.empty_cache()
         self.reduce()
         assert loss is not None
-        return Added(loss, pieces)
+        return Added(loss * total, pieces)
 
     def attempt(self, batches: Sequence[Batch], total: float, step: int, pieces: int) -> Tensor | None:
         """The summed loss of all batches, their gradients added up; None where there is not enough memory."""
@@ -78,7 +78,9 @@ class Gradients:
                     index = self.processes.rank + number * self.processes.count
                     torch.manual_seed(mixed(self.settings.seed, step, index, piece))
                     found = found + self.backward(part.to(self.device), total)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             if self.settings.shard and self.processes.count > 1:  # the others are in the middle of it
                 raise UserError(
                     "out of memory; with training.shard=true training.batch_tokens must be smaller"
@@ -103,6 +105,20 @@ class Gradients:
         """Adds up over processes: a zero is sent back through every weight, and takes along what is there."""
         if self.copies:
             self.copies(None).backward()
+            for buffer in self.objective.buffers():  # what a model has learnt besides, as hard attention its baseline
+                self.processes.mean(buffer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Changes the weights."""
+        try:
+            self.scaler.step(optimizer)
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
+            raise UserError(
+                f"the optimizer's own numbers do not fit into the memory: {self.settings.optimizer} keeps some for "
+                f"every weight; a smaller model, or several processes and training.shard=true, would"
+            ) from error
 
     def clip(self, optimizer: torch.optim.Optimizer) -> Tensor:
         """Scales the gradients down to the norm that is allowed; the norm they had."""

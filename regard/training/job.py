@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -11,22 +12,24 @@ import torch
 
 from regard.config import parse
 from regard.console import say
-from regard.data.corpus import Pair, languages, pairs
+from regard.data.corpus import Pair, pairs
 from regard.data.links import Link
-from regard.data.piped import settled
+from regard.data.piped import is_pipe, settled
 from regard.data.preparation import Prepared, prepare, vocabularies
 from regard.data.settings import DataSettings, corpora
 from regard.data.survey import Survey, survey
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
-from regard.recipes import Recipe, override, read, sized
+from regard.recipes import Recipe, override, sized
 from regard.runs import Run
+from regard.runs.lock import held
 from regard.text import TextSettings, Tokenizers
+from regard.training.configuration import Named, began_with, beginning, check, going_on, located, refuse_another, spoken
 from regard.training.device import choose_device
 from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
-from regard.training.processes import ALONE, Processes, joined, was_restarted
+from regard.training.processes import ALONE, Processes, joined, several, was_restarted
 from regard.training.settings import TrainingSettings
 from regard.training.validation import Validator
 
@@ -34,7 +37,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any] | None,
+    recipe: Named,
     data: Paths | None,
     out: str | Path,
     *,
@@ -47,23 +50,27 @@ def train(
     `data` and `dev` are each one file that holds pairs or two text files, source first; `data` may be several such
     corpora. Without `dev` some of `data` is held out. Overrides are dotted keys:
     `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With `resume` the run in `out` goes on: its own
-    config counts, and `recipe` is not looked at. With the override `training.init_from` it starts from another run's
-    vocabularies and weights, and from its recipe where `recipe` is None.
+    config counts, and a recipe of another name is refused. With the override `training.init_from` it starts from
+    another run's vocabularies and weights, and from its recipe where `recipe` is None.
     """
     run = Run(Path(out))
     changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
     if was_restarted() and run.steps() and not resume:
         began_with(run, changes)
         resume, changes = True, {}
-    config = going_on(run, changes) if resume else beginning(run, recipe, changes)
+    config = going_on(run, recipe, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
     with joined(settings.device) as processes:
-        fit(prepared(run, config, resume), processes, resume)
+        job = prepared(run, config, resume)
+        with held(run.folder) if processes.first else nullcontext():
+            fit(job, processes, resume)
     return run
 
 
 def fit(job: Job, processes: Processes, resume: bool) -> None:
     """Trains; what it made for that is gone when it returns, before the processes part."""
+    if not resume:
+        refuse_another(job.run)  # one may have begun meanwhile
     trainer = job.trainer(processes)
     if resume:
         trainer.resume()
@@ -74,9 +81,7 @@ def fit(job: Job, processes: Processes, resume: bool) -> None:
     trainer.fit()
 
 
-def find_rate(
-    recipe: str | Path | Mapping[str, Any] | None, data: Paths | None, *, dev: Paths | None = None, **overrides: Any
-) -> list[Tried]:
+def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **overrides: Any) -> list[Tried]:
     """Learning rates that were tried on a model and data, with the loss of each. Nothing is kept."""
     with TemporaryDirectory() as folder:
         run = Run(Path(folder) / "run")
@@ -165,91 +170,11 @@ def files(key: str, data: Paths | None, run: Run) -> dict[str, list[str]]:
     """The override that names the files, if any are given."""
     if data is None:
         return {}
-    paths = [data] if isinstance(data, str | Path) else list(data)
-    return {key: [str(path) for path in settled([Path(path) for path in paths], run.folder / "data")]}
-
-
-def beginning(run: Run, recipe: str | Path | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Recipe:
-    """The config of a new run; one that exists is never overwritten."""
-    if run.steps():
-        raise UserError(f"{run.folder} already holds a run; go on with it by --resume, or choose another --out")
-    if run.folder.exists() and not run.folder.is_dir():
-        raise UserError(f"{run.folder} is a file; choose another --out")
-    start = changes.get("training.init_from")
-    if recipe is None and start:
-        config = again(Run(Path(start)).config())
-    else:
-        config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe or "default")
-    start = start or config.get("training", {}).get("init_from")
-    return override(inherited(config, Run(Path(start))) if start else config, changes)
-
-
-def began_with(run: Run, changes: Mapping[str, Any]) -> None:
-    """Refuses a restart that is not of the command which began the run: a run is never taken for another."""
-    config = run.config()
-    for key, value in changes.items():
-        section, _, name = key.partition(".")
-        asked = [str(Path(path).absolute()) for path in value] if key in ("data.train", "data.dev") else value
-        if key != "data.max_length" and config.get(section, {}).get(name) != asked:  # which is what was found instead
-            raise UserError(f"{run.folder} already holds a run, which began with another {key}; choose another --out")
-
-
-def again(config: Recipe) -> Recipe:
-    """A run's config as a recipe: without the data that it was trained on."""
-    names = ("train", "dev", "weights", "tags", "alignments", "max_length")
-    return override(config, {f"data.{name}": getattr(DataSettings(), name) for name in names})
-
-
-def inherited(config: Recipe, parent: Run) -> Recipe:
-    """The recipe with the model and the vocabularies of the run that it starts from: weights fit nothing else."""
-    theirs = parent.config()
-    kept = {name: config["text"].get(name) for name in ("dropout",) if name in config.get("text", {})}
-    return {**config, "model": theirs["model"], "text": {**theirs["text"], **kept}}
-
-
-def going_on(run: Run, changes: Mapping[str, Any]) -> Recipe:
-    """The config of a run that goes on: how long it goes on may change, not what makes it the same run."""
-    allowed = ["data.train", "data.dev", "data.workers", "data.timeout", *(f"training.{name}" for name in CHANGEABLE)]
-    config = run.config()
-    for key, value in changes.items():
-        section, _, name = key.partition(".")
-        if key not in allowed and (name not in config.get(section, {}) or config[section][name] != value):
-            raise UserError(
-                f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can"
-            )
-    if not run.steps():
-        raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
-    if "training.steps" in changes and config["training"]["schedule"] == "cosine":
-        raise UserError(
-            "training.steps cannot change when a run with the cosine schedule goes on: the rate depends on it"
-        )
-    return override(config, changes)
-
-
-CHANGEABLE = (
-    "steps",
-    "epochs",
-    "patience",
-    "validate_every",
-    "checkpoint_every",
-    "keep",
-    "keep_best",
-    "average",
-    "bad_updates",
-    "log_every",
-    "tensorboard",
-    "device",
-)
-
-
-def check(config: Mapping[str, Any]) -> TrainingSettings:
-    """Parses every section and builds the model without its numbers: a mistake shows before any work is done."""
-    whole = sized(config)
-    parse(TextSettings, whole.get("text", {}), "text")
-    parse(DataSettings, whole.get("data", {}), "data")
-    with torch.device("meta"):
-        build(whole, 8, 8)
-    return parse(TrainingSettings, whole.get("training", {}), "training")
+    paths = [Path(path) for path in ([data] if isinstance(data, str | Path) else data)]
+    for path in paths:
+        if is_pipe(path) and several():
+            raise UserError(f"{path} is a pipe, which one process alone can read; keep its content in a file first")
+    return {key: [str(path) for path in settled(paths, run.folder / "data")]}
 
 
 def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list[frozenset[Link]] | None:
@@ -262,26 +187,3 @@ def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list
     every = [pair for corpus in corpora(data) for pair in pairs(corpus.paths, data.source, data.target)]
     gold = read_gold(Path(data.alignments), every)
     return [links.possible for pair, links in zip(every, gold, strict=True) if pair.source not in found.held]
-
-
-def spoken(config: Mapping[str, Any]) -> Recipe:
-    """The config with the languages that the first corpus says it is in: the others are read for these as well."""
-    wanted = corpora(parse(DataSettings, config["data"], "data"))
-    if not wanted:
-        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    first = wanted[0]
-    asked = config["data"]["source"], config["data"]["target"]
-    named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
-    found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
-    return override(config, found)
-
-
-def located(config: Mapping[str, Any]) -> Recipe:
-    """The config with its files named in full, so that the run can go on from anywhere."""
-    named = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
-    changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()}
-    for key in ("data.alignments", "training.init_from"):
-        section, name = key.split(".")
-        if config[section].get(name):
-            changes[key] = str(Path(config[section][name]).absolute())
-    return override(config, changes)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run, checkpoint
 from regard.training.averages import RunningMean, averaged
@@ -67,21 +66,12 @@ class Keeper:
                 checkpoint.remove(self.run.checkpoint_folder(step))
         checkpoint.sweep(self.run.checkpoint_folder(0).parent)
 
-    def resume(self, fingerprint: str) -> dict[str, Any]:
-        """Takes up a run where its newest whole checkpoint left it; the state of that. The data must be the same."""
-        step, state = self.run.recover() if self.processes.first else (0, {})
+    def resume(self, wrong: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
+        """Takes up a run where its newest whole checkpoint left it; the state of that, in which nothing is wrong."""
+        step, state = self.run.recover(wrong) if self.processes.first else (0, {})
         step = int(self.processes.of_first([step])[0])
         folder = self.run.checkpoint_folder(step)
         state = state or checkpoint.read_state(folder)
-        if state["data"] != fingerprint:
-            raise UserError(
-                f"the training data is not what {self.run.folder} was trained on so far; it can go on with that only"
-            )
-        if state["processes"] != self.processes.count:
-            raise UserError(
-                f"{self.run.folder} was trained by {state['processes']} processes, not {self.processes.count}: others "
-                f"would add up in another order, and it would not be the same run"
-            )
         self.restore(checkpoint.read_tensors(folder, checkpoint.MODEL))
         self.mean.begin()
         try:

@@ -92,17 +92,17 @@ class Trainer:
         )
         self.signals = Signals()
         self.speed = Speed()
+        self.gradients = Gradients(
+            self.objective, settings, device, processes, None if sharded else copies(self.objective, processes, device)
+        )
+        self.metrics = Metrics(run, settings.tensorboard, processes.first)
         self.started = 0.0
         self.saved = -1  # the step of the newest checkpoint
-        self.scaler_state: dict[str, Any] = {}
+        self.stale = False  # whether more is known of that step than its checkpoint says
 
     def fit(self) -> Position:
         """Trains to the end; the last checkpoint and the best ones are then on disk."""
-        beside = None if self.whole is not self.model else copies(self.objective, self.processes, self.device)
-        self.gradients = Gradients(self.objective, self.settings, self.device, self.processes, beside)
-        if self.scaler_state:
-            self.gradients.scaler.load_state_dict(self.scaler_state)
-        self.metrics = Metrics(self.run, self.position.step, self.settings.tensorboard, self.processes.first)
+        self.metrics.begin(self.position.step)
         self.started = time.monotonic() - self.position.seconds
         self.speed.restart()
         try:
@@ -146,9 +146,9 @@ class Trainer:
                 say(f"step {step}/{self.last_step() or '?'}  {note(figures)}")
         if self.position.skipped_in_row:  # what is about to fail is not kept in place of what was whole
             return
-        if step % settings.validate_every == 0 or self.finished():
+        if step // settings.validate_every > self.position.validated // settings.validate_every or self.finished():
             self.measure()
-        if step % settings.checkpoint_every == 0 or self.position.validated == step:
+        if step // settings.checkpoint_every > max(self.saved, 0) // settings.checkpoint_every or self.stale:
             self.save()
 
     def last_step(self) -> int | None:
@@ -182,14 +182,15 @@ class Trainer:
         norm = self.gradients.clip(self.optimizer)
         numbers = torch.stack([added.loss, norm.to(added.loss.dtype)]).tolist()
         signal = self.signals.number
-        loss, trained, stop, stopped = self.processes.sums([numbers[0], tokens(share.batches), signal, signal > 0])
+        summed, trained, stop, stopped = self.processes.sums([numbers[0], tokens(share.batches), signal, signal > 0])
+        loss = summed / max(1.0, trained)  # whatever it is divided by to be minimised: so it is beside the dev loss
         finite = math.isfinite(loss) and math.isfinite(numbers[1])
         if finite:
-            self.gradients.scaler.step(self.optimizer)
+            self.gradients.step(self.optimizer)
+            self.mean.update(step)
         self.gradients.scaler.update()
         position.step, position.place, position.pieces = step, share.place, added.pieces
         self.count(finite, loss, numbers[1])
-        self.mean.update(step)
         self.speed.tokens += trained
         figures = {
             "loss": loss,
@@ -226,7 +227,7 @@ class Trainer:
         position.ranked = sorted([*position.ranked, new], key=self.rank, reverse=True)[: self.settings.keep_best]
         position.validated = position.step
         position.bad_validations = 0 if better else position.bad_validations + 1
-        self.saved = -1  # a checkpoint of this step would not know of this
+        self.stale = True
         if found is not None:
             self.metrics.write("dev", position.step, loss=new.loss, perplexity=found.perplexity, bleu=new.bleu)
             self.metrics.show(found.samples, position.step)
@@ -257,8 +258,8 @@ class Trainer:
     def save(self) -> None:
         """Writes a checkpoint, if this step has none yet, and removes what is not to be kept."""
         position = self.position
-        if self.saved != position.step:
-            self.saved = position.step
+        if self.stale or self.saved != position.step:
+            self.stale, self.saved = False, position.step
             position.seconds = time.monotonic() - self.started
             more = {
                 "epochs": self.order.epochs(position.place),  # for readers
@@ -270,13 +271,28 @@ class Trainer:
 
     def resume(self) -> None:
         """Takes up a run where its newest whole checkpoint left it."""
-        state = self.keeper.resume(self.source.fingerprint)
+        state = self.keeper.resume(self.wrong)
         self.position = Position.of(state)
-        if not self.order.has(self.position.place):
-            folder = self.run.checkpoint_folder(self.position.step)
-            raise checkpoint.damaged(folder, f"{checkpoint.STATE} names a place in the data that is not there")
-        self.scaler_state = state["scaler"]
+        if state["scaler"]:
+            self.gradients.scaler.load_state_dict(state["scaler"])
         self.saved = self.position.step
+
+    def wrong(self, state: dict[str, Any]) -> str | None:
+        """What keeps this run from going on from a state, if it is damaged; what belongs to another run is an error."""
+        if state["data"] != self.source.fingerprint:
+            raise UserError(
+                f"the training data is not what {self.run.folder} was trained on so far; it can go on with that only"
+            )
+        if state["processes"] != self.processes.count:
+            raise UserError(
+                f"{self.run.folder} was trained by {state['processes']} processes, not {self.processes.count}: others "
+                f"would add up in another order, and it would not be the same run"
+            )
+        try:
+            place = Position.of(state).place
+        except ValueError as error:
+            return f"does not say how far training is: {error}"
+        return None if self.order.has(place) else "names a place in the data that is not there"
 
     def average(self) -> None:
         """The mean of the newest checkpoints, where one is wanted; it is the model if it is no worse than the best."""

@@ -19,15 +19,19 @@ class Metrics:
     Of several processes the first writes, and the others keep silent.
     """
 
-    def __init__(self, run: Run, step: int, tensorboard: bool, writes: bool = True) -> None:
+    def __init__(self, run: Run, tensorboard: bool, writes: bool = True) -> None:
         self.run = run
+        self.tensorboard = tensorboard
         self.writes = writes
         self.file: TextIO | None = None
         self.board: Any = None
-        if writes:
-            forget_after(run, step)
-            self.file = run.metrics_path.open("a", encoding="utf-8")
-            self.board = board(run.folder / "tensorboard", step) if tensorboard else None
+
+    def begin(self, step: int) -> None:
+        """Goes on behind what was measured up to a step."""
+        if self.writes:
+            forget_after(self.run, step)
+            self.file = self.run.metrics_path.open("a", encoding="utf-8")
+            self.board = board(self.run.folder / "tensorboard", step) if self.tensorboard else None
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
         """One measurement."""

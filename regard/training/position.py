@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regard.data.order import Place
-from regard.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Position:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Position:
-        """What `document` wrote, among other things."""
+        """What `document` wrote, among other things; a ValueError where it cannot have written that."""
         simple = ("step", "bad_validations", "validated", "skipped", "skipped_in_row", "pieces", "seconds")
         try:
             found = cls(
@@ -52,18 +51,12 @@ class Position:
                 **{name: document[name] for name in simple},
             )
         except (KeyError, TypeError) as error:
-            raise unclear(f"{error} is not as expected") from error
+            raise ValueError(f"{' '.join(str(error).split())} is not as expected") from error
         counts = [getattr(found, name) for name in simple[:-1]]
         for count in (*counts, *found.place, *(best.step for best in found.ranked)):
             if type(count) is not int or count < 0:
-                raise unclear(f"{count!r} is no number of updates, batches or validations")
+                raise ValueError(f"{count!r} is no number of updates, batches or validations")
         for number in (found.seconds, *(number for best in found.ranked for number in (best.loss, best.bleu))):
             if type(number) not in (int, float):
-                raise unclear(f"{number!r} is not a number")
+                raise ValueError(f"{number!r} is not a number")
         return found
-
-
-def unclear(reason: str) -> UserError:
-    """What to say of a state that does not tell how far training is."""
-    said = " ".join(reason.split())
-    return UserError(f"the checkpoint's state.json does not say how far training is: {said}; without it, go on earlier")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-COUNT, LOCAL, RESTARTS = "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"
+from regard.errors import UserError
+
+COUNT, LOCAL, HERE = "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class Processes:
         dist.all_reduce(together)
         return together.tolist()
 
+    def mean(self, tensor: Tensor) -> None:
+        """Puts the mean over all processes in the tensor's place."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
+            tensor /= self.count
+
     def any(self, happened: bool) -> bool:
         """Whether it happened to one of them."""
         return self.sums([float(happened)])[0] > 0
@@ -60,7 +70,9 @@ def copies(module: nn.Module, processes: Processes, device: torch.device) -> Dis
     if processes.count == 1:
         return None
     index = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(module, device_ids=index, broadcast_buffers=False, gradient_as_bucket_view=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `broadcast_buffers` has another name from PyTorch 2.13 on
+        return DistributedDataParallel(module, device_ids=index, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
 @contextmanager
@@ -71,7 +83,7 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
         return
     gpu = wanted in ("auto", "cuda") and torch.cuda.is_available()
     if gpu:
-        torch.cuda.set_device(int(os.environ[LOCAL]))
+        torch.cuda.set_device(own_card(int(os.environ[LOCAL])))
     store, rank, count = next(rendezvous("env://"))
     # torchrun keeps one store over its restarts: without a prefix a process may meet the address of one that is dead
     own = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
@@ -82,6 +94,22 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
         gc.collect()  # what refers to the group must be gone before it: the last one to go would wait for its threads …
         time.sleep(0.1)  # … and these for Python's lock, to drop their last tensors; neither would ever get it
         dist.destroy_process_group()
+
+
+def own_card(number: int) -> int:
+    """The GPU of the process of a number on this machine."""
+    there = torch.cuda.device_count()
+    if number >= there:
+        raise UserError(
+            f"torchrun has started {os.environ.get(HERE)} processes on this machine, which has {there} GPUs: each "
+            f"needs its own (--nproc-per-node={there}, or training.device=cpu)"
+        )
+    return number
+
+
+def several() -> bool:
+    """Whether torchrun has started more than this one."""
+    return int(os.environ.get(COUNT, "1")) > 1
 
 
 def was_restarted() -> bool:

@@ -69,6 +69,8 @@ class TrainingSettings:
             raise ValueError("epochs must be finite, or null for no limit")
         if self.keep < self.average:
             raise ValueError(f"average={self.average} needs as many checkpoints, but keep={self.keep}")
+        if self.seed >= 1 << 63:
+            raise ValueError(f"seed must be below 2^63, it is {self.seed}")
         for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):
             if getattr(self, name) is not None and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")

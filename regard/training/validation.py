@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,8 +19,12 @@ from regard.models import Seq2Seq
 from regard.search import Floats, Hypothesis, search
 from regard.symbols import EOS, NAMES, PAD
 from regard.text import Tokenizers
+from regard.training.device import lacks_memory
 
 SAMPLES = 5
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -73,24 +77,27 @@ class Validator:
     @torch.inference_mode()
     def loss(self, model: Seq2Seq, device: torch.device) -> float:
         """Cross-entropy per target token over the whole dev set, without label smoothing."""
-        total = tokens = 0.0
-        for rows in self.batches(len(self.pairs)):
+
+        def summed(rows: Rows) -> tuple[float, float]:
             batch = self.examples.batch(rows).to(device)
-            logits = model(batch.source, batch.lengths, batch.target_in).float()
-            total += F.cross_entropy(
-                logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PAD, reduction="sum"
-            ).item()
-            tokens += (batch.target_out != PAD).sum().item()
-        return total / max(1.0, tokens)
+            logits, target = model(batch.source, batch.lengths, batch.target_in).float(), batch.target_out
+            total = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
+            return total.item(), (target != PAD).sum().item()
+
+        found = [sums for rows in self.batches(len(self.pairs)) for sums in in_pieces(summed, rows)]
+        return sum(total for total, _ in found) / max(1.0, sum(tokens for _, tokens in found))
 
     def translate(self, model: Seq2Seq, device: torch.device) -> list[Hypothesis]:
         """Greedy translations of the first `translated` sentences."""
-        found: dict[int, Hypothesis] = {}
-        for rows in self.batches(self.translated):
+
+        def best(rows: Rows) -> dict[int, Hypothesis]:
             batch = self.examples.batch(rows).to(device)
             made = search(model, batch.source, batch.lengths, beam=1)
-            found.update((row, hypotheses[0]) for row, hypotheses in zip(rows.tolist(), made, strict=True))
-        return [found[row] for row in range(self.translated)]
+            return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
+
+        found = [some for rows in self.batches(self.translated) for some in in_pieces(best, rows)]
+        every = {row: hypothesis for some in found for row, hypothesis in some.items()}
+        return [every[row] for row in range(self.translated)]
 
     def sample(self, row: int, hypothesis: Hypothesis, text: str) -> Sample:
         """A sentence, its translation, and where the model looked."""
@@ -98,7 +105,20 @@ class Validator:
         read = [*source.pieces(self.examples.source[row].tolist()), NAMES[EOS]]
         return Sample(*pair, text, read, target.pieces(hypothesis.tokens), hypothesis.attention)
 
-    def batches(self, count: int) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    def batches(self, count: int) -> list[Rows]:
         """The first `count` pairs, sorted by length and cut."""
         sizes = self.examples.sizes
         return cuts(np.argsort(sizes[:count], kind="stable"), sizes, self.batch_tokens)
+
+
+def in_pieces(work: Callable[[Rows], T], rows: Rows) -> list[T]:
+    """What work finds for some rows: at once, or in halves where there is not enough memory for that."""
+    try:
+        return [work(rows)]
+    except RuntimeError as error:
+        if not lacks_memory(error) or len(rows) == 1:
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    middle = len(rows) // 2
+    return in_pieces(work, rows[:middle]) + in_pieces(work, rows[middle:])
