@@ -235,6 +235,13 @@ def small_run(folder: Path, kind: str) -> Kept:
     return new_run(folder, config)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """PyTorch imports parts of itself when they are first used; that is no recipe's doing."""
+    for name in recipes.names():
+        check(read(name))
+
+
 @pytest.fixture(scope="module", params=["word", "bpe"])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return small_run(tmp_path_factory.mktemp("loading") / "run", request.param)
