@@ -63,6 +63,8 @@ class BahdanauDecoder(Decoder):
     text's eq. 4 says.
     """
 
+    order = ("h_{t-1}", "a_t", "c_t", "h_t")
+
     def __init__(
         self,
         embedding: nn.Embedding,

@@ -44,6 +44,8 @@ class ChoDecoder(Decoder):
     `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as in the authors' code.
     """
 
+    order = ("c", "h_t")
+
     def __init__(
         self,
         embedding: nn.Embedding,

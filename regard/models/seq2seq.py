@@ -54,6 +54,7 @@ class Decoder(nn.Module):
     """The interface that training and search know."""
 
     viewpoint = Viewpoint()
+    order: tuple[str, ...] = ()  # what one step computes, one after the other, in the paper's symbols
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Teacher forcing: target_in B,T begins with BOS. The same numbers as repeated `step`."""

@@ -36,6 +36,8 @@ class SutskeverState(NamedTuple):
 class SutskeverDecoder(Decoder):
     """p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
 
+    order = ("h_t",)
+
     def __init__(
         self,
         embedding: nn.Embedding,

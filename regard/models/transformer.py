@@ -191,6 +191,8 @@ class TransformerState(NamedTuple):
 class TransformerDecoder(Decoder):
     """A stack of layers over embeddings; the output layer may be the embedding's own matrix (section 3.4)."""
 
+    order = ("q_t", "a_t", "c_t", "h_t")
+
     def __init__(
         self,
         embedding: Embedding,

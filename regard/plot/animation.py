@@ -21,6 +21,7 @@ class Step(NamedTuple):
     weights: Floats | None = None  # over the source
     context: Floats | None = None  # what was seen there
     state: Floats | None = None  # what the decoder had in mind
+    window: tuple[int, int] | None = None  # the first and the last place of the source that it looked for
 
 
 def animate(steps: Sequence[Step], source: Sequence[str], path: Path) -> None:

@@ -7,6 +7,7 @@ from regard.search.phrases import Phrase
 from regard.search.ranking import LengthPenalty, Ranking
 from regard.search.rules import ImpossibleError, Rule
 from regard.search.sampling import sample
+from regard.search.watching import Open, watch
 
 __all__ = [
     "Floats",
@@ -14,10 +15,12 @@ __all__ = [
     "ImpossibleError",
     "Judged",
     "LengthPenalty",
+    "Open",
     "Phrase",
     "Ranking",
     "Rule",
     "forced",
     "sample",
     "search",
+    "watch",
 ]

@@ -6,7 +6,7 @@ is done when its beam is empty, at its length limit, or when nothing still open 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -42,6 +42,7 @@ def search(
     forbid: Sequence[Sequence[int]] = (),
     rules: Sequence[Rule] = (),
     attention: bool = True,
+    done: Callable[[int, list[Hypothesis]], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` targets for each source, the best first.
 
@@ -54,6 +55,7 @@ def search(
     - `prefix`: the first tokens of each target. `force`: phrases that each target must hold, somewhere.
     - `forbid`: sequences of tokens that no target holds. `rules`: those of one's own.
     - `attention`: False spares the trouble where nobody wants to know where the model looked.
+    - `done`: called with the number of a source and its targets as soon as they are known, before the others are.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
@@ -76,6 +78,7 @@ def search(
         standing(min_length, forbid, no_repeat, rules),
         Prefix(given, [sentence.limit for sentence in sentences], source.device),
         attention or bool(coverage_penalty),
+        done and (lambda sentence: done(sentence.index, found(sentence, forced[sentence.index])[:n_best])),
     )
     return [found(sentence, some)[:n_best] for sentence, some in zip(sentences, forced, strict=True)]
 

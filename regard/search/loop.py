@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -75,11 +75,12 @@ def run(
     rules: Sequence[Rule],
     prefix: Prefix,
     look: bool = True,
+    done: Callable[[Sentence], None] | None = None,
 ) -> None:
     """Searches all sentences together and leaves in each what was found; one that is done leaves the batch.
 
-    With `look` the hypotheses come with their attention. A sentence has `chooser.rows` rows as long as it is in the
-    batch; those that hold no open hypothesis stand at −inf.
+    With `look` the hypotheses come with their attention; `done` is told of each sentence when it is. A sentence has
+    `chooser.rows` rows as long as it is in the batch; those that hold no open hypothesis stand at −inf.
     """
     if not sentences:
         return
@@ -100,6 +101,10 @@ def run(
             choice = chooser.choose(reached, log_probs, active)
             known = Choice(*(part.cpu() for part in choice))
             harvest(active, known, trail, step + 1, chooser, ranking)
+            if done is not None:
+                for sentence in active:
+                    if sentence.done:
+                        done(sentence)
             keep = [place for place, sentence in enumerate(active) if not sentence.done]
             if not keep:
                 return

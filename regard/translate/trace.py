@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.nn import Attended
 from regard.plot import Step
 from regard.search import Floats
-from regard.symbols import BOS
+from regard.symbols import BOS, EOS
 from regard.translate.translator import Translator
 
 CANDIDATES = 5
@@ -34,26 +37,35 @@ def traced(translator: Translator, source: str, target: str) -> list[Step]:
                 None if attended is None else array(attended.dense(batch.shape[1])[0, 0]),
                 None if attended is None else array(attended.context[0, 0]),
                 None if shown is None else array(shown[0]),
+                None if attended is None else window(attended, int(lengths[0])),
             )
         )
     return steps
 
 
+@torch.inference_mode()
 def all_heads(translator: Translator, source: str, target: str) -> dict[str, Floats]:
     """The look at the source of every layer and head, by name."""
-    decoder = one_model(translator).decoder
-    before = decoder.viewpoint
+    model = one_model(translator)
+    decoder = copy.copy(model.decoder)  # with a viewpoint of its own: the model may be at work meanwhile
+    ids = [*translator.tokenizers.target.encode(target), EOS]
+    batch, lengths = translator.batch([translator.tokenizers.source.encode(source)])
+    encoded, target_in = model.encode(batch, lengths), torch.tensor([[BOS, *ids[:-1]]], device=batch.device)
     looks = {}
-    try:
-        for viewpoint in decoder.viewpoints():
-            if viewpoint.head is not None:
-                decoder.viewpoint = viewpoint
-                found = translator.judge([(source, target)])[0].hypothesis.attention
-                assert found is not None
-                looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = found
-    finally:
-        decoder.viewpoint = before
+    for viewpoint in decoder.viewpoints():
+        if viewpoint.head is not None:
+            decoder.viewpoint = viewpoint
+            attended = decoder(encoded, target_in).attended
+            looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = array(attended.dense(batch.shape[1])[0])
     return looks
+
+
+def window(attended: Attended, length: int) -> tuple[int, int] | None:
+    """The places of the source that one step looked for, where it did not look for all."""
+    if attended.positions is None:
+        return None
+    places = attended.positions[0, 0].clamp(0, length - 1)
+    return int(places.min()), int(places.max())
 
 
 def one_model(translator: Translator) -> Seq2Seq:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,8 @@ from regard.translate.segments import Segment, segments
 from regard.translate.translation import Translation, joined
 from regard.translate.wording import ForbiddenWords, Glossary, bans, filled, looked_at, opening, phrase
 
+Done = Callable[[int, list[Hypothesis]], None]
+
 BATCH_TOKENS = 4000
 AT_ONCE = 512  # texts of a stream that are sorted by length together
 
@@ -42,6 +44,29 @@ class Piece(NamedTuple):
     words: list[int]  # the word that each id is part of
     prefix: list[int]
     force: list[Phrase]
+
+
+class Draft(NamedTuple):
+    """Texts on their way: without their tags, and in pieces."""
+
+    texts: Sequence[str]
+    marked: Sequence[tags.Marked] | None  # where tags are carried over
+    plain: Sequence[str]
+    cut: list[list[Segment]]  # of each plain text
+    pieces: list[Piece]  # of all of them
+
+    def finished(self, made: Iterable[Translation]) -> list[Translation]:
+        """The translations of the texts, of those of the pieces."""
+        each = iter(made)
+        whole = [
+            joined(text, some, [next(each) for _ in some]) if some else Translation(text, text)
+            for text, some in zip(self.plain, self.cut, strict=True)
+        ]
+        if self.marked is None:
+            return whole
+        every = iter(whole)
+        pairs = zip(self.texts, self.marked, strict=True)
+        return [tagged(text, one, [next(every) for _ in one.pieces]) for text, one in pairs]
 
 
 class Plan:
@@ -109,21 +134,15 @@ class Translator:
 
     def chunk(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
         """All texts together, batched by their lengths."""
-        if not plan.options.tags:
-            return self.plain(texts, plan)
-        marked = [tags.parse(text) for text in texts]
-        made = iter(self.plain([piece.plain for one in marked for piece in one.pieces], plan))
-        return [tagged(text, one, [next(made) for _ in one.pieces]) for text, one in zip(texts, marked, strict=True)]
+        draft = self.draft(texts, plan)
+        return draft.finished(self.pieces(draft.pieces, plan))
 
-    def plain(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
-        """Texts without tags."""
-        cut = [segments(text, self.fits) for text in texts]
-        pieces = [piece for some in cut for piece in self.prepared(some, plan)]
-        made = iter(self.pieces(pieces, plan))
-        return [
-            joined(text, some, [next(made) for _ in some]) if some else Translation(text, text)
-            for text, some in zip(texts, cut, strict=True)
-        ]
+    def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
+        """The texts in pieces that the model can take."""
+        marked = [tags.parse(text) for text in texts] if plan.options.tags else None
+        plain = texts if marked is None else [piece.plain for one in marked for piece in one.pieces]
+        cut = [segments(text, self.fits) for text in plain]
+        return Draft(texts, marked, plain, cut, [piece for some in cut for piece in self.prepared(some, plan)])
 
     def fits(self, text: str) -> bool:
         """Whether a text is short enough to be translated in one piece."""
@@ -144,24 +163,29 @@ class Translator:
     def pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Translation]:
         """A translation of each piece, in order."""
         options = plan.options
-        results = [Translation(piece.segment.text, piece.segment.text) for piece in pieces]
+        found: list[list[Hypothesis]] = [[] for _ in pieces]
         sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
         width = options.n_best if options.sample else options.beam
         for rows in cuts(work[np.argsort(sizes[work], kind="stable")], sizes, max(1, BATCH_TOKENS // width)):
-            some = [pieces[row] for row in rows]
-            for row, found in zip(rows.tolist(), self.find(some, plan), strict=True):
-                made = [self.translation(pieces[row], hypothesis, options) for hypothesis in found]
-                results[row] = made[0] if made else Translation(pieces[row].segment.text, "", ended=False)
-                results[row].alternatives.extend(made[1:])
-        return results
+            for row, hypotheses in zip(rows.tolist(), self.find([pieces[row] for row in rows], plan), strict=True):
+                found[row] = hypotheses
+        return [self.written(piece, some, options) for piece, some in zip(pieces, found, strict=True)]
 
-    def find(self, some: Sequence[Piece], plan: Plan) -> list[list[Hypothesis]]:
-        """The targets of a batch."""
-        found = self.found(some, plan, *self.batch([[*plan.domain, *piece.ids] for piece in some]))
-        return [[overlooking(hypothesis, len(plan.domain)) for hypothesis in hypotheses] for hypotheses in found]
+    def find(self, some: Sequence[Piece], plan: Plan, done: Done | None = None) -> list[list[Hypothesis]]:
+        """The targets of a batch of pieces that have words; `done` is told of each as soon as it is known."""
+        first = len(plan.domain)
 
-    def found(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        def known(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+            return [overlooking(hypothesis, first) for hypothesis in hypotheses]
+
+        source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
+        early = done and (lambda index, hypotheses: done(index, known(hypotheses)))
+        return [known(hypotheses) for hypotheses in self.found(some, plan, source, lengths, early)]
+
+    def found(
+        self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor, done: Done | None
+    ) -> list[list[Hypothesis]]:
         """The same, with a look at the tags before the sources."""
         options = plan.options
         shared: dict[str, Any] = {
@@ -195,6 +219,7 @@ class Translator:
                 coverage_penalty=options.coverage_penalty,
                 prefix=[piece.prefix for piece in some],
                 force=[piece.force for piece in some],
+                done=done,
                 **shared,
             )
         except ImpossibleError as error:
@@ -204,6 +229,14 @@ class Translator:
         """Sources B,S with EOS and their lengths."""
         source, lengths = map(torch.from_numpy, padded(Ragged.of(ids), np.arange(len(ids)), EOS))
         return source.to(self.device), lengths.to(self.device)
+
+    def written(self, piece: Piece, found: Sequence[Hypothesis], options: Options) -> Translation:
+        """What became of a piece: the best that was found, the others beside it; one without words stays as it is."""
+        made = [self.translation(piece, hypothesis, options) for hypothesis in found]
+        text = piece.segment.text
+        best = made[0] if made else Translation(text, "" if piece.ids else text, ended=not piece.ids)
+        best.alternatives.extend(made[1:])
+        return best
 
     def translation(self, piece: Piece, hypothesis: Hypothesis, options: Options) -> Translation:
         """A hypothesis in words."""
