@@ -27,6 +27,7 @@ FLOORS = (
     ("plot",),
     ("translate", "training"),
     ("report",),
+    ("serve",),
     ("api",),
     ("demo",),
     ("cli",),

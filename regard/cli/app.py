@@ -10,9 +10,11 @@ from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
+from regard.cli.keys import keys
 from regard.cli.listing import runs
 from regard.cli.plot import plot
 from regard.cli.recipes import recipes
+from regard.cli.serve import serve
 from regard.cli.synthetic import back_translate, distill
 from regard.cli.train import Train, train
 from regard.cli.translate import translate
@@ -36,6 +38,8 @@ app.command()(align)
 app.command()(plot)
 app.command()(recipes)
 app.command()(runs)
+app.command()(serve)
+app.add_typer(keys, name="keys")
 data.command("back-translate")(back_translate)
 data.command()(distill)
 app.add_typer(data, name="data")

@@ -11,25 +11,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 P = TypeVar("P")
 R = TypeVar("R")
 K = TypeVar("K")
 
-Tell = Callable[[int, R], None]
+Find = Callable[[Sequence[P], K, Callable[[int, R], None]], None]  # tells each result, by its number, when it is known
 
 
 class OverloadedError(Exception):
     """More waits than there is room for."""
-
-
-class Find(Protocol[P, R, K]):
-    """What finds results for a batch: it tells each by its number in the batch as soon as it is known."""
-
-    def __call__(self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None]) -> None:
-        """All of them, in a thread of its own."""
-        ...
 
 
 @dataclass(eq=False)
@@ -57,7 +49,7 @@ class Batcher(Generic[P, R, K]):
 
     def __init__(
         self,
-        find: Find[P, R, K],
+        find: Find[P, K, R],
         size: Callable[[P], int],
         *,
         tokens: int,
@@ -88,7 +80,8 @@ class Batcher(Generic[P, R, K]):
         if self.count and self.count + len(pieces) > self.room:
             raise OverloadedError(f"{self.count} pieces wait, {len(pieces)} more are too many")
         answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
-        request = Waiting(kind, pieces, deque(range(len(pieces))), [None] * len(pieces), len(pieces), answer)
+        left, results = deque(range(len(pieces))), list[R | None]([None] * len(pieces))
+        request = Waiting(kind, pieces, left, results, len(pieces), answer)
         self.waiting.append(request)
         self.count += len(pieces)
         self.start()

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.runs.summary import Summary, summary
 from regard.search import Hypothesis
 from regard.serve.batching import Batcher
 from regard.serve.languages import code
 from regard.serve.settings import Settings
-from regard.translate import Translator
-from regard.translate.translator import Piece, Plan
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What sentences of one batch have in common."""
-
-    beam: int
-    n_best: int
+from regard.translate import Options, Translation, Translator, load
+from regard.translate.translator import Piece
 
 
 @dataclass(frozen=True)
@@ -34,30 +27,42 @@ class Given:
     target: str
 
     @classmethod
-    def of(cls, written: str) -> Given:
+    def of(cls, named: str) -> Given:
         """From the command line's words."""
-        place, _, pair = written.partition("=")
-        folder = Path(place)
-        config = Run(folder).config()
-        if pair:
-            source, _, target = pair.partition("-")
-        else:
-            source, target = (config["data"].get(side) or "" for side in ("source", "target"))
+        place, _, pair = named.partition("=")
+        data = Run(Path(place)).config()["data"]
+        source, _, target = pair.partition("-") if pair else (data.get("source"), "", data.get("target"))
         if not source or not target:
-            raise UserError(f"{folder} does not know its languages; name them: regard serve {folder}=en-de")
-        return cls(folder, code(source), code(target))
+            raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
+        return cls(Path(place), code(source), code(target))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sentences of one batch have in common."""
+
+    beam: int
+    n_best: int
+
+    def options(self) -> Options:
+        """How they are searched for; whether anybody asks where the model looked changes nothing in that."""
+        return Options(beam=self.beam, n_best=self.n_best)
 
 
 class Served:
     """One model at work."""
 
-    def __init__(self, name: str, given: Given, translator: Translator, settings: Settings) -> None:
+    def __init__(
+        self,
+        name: str,
+        given: Given,
+        translator: Translator,
+        settings: Settings,
+        noted: Callable[[int, int], None] = lambda pieces, waiting: None,
+    ) -> None:
         self.name = name
-        self.folder = given.folder
-        self.source = given.source
-        self.target = given.target
+        self.folder, self.source, self.target = given.folder, given.source, given.target
         self.translator = translator
-        self.plans: dict[Kind, Plan] = {}
         self.batcher: Batcher[Piece, list[Hypothesis], Kind] = Batcher(
             self.find,
             lambda piece: len(piece.ids) + 1,
@@ -65,9 +70,84 @@ class Served:
             most=settings.batch_pieces,
             room=settings.queue,
             threads=settings.threads,
+            noted=noted,
         )
 
-    @cached_property
-    def summary(self) -> Summary:
-        """What is known of the run."""
-        return summary(self.folder)
+    def find(self, pieces: Sequence[Piece], kind: Kind, tell: Callable[[int, list[Hypothesis]], None]) -> None:
+        """A batch, for the batcher."""
+        self.translator.find(pieces, self.translator.plan(kind.options()), tell)
+
+    async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
+        """A translation of each text, decoded together with what others ask for."""
+        draft = await asyncio.to_thread(self.translator.draft, texts, self.translator.plan(options))
+        spoken = [piece for piece in draft.pieces if piece.ids]
+        found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
+
+        def finished() -> list[Translation]:
+            each = ((piece, next(found) if piece.ids else []) for piece in draft.pieces)
+            return draft.finished([self.translator.written(piece, some, options) for piece, some in each])
+
+        return await asyncio.to_thread(finished)
+
+
+class Fleet:
+    """All of them. Of several for one pair of languages the first one named is asked, unless another is named."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self.served = {one.name: one for one in served}
+        self.pairs: dict[tuple[str, str], Served] = {}
+        for one in served:
+            self.pairs.setdefault((one.source, one.target), one)
+
+    @property
+    def languages(self) -> list[str]:
+        """Every language that is read or written."""
+        return sorted({language for pair in self.pairs for language in pair})
+
+    def route(self, source: str, target: str) -> list[Served] | None:
+        """The models to go through, as few as may be; none where the languages are one, None where no way leads."""
+        ways: deque[tuple[str, list[Served]]] = deque([(source, [])])
+        seen = {source}
+        while ways:
+            language, way = ways.popleft()
+            if language == target:
+                return way
+            for (here, there), one in self.pairs.items():
+                if here == language and there not in seen:
+                    seen.add(there)
+                    ways.append((there, [*way, one]))
+        return None
+
+    def targets(self, source: str) -> list[str]:
+        """The languages that one can be translated to, itself among them."""
+        return [target for target in self.languages if self.route(source, target) is not None]
+
+    def close(self) -> None:
+        """Ends their threads."""
+        for one in self.served.values():
+            one.batcher.close()
+
+
+def names(folders: Sequence[Path]) -> list[str]:
+    """A name for each run: its folder's own, and a number behind it where another has that name already."""
+    found: list[str] = []
+    for folder in folders:
+        own = folder.resolve().name
+        same = sum(name == own or name.startswith(f"{own}-") for name in found)
+        found.append(f"{own}-{same + 1}" if same else own)
+    return found
+
+
+def muster(
+    runs: Sequence[str], settings: Settings, noted: Callable[[str, int, int], None] = lambda name, pieces, waiting: None
+) -> Fleet:
+    """The runs of the command line, loaded."""
+    given = [Given.of(named) for named in runs]
+    named = names([one.folder for one in given])
+
+    def telling(name: str) -> Callable[[int, int], None]:
+        return lambda pieces, waiting: noted(name, pieces, waiting)
+
+    return Fleet(
+        [Served(name, one, load(one.folder), settings, telling(name)) for name, one in zip(named, given, strict=True)]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 
@@ -17,20 +18,30 @@ from regard.translate.translator import Translator
 CANDIDATES = 5
 
 
-@torch.inference_mode()
 def traced(translator: Translator, source: str, target: str) -> list[Step]:
     """The steps in which one model writes a target: what it saw, and what else it might have written."""
+    return steps(translator, *spelled(translator, source, target))
+
+
+def spelled(translator: Translator, source: str, target: str) -> tuple[list[int], list[int]]:
+    """The ids of both sides, EOS at the end of the second."""
+    own, other = translator.tokenizers
+    return own.encode(source), [*other.encode(target), EOS]
+
+
+@torch.inference_mode()
+def steps(translator: Translator, source: Sequence[int], ids: Sequence[int]) -> list[Step]:
+    """The same, of ids."""
     model, target_tokens = one_model(translator), translator.tokenizers.target
-    ids = translator.judge([(source, target)])[0].hypothesis.tokens
-    batch, lengths = translator.batch([translator.tokenizers.source.encode(source)])
+    batch, lengths = translator.batch([source])
     state = model.decoder.start(model.encode(batch, lengths))
-    steps = []
+    found = []
     for before, token in zip([BOS, *ids], ids, strict=False):
         log_probs, state, attended = model.decoder.step(state, torch.tensor([before], device=batch.device))
         chances, likely = log_probs[0].exp().topk(min(CANDIDATES, log_probs.shape[1]))
         known = zip(target_tokens.pieces(likely.tolist()), chances.tolist(), strict=True)
         shown = model.decoder.shown(state)
-        steps.append(
+        found.append(
             Step(
                 target_tokens.pieces([token])[0],
                 list(known),
@@ -40,16 +51,20 @@ def traced(translator: Translator, source: str, target: str) -> list[Step]:
                 None if attended is None else window(attended, int(lengths[0])),
             )
         )
-    return steps
+    return found
+
+
+def all_heads(translator: Translator, source: str, target: str) -> dict[str, Floats]:
+    """The look at the source of every layer and head, by name."""
+    return heads(translator, *spelled(translator, source, target))
 
 
 @torch.inference_mode()
-def all_heads(translator: Translator, source: str, target: str) -> dict[str, Floats]:
-    """The look at the source of every layer and head, by name."""
+def heads(translator: Translator, source: Sequence[int], ids: Sequence[int]) -> dict[str, Floats]:
+    """The same, of ids."""
     model = one_model(translator)
     decoder = copy.copy(model.decoder)  # with a viewpoint of its own: the model may be at work meanwhile
-    ids = [*translator.tokenizers.target.encode(target), EOS]
-    batch, lengths = translator.batch([translator.tokenizers.source.encode(source)])
+    batch, lengths = translator.batch([source])
     encoded, target_in = model.encode(batch, lengths), torch.tensor([[BOS, *ids[:-1]]], device=batch.device)
     looks = {}
     for viewpoint in decoder.viewpoints():

@@ -1,0 +1,83 @@
+"""`regard serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.errors import UserError
+
+NONE = -1
+
+
+def serve(
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs to serve; RUN=en-de where a run does not know its languages.")
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any that is free.")] = 5000,
+    beam: Annotated[int, typer.Option(help="Hypotheses kept open.", min=1)] = 5,
+    threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = 1,
+    batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = 2000,
+    batch_pieces: Annotated[int, typer.Option(help="Sentences of a batch; 1: no batching.", min=1)] = 64,
+    queue: Annotated[int, typer.Option(help="Sentences that may wait for one model.", min=1)] = 4000,
+    char_limit: Annotated[int, typer.Option(help="Characters of one text; -1: no limit.")] = 20_000,
+    batch_limit: Annotated[int, typer.Option(help="Texts of one request; -1: no limit.")] = 1000,
+    req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = NONE,
+    hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = NONE,
+    daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = NONE,
+    ban_after: Annotated[
+        int, typer.Option(help="Refuse a client for an hour that went so often over the limits; -1: never.")
+    ] = NONE,
+    keys: Annotated[Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")] = None,
+    require_key: Annotated[bool, typer.Option("--require-key", help="Answer nobody without a key.")] = False,
+    key_link: Annotated[str, typer.Option(help="Where one gets a key, for the answer to those without.")] = "",
+    files: Annotated[bool, typer.Option(help="Whether to translate files.")] = True,
+    suggestions: Annotated[Path | None, typer.Option(help="Keep suggested translations in this file.")] = None,
+    metrics_token: Annotated[
+        str, typer.Option(help="Show /metrics to those alone who have this token.", envvar="REGARD_METRICS_TOKEN")
+    ] = "",
+    trust_proxy: Annotated[
+        bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: only behind a proxy of your own.")
+    ] = False,
+    page: Annotated[bool, typer.Option(help="Whether to serve the page, too.")] = True,
+) -> None:
+    """Serve models over HTTP, for LibreTranslate's clients, and with a page that shows the attention.
+
+    Example: regard serve runs/mine --port 5000
+    """
+    try:
+        from regard.serve import Settings
+        from regard.serve import serve as run
+    except ModuleNotFoundError as error:
+        raise UserError(f"serving needs {error.name}: pip install 'regard[serve]'") from error
+    if require_key and keys is None:
+        raise UserError("--require-key needs --keys: the file that `regard keys add` makes")
+    run(
+        runs,
+        Settings(
+            host=host,
+            port=port,
+            beam=beam,
+            threads=threads,
+            batch_tokens=batch_tokens,
+            batch_pieces=batch_pieces,
+            queue=queue,
+            char_limit=char_limit,
+            batch_limit=batch_limit,
+            req_limit=req_limit,
+            hourly_req_limit=hourly_req_limit,
+            daily_req_limit=daily_req_limit,
+            ban_after=ban_after,
+            keys=keys,
+            require_key=require_key,
+            key_link=key_link,
+            files=files,
+            suggestions=suggestions,
+            metrics_token=metrics_token,
+            trust_proxy=trust_proxy,
+            page=page,
+        ),
+    )

@@ -1,0 +1,195 @@
+"""What answers look like, for whoever reads the description of the service."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Asked(BaseModel):
+    """A request of which more may be said than is known here."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TranslateRequest(Asked):
+    """Text to translate."""
+
+    q: str | list[str] = Field(description="One text, or several.", examples=["the old house"])
+    source: str = Field(description="A language's code, or auto.", examples=["en"])
+    target: str = Field(description="A language's code.", examples=["de"])
+    format: str = Field("text", description="text, or html: tags are carried over to the words that theirs became.")
+    alternatives: int = Field(0, description="How many other translations to give as well.")
+    alignment: bool = Field(False, description="Whether to say where the model looked.")
+    model: str = Field("", description="A model by its name, where several serve the two languages.")
+    api_key: str = Field("", description="A key, where the service asks for one.")
+
+
+class DetectRequest(Asked):
+    """Text whose language is to be told."""
+
+    q: str = Field(examples=["ein altes Haus"])
+    api_key: str = ""
+
+
+class SuggestRequest(Asked):
+    """A better translation."""
+
+    q: str = Field(description="The text.")
+    s: str = Field(description="Its better translation.")
+    source: str = Field(examples=["en"])
+    target: str = Field(examples=["de"])
+    api_key: str = ""
+
+
+class LookRequest(Asked):
+    """One text for one model."""
+
+    q: str = Field(examples=["the old house"])
+    model: str = Field("", description="The model's name; the first one where none is given.")
+    beam: int = Field(5, description="Hypotheses kept open.")
+    api_key: str = ""
+
+
+class Error(BaseModel):
+    """What went wrong."""
+
+    error: str
+
+
+class Detected(BaseModel):
+    """A language, and how sure it is, from 0 to 100."""
+
+    confidence: float
+    language: str
+
+
+class Tokens(BaseModel):
+    """The same in the model's own pieces."""
+
+    source: list[str]
+    target: list[str]
+    weights: list[list[float]] | None = Field(description="For each target piece, over the source's pieces.")
+
+
+class Aligned(BaseModel):
+    """Where the model looked, word by word."""
+
+    source: list[str]
+    target: list[str]
+    pairs: list[tuple[int, int]] = Field(description="Source word, target word, each counted from 0.")
+    weights: list[list[float]] = Field(description="For each target word, over the source's words.")
+    tokens: Tokens
+
+
+class Translated(BaseModel):
+    """Translations; lists where a list was asked for."""
+
+    translatedText: str | list[str]  # noqa: N815 - as the clients know it
+    detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+    alignment: Aligned | list[Aligned | None] | None = None
+
+
+class Language(BaseModel):
+    """A language that is served."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class Status(BaseModel):
+    """How the service is."""
+
+    status: str
+
+
+class Success(BaseModel):
+    """That something was done."""
+
+    success: bool
+
+
+class File(BaseModel):
+    """Where a translated file lies."""
+
+    translatedFileUrl: str  # noqa: N815
+
+
+class Named(BaseModel):
+    """A language by code and name."""
+
+    code: str
+    name: str
+
+
+class Model(BaseModel):
+    """A run that is served."""
+
+    name: str
+    source: Named
+    target: Named
+    recipe: str | None
+    parameters: int | None
+    vocabularies: tuple[int, int]
+    order: list[str] = Field(description="What one step of decoding computes, one after the other.")
+    attention: bool
+    heads: int | None = Field(description="Heads of a layer, where it has any.")
+    layers: int | None
+    scores: dict[str, float | None]
+    steps: int
+    epochs: float | None
+    seconds: float | None = Field(description="That training took.")
+    finished: bool
+
+
+class Models(BaseModel):
+    """All of them."""
+
+    models: list[Model]
+
+
+class Candidate(BaseModel):
+    """A token that might come next."""
+
+    token: str
+    probability: float
+
+
+class Opened(BaseModel):
+    """A hypothesis of the beam."""
+
+    text: str
+    token: str
+    log_prob: float
+    ended: bool
+
+
+class TraceStep(BaseModel):
+    """One step of decoding."""
+
+    token: str
+    candidates: list[Candidate]
+    beam: list[Opened]
+    weights: list[float] | None
+    heads: dict[str, list[float]]
+    window: tuple[int, int] | None
+    context: list[float] | None
+    state: list[float] | None
+
+
+class Trace(BaseModel):
+    """One decoding, step by step."""
+
+    model: str
+    order: list[str]
+    source: list[str]
+    text: str
+    steps: list[TraceStep]
+
+
+class Curves(BaseModel):
+    """What was measured while training, from a step on."""
+
+    rows: list[dict[str, float | str | None]]
+    finished: bool

@@ -1,0 +1,192 @@
+"""The routes that LibreTranslate's clients know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from regard.serve import answers
+from regard.serve.described import asked
+from regard.serve.detection import Guess
+from regard.serve.fields import Fields, read
+from regard.serve.fleet import Served
+from regard.serve.languages import name, written
+from regard.serve.refusal import Refusal
+from regard.serve.service import Service
+from regard.translate import Options, Translation
+
+FORMATS = ("text", "html")
+
+
+def router(service: Service) -> APIRouter:
+    """All of them."""
+    routes = APIRouter(tags=["LibreTranslate"])
+
+    @routes.post("/translate", response_model=answers.Translated, **asked(answers.TranslateRequest))
+    async def translate(request: Request) -> Response:
+        """Translate text, or a list of texts."""
+        fields = await read(request)
+        given = fields.values.get("q")
+        key = service.admit(request, fields, len(given) if isinstance(given, list) else 1)
+        texts, several = fields.texts("q")
+        source, target = fields.text("source"), fields.text("target")
+        alternatives = others(service, fields)
+        service.check_sizes(texts, key)
+        spoken, wanted, guess = service.languages(source, target, texts)
+        form = fields.text("format", "text")
+        if form not in FORMATS:
+            raise Refusal(f"{form} format is not supported")
+        lost = guess is not None and not guess.confidence  # nothing in there that could be translated
+        route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
+        aligned = fields.flag("alignment")
+        n_best = 1 + (alternatives if form == "text" else 0)
+        beam = max(service.settings.beam, n_best)
+        options = Options(beam=beam, n_best=n_best, tags=form == "html", alignments=aligned)
+        made = await service.translate(texts, route, options)
+        return JSONResponse(answer(made, several, guess, alternatives, aligned))
+
+    @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
+    async def detect(request: Request) -> Response:
+        """Tell which language a text is in."""
+        fields = await read(request)
+        key = service.admit(request, fields)
+        texts, _ = fields.texts("q")
+        service.check_sizes(texts, key)
+        return JSONResponse([detected(guess) for guess in service.detect("\n".join(texts))])
+
+    @routes.get("/languages", response_model=list[answers.Language])
+    async def languages() -> Response:
+        """The languages that are served, and what each can be translated to."""
+        fleet = service.fleet
+        return JSONResponse(
+            [
+                {
+                    "code": written(language),
+                    "name": name(language),
+                    "targets": [written(target) for target in fleet.targets(language)],
+                }
+                for language in fleet.languages
+            ]
+        )
+
+    @routes.get("/health", response_model=answers.Status)
+    async def health() -> Response:
+        """Whether the service is alive."""
+        return JSONResponse({"status": "ok"})
+
+    @routes.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """What a page needs to know."""
+        return frontend(service)
+
+    @routes.post("/suggest", response_model=answers.Success, **asked(answers.SuggestRequest))
+    async def suggest(request: Request) -> Response:
+        """Keep a better translation that somebody suggests."""
+        fields = await read(request)
+        key = service.admit(request, fields)
+        place = service.settings.suggestions
+        if place is None:
+            raise Refusal("Suggestions are disabled on this server.", 403)
+        suggestion = {field: fields.text(field) for field in ("q", "s", "source", "target")}
+        service.check_sizes([suggestion["q"], suggestion["s"]], key)
+        line = json.dumps(suggestion, ensure_ascii=False) + "\n"
+
+        def keep() -> None:
+            with place.open("a", encoding="utf-8") as file:
+                file.write(line)
+
+        await asyncio.to_thread(keep)
+        return JSONResponse({"success": True})
+
+    return routes
+
+
+def others(service: Service, fields: Fields) -> int:
+    """How many other translations are asked for."""
+    count, limit = max(0, fields.number("alternatives", 0)), service.settings.alternatives_limit
+    if 0 <= limit < count:
+        raise Refusal(f"Invalid request: alternatives parameter must be <= {limit}")
+    return count
+
+
+def chosen(service: Service, name: str, spoken: str, target: str) -> list[Served]:
+    """The way through the models; one that is named is gone through alone."""
+    if not name:
+        return service.route(spoken, target)
+    served = service.named(name)
+    if (served.source, served.target) != (spoken, target):
+        raise Refusal(f"the model {name!r} translates from {served.source} to {served.target}")
+    return [served]
+
+
+def answer(
+    made: list[Translation], several: bool, guess: Guess | None, alternatives: int, aligned: bool
+) -> dict[str, Any]:
+    """The answer to a request for translations."""
+
+    def shaped(each: list[Any]) -> Any:
+        return each if several else each[0]
+
+    found: dict[str, Any] = {"translatedText": shaped([one.text for one in made])}
+    if guess is not None:
+        found["detectedLanguage"] = shaped([detected(guess)] * len(made))
+    if alternatives:
+        found["alternatives"] = shaped([distinct(one)[:alternatives] for one in made])
+    if aligned:
+        found["alignment"] = shaped([look(one) for one in made])
+    return found
+
+
+def distinct(made: Translation) -> list[str]:
+    """The other translations, each once, none of them empty or the first again."""
+    seen = dict.fromkeys(other.text for other in made.alternatives)
+    return [text for text in seen if text.strip() and text != made.text]
+
+
+def look(made: Translation) -> dict[str, Any] | None:
+    """Where the model looked; None where nobody can tell."""
+    alignment = made.alignment
+    if alignment is None:
+        return None
+    weights = None if made.attention is None else rounded(made.attention)
+    return {
+        "source": alignment.source,
+        "target": alignment.target,
+        "pairs": [list(pair) for pair in alignment.pairs],
+        "weights": rounded(alignment.soft),
+        "tokens": {"source": made.source_tokens, "target": made.tokens, "weights": weights},
+    }
+
+
+def rounded(matrix: Any) -> list[list[float]]:
+    """Numbers that are short in writing."""
+    return [[round(float(number), 4) for number in row] for row in matrix]
+
+
+def detected(guess: Guess) -> dict[str, Any]:
+    """A guess, as an answer has it."""
+    return {"confidence": guess.confidence, "language": written(guess.language)}
+
+
+def frontend(service: Service) -> dict[str, Any]:
+    """The settings that a page asks for."""
+    settings, fleet = service.settings, service.fleet
+    first = next(iter(fleet.served.values()))
+
+    def named(language: str) -> dict[str, str]:
+        return {"code": written(language), "name": name(language)}
+
+    return {
+        "apiKeys": settings.keys is not None,
+        "charLimit": settings.char_limit,
+        "filesTranslation": settings.files,
+        "frontendTimeout": 500,
+        "keyRequired": settings.require_key,
+        "language": {"source": named(first.source), "target": named(first.target)},
+        "suggestions": settings.suggestions is not None,
+        "supportedFilesFormat": [],
+    }

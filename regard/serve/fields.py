@@ -1,0 +1,100 @@
+"""What a request asks for: a JSON object, or a form and the query of the address."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from regard.serve.refusal import Refusal, missing
+
+
+class Fields:
+    """The parameters of a request, by name."""
+
+    def __init__(self, values: dict[str, Any], is_form: bool) -> None:
+        self.values = values
+        self.is_form = is_form
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A parameter that is one text; without a default it must be there."""
+        value = self.values.get(name)
+        if value is None or value == "":
+            if default is None:
+                raise missing(name)
+            return default
+        if not isinstance(value, str):
+            raise Refusal(f"Invalid request: {name} parameter is not text")
+        return sound(value)
+
+    def texts(self, name: str) -> tuple[list[str], bool]:
+        """One text, or in JSON several; and whether it was several."""
+        value = self.values.get(name)
+        if not value and value is not False and value != 0:
+            raise missing(name)
+        several = isinstance(value, list)
+        given = value if isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in given):
+            raise Refusal(f"Invalid request: {name} parameter is neither text nor a list of texts")
+        return [sound(text.replace("\r\n", "\n") if self.is_form else text) for text in given], several
+
+    def number(self, name: str, default: int) -> int:
+        """A parameter that is a whole number."""
+        value = self.values.get(name)
+        if value is None or value == "":
+            return default
+        try:
+            if isinstance(value, bool | list | dict) or (isinstance(value, float) and value != int(value)):
+                raise ValueError
+            return int(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Refusal(f"Invalid request: {name} parameter is not a number") from error
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is yes or no."""
+        value = self.values.get(name, False)
+        return value is True or (isinstance(value, str) and value.lower() in ("true", "1", "yes"))
+
+    def file(self, name: str) -> UploadFile:
+        """A parameter that is a file."""
+        value = self.values.get(name)
+        if not isinstance(value, UploadFile):
+            raise missing(name)
+        return value
+
+
+async def read(request: Request) -> Fields:
+    """The parameters of a request."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return Fields(from_json(await request.body()), is_form=False)
+    values: dict[str, Any] = dict(request.query_params)
+    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        try:
+            values |= dict(await request.form(max_files=1, max_fields=100))
+        except HTTPException as error:
+            raise Refusal(f"Invalid form: {error.detail}", error.status_code) from error
+        except (UnicodeDecodeError, ValueError) as error:
+            raise Refusal("Invalid form") from error
+    return Fields(values, is_form=True)
+
+
+def from_json(body: bytes) -> dict[str, Any]:
+    """The object that a body holds."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal("Invalid JSON format") from error
+    if not isinstance(found, dict):
+        raise Refusal("Invalid JSON format")
+    return found
+
+
+def sound(text: str) -> str:
+    """Text that can be written as UTF-8: half of a character that came without its other half is marked as such."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,120 @@
+"""What stands before every request: how large and how slow it may be, what each answer carries, what is noted of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.serve.figures import Figures
+from regard.serve.logs import note
+from regard.serve.refusal import Refusal
+from regard.serve.settings import Settings
+
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Expose-Headers": "Authorization",
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Credentials": "true",
+    "Access-Control-Max-Age": "1728000",
+}
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+HEADERS = [(name.lower().encode(), value.encode()) for name, value in (CORS | SAFE).items()]
+
+
+class Guard:
+    """An ASGI application around another."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, figures: Figures) -> None:
+        self.app = app
+        self.settings = settings
+        self.figures = figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; whatever happens, there is an answer."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = Answer(send)
+        started = time.perf_counter()
+        try:
+            if scope["method"] == "OPTIONS":
+                await JSONResponse({})(scope, receive, answer)
+            else:
+                await self.app(scope, self.bounded(scope, receive), answer)
+        except Refusal as refusal:
+            await answer.refuse(refusal, scope, receive)
+        except Exception as error:
+            note("failed", logging.ERROR, error, path=scope["path"])
+            await answer.refuse(Refusal("Internal server error", 500), scope, receive)
+        finally:
+            self.tell(scope, answer.status, time.perf_counter() - started)
+
+    def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
+        """A body that ends with a refusal where it is too large, or too long in coming."""
+        limit = self.settings.file_limit if scope["path"].endswith("/translate_file") else self.settings.body_limit
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if declared.isdigit() and int(declared) > limit:
+            raise Refusal(f"Invalid request: the body exceeds {limit} bytes", 413, {"Connection": "close"})
+        size, whole = 0, False
+        deadline = time.monotonic() + self.settings.patience
+
+        async def bounded() -> Message:
+            nonlocal size, whole
+            if whole:  # what comes now is that the client has gone, whenever it goes
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise Refusal("The request took too long to arrive", 408, {"Connection": "close"}) from error
+            size += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if size > limit:
+                raise Refusal(f"Invalid request: the body exceeds {limit} bytes", 413, {"Connection": "close"})
+            return message
+
+        return bounded
+
+    def tell(self, scope: Scope, status: int, seconds: float) -> None:
+        """Counts a request and writes it down: its route, never its words."""
+        route = scope.get("route")
+        path = getattr(route, "path", None) or "other"
+        self.figures.requests.labels(path, str(status)).inc()
+        self.figures.seconds.labels(path).observe(seconds)
+        client = (scope.get("client") or ("",))[0]
+        note("request", method=scope["method"], path=path, status=status, ms=round(1000 * seconds, 1), client=client)
+
+
+class Answer:
+    """What is sent, with the headers that each answer has."""
+
+    def __init__(self, send: Send) -> None:
+        self.sender = send
+        self.status = 0  # until it has begun
+
+    async def __call__(self, message: Message) -> None:
+        """One message of it."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            had = {name.lower() for name, _ in message.get("headers", [])}
+            more = [(name, value) for name, value in HEADERS if name not in had]
+            message = {**message, "headers": [*message.get("headers", []), *more]}
+        await self.sender(message)
+
+    async def refuse(self, refusal: Refusal, scope: Scope, receive: Receive) -> None:
+        """An answer that says no, unless another has begun."""
+        if not self.status:
+            answer = JSONResponse({"error": refusal.text}, refusal.status, refusal.headers)
+            await answer(scope, receive, self)

@@ -1,0 +1,87 @@
+"""Who may ask: keys in a file of SQLite's, of which only hashes are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from regard.errors import UserError
+
+TABLE = """
+create table if not exists keys (
+    id text primary key, hash blob not null, req_limit integer, char_limit integer, note text not null,
+    made text not null
+)
+"""
+LETTERS = 8  # of a key's beginning, which names it
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is known of a key; a limit of None is that of everybody."""
+
+    id: str
+    req_limit: int | None
+    char_limit: int | None
+    note: str
+    made: str
+
+
+class Keys:
+    """The file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self.opened() as database:
+            database.execute(TABLE)
+
+    @contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The database; what is done to it is done as a whole, or not at all."""
+        try:
+            with closing(sqlite3.connect(self.path)) as database, database:
+                yield database
+        except sqlite3.Error as error:
+            raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error
+
+    def add(self, req_limit: int | None = None, char_limit: int | None = None, note: str = "") -> str:
+        """A new key; nobody can tell it again."""
+        key = secrets.token_hex(20)
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        with self.opened() as database:
+            row = (key[:LETTERS], hashed(key), req_limit, char_limit, note, made)
+            database.execute("insert into keys values (?, ?, ?, ?, ?, ?)", row)
+        return key
+
+    def list(self) -> list[Key]:
+        """All keys, the oldest first."""
+        with self.opened() as database:
+            rows = database.execute("select id, req_limit, char_limit, note, made from keys order by made, id")
+            return [Key(*row) for row in rows]
+
+    def revoke(self, id: str) -> None:
+        """Takes a key away, named by its first letters or given whole."""
+        with self.opened() as database:
+            if not database.execute("delete from keys where id = ?", (id[:LETTERS],)).rowcount:
+                raise UserError(f"{self.path} has no key {id[:LETTERS]!r}")
+
+    def find(self, key: str) -> Key | None:
+        """The key, if there is such a one. How long it takes tells nothing of it."""
+        wanted = "select id, req_limit, char_limit, note, made, hash from keys where id = ?"
+        with self.opened() as database:
+            row = database.execute(wanted, (key[:LETTERS],)).fetchone()
+        *known, expected = row or (None, hashed(""))
+        same = hmac.compare_digest(hashed(key), expected)
+        return Key(*known) if row and same else None
+
+
+def hashed(key: str) -> bytes:
+    """What is kept of a key: it is long and drawn by chance, so that nobody can guess it from this."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).digest()

@@ -1,0 +1,188 @@
+"""The routes on which one sees what the models do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from regard.runs import Run
+from regard.runs.summary import summary
+from regard.search import Open, watch
+from regard.serve import answers
+from regard.serve.described import asked, refused
+from regard.serve.fields import Fields, read
+from regard.serve.fleet import Served
+from regard.serve.languages import name, written
+from regard.serve.refusal import Refusal
+from regard.serve.service import Service
+from regard.symbols import EOS
+from regard.text import Tokenizer
+from regard.translate import Options, trace
+from regard.translate.writing import Word, words
+
+LONGEST = 400  # characters of a text that is looked at step by step
+WIDEST = 12  # hypotheses of a beam that is looked at
+GREEDY = Options(beam=1)
+
+
+def router(service: Service) -> APIRouter:
+    """All of them."""
+    routes = APIRouter(prefix="/v1", tags=["regard"])
+
+    @routes.get("/models", response_model=answers.Models)
+    async def models() -> Response:
+        """The models that are served: recipe, sizes, scores."""
+        found = [await asyncio.to_thread(described, served) for served in service.fleet.served.values()]
+        return JSONResponse({"models": found})
+
+    @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
+    async def curves(model: str, after: int = -1) -> Response:
+        """What was measured while a model was trained, and is measured while it still is."""
+        return JSONResponse(await asyncio.to_thread(measured, service.named(model), after))
+
+    @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
+    async def trace(request: Request) -> Response:
+        """One decoding, step by step: the beam, the state, the weights, the context."""
+        served, text, fields = await looked_at(service, request)
+        beam = fields.number("beam", service.settings.beam)
+        if not 1 <= beam <= WIDEST:
+            raise Refusal(f"Invalid request: beam parameter must be from 1 to {WIDEST}")
+        return JSONResponse(await asyncio.to_thread(seen, served, text, beam))
+
+    @routes.post(
+        "/translate/stream",
+        response_class=StreamingResponse,
+        **asked(answers.LookRequest),
+    )
+    async def stream(request: Request) -> Response:
+        """A translation word by word as it is decoded, as server-sent events: word, …, end."""
+        served, text, _ = await looked_at(service, request)
+        return StreamingResponse(events(words(served.translator, text), text), media_type="text/event-stream")
+
+    return routes
+
+
+async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fields]:
+    """The model and the text that somebody wants to look at."""
+    fields = await read(request)
+    key = service.admit(request, fields)
+    text = fields.text("q")
+    service.check_sizes([text], key)
+    if len(text) > LONGEST:
+        raise Refusal(f"Invalid request: request ({len(text)}) exceeds text limit ({LONGEST})")
+    named = fields.text("model", "")
+    if named or "target" not in fields.values:
+        return service.named(named), text, fields
+    spoken, target, _ = service.languages(fields.text("source", "auto"), fields.text("target"), [text])
+    route = service.route(spoken, target)
+    if len(route) != 1:
+        raise Refusal(f"one model at a time can be looked at; from {spoken} to {target} there are {len(route)}")
+    return route[0], text, fields
+
+
+async def events(made: Iterator[Word], source: str) -> AsyncIterator[bytes]:
+    """Words as they come, each an event; then the whole."""
+    yield event("start", {"source": source.split()})
+    text = ""
+    while (word := await asyncio.to_thread(next, made, None)) is not None:
+        text += word.before + word.text
+        if word.text:
+            weights = None if word.weights is None else [round(weight, 4) for weight in word.weights]
+            yield event("word", {"before": word.before, "word": word.text, "weights": weights})
+    yield event("end", {"translatedText": text})
+
+
+def event(kind: str, data: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def described(served: Served) -> dict[str, Any]:
+    """A model, as far as its run tells."""
+    known, decoder = summary(served.folder), served.translator.models[0].decoder
+    best, points = known.best, decoder.viewpoints()
+    tokenizers = served.translator.tokenizers
+    return {
+        "name": served.name,
+        "source": {"code": written(served.source), "name": name(served.source)},
+        "target": {"code": written(served.target), "name": name(served.target)},
+        "recipe": known.recipe,
+        "parameters": known.parameters,
+        "vocabularies": [tokenizers.source.size, tokenizers.target.size],
+        "order": list(decoder.order),
+        "attention": "a_t" in decoder.order,
+        "heads": max((point.head or 0 for point in points), default=-1) + 1 or None,
+        "layers": max((point.layer for point in points), default=-1) + 1 or None,
+        "scores": {
+            "bleu": best and best.bleu,
+            "loss": best and best.loss,
+            "perplexity": best and best.perplexity,
+        },
+        "steps": known.steps,
+        "epochs": known.epochs,
+        "seconds": known.seconds,
+        "finished": known.finished,
+    }
+
+
+def measured(served: Served, after: int) -> dict[str, Any]:
+    """The measurements of a run behind a step."""
+    rows = [row for row in Run(served.folder).metrics() if row["step"] > after]
+    return {"rows": [finite(row) for row in rows], "finished": summary(served.folder).finished}
+
+
+def finite(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity; what is not a number is left open."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+
+
+def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
+    """One decoding, looked at from all sides; of a text in several pieces, that of the first."""
+    translator = served.translator
+    pieces = translator.draft([text], translator.plan(GREEDY)).pieces
+    ids = next((piece.ids for piece in pieces if piece.ids), [])
+    target, order = translator.tokenizers.target, list(translator.models[0].decoder.order)
+    whole = {"model": served.name, "order": order, "source": [], "text": text, "steps": []}
+    if not ids:
+        return whole
+    best, beams = watch(translator.models, *translator.batch([ids]), beam=beam)
+    made = best[0].tokens
+    looks = trace.heads(translator, ids, made)
+    found = [
+        {
+            "token": step.token,
+            "candidates": [{"token": token, "probability": round(chance, 5)} for token, chance in step.candidates],
+            "beam": [opened(one, target) for one in kept],
+            "weights": numbers(step.weights),
+            "heads": {head: numbers(look[number]) for head, look in looks.items()},
+            "window": step.window,
+            "context": numbers(step.context),
+            "state": numbers(step.state),
+        }
+        for number, (step, kept) in enumerate(zip(trace.steps(translator, ids, made), beams, strict=False))
+    ]
+    source = translator.tokenizers.source.pieces([*ids, EOS])
+    return {**whole, "source": source, "text": target.decode(made), "steps": found}
+
+
+def opened(one: Open, target: Tokenizer) -> dict[str, Any]:
+    """A hypothesis of the beam."""
+    return {
+        "text": target.decode(one.tokens),
+        "token": target.pieces(one.tokens[-1:])[0],
+        "log_prob": round(one.log_prob, 4),
+        "ended": one.tokens[-1] == EOS,
+    }
+
+
+def numbers(row: Any) -> list[float] | None:
+    """Numbers that are short in writing."""
+    return None if row is None else [round(float(number), 4) for number in row]

@@ -1,0 +1,35 @@
+"""The process that listens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import uvicorn
+
+from regard.serve import logs
+from regard.serve.app import application
+from regard.serve.service import Service
+from regard.serve.settings import Settings
+
+
+def serve(runs: Sequence[str], settings: Settings) -> None:
+    """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
+    logs.begin()
+    torch.set_num_threads(max(1, torch.get_num_threads() // settings.threads))
+    service = Service(runs, settings)
+    for served in service.fleet.served.values():
+        logs.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
+    config = uvicorn.Config(
+        application(service),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=settings.trust_proxy,
+        forwarded_allow_ips="*" if settings.trust_proxy else None,
+        timeout_keep_alive=75,
+        lifespan="on",
+    )
+    uvicorn.Server(config).run()

@@ -1,0 +1,135 @@
+"""One service: its models, who may ask, and what is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from starlette.requests import Request
+
+from regard.serve.detection import Detector, Guess, has_words
+from regard.serve.fields import Fields
+from regard.serve.figures import Figures
+from regard.serve.fleet import Fleet, Served, muster
+from regard.serve.keys import Key, Keys
+from regard.serve.languages import AUTO, NEAR, code, name, written
+from regard.serve.limits import Limits
+from regard.serve.refusal import Refusal
+from regard.serve.settings import Settings
+from regard.translate import Alignment, Options, Translation
+
+
+class Service:
+    """What every route works with."""
+
+    def __init__(self, runs: Sequence[str], settings: Settings) -> None:
+        self.settings = settings
+        self.figures = Figures()
+        self.fleet: Fleet = muster(runs, settings, self.figures.batch)
+        self.detect = Detector(self.fleet.languages)
+        self.keys = Keys(settings.keys) if settings.keys else None
+        self.limits = Limits(settings)
+
+    def admit(self, request: Request, fields: Fields, cost: int = 1) -> Key | None:
+        """Whoever asks may ask, and for so much; their key, if they have one."""
+        client = request.client.host if request.client else ""
+        self.limits.refuse_banned(client)
+        key = self.key(fields.text("api_key", default=""))
+        per_minute = None if key is None else key.req_limit
+        self.limits.spend(client if key is None else f"key {key.id}", cost, per_minute)
+        return key
+
+    def key(self, given: str) -> Key | None:
+        """The key that was given, if keys are asked for."""
+        if self.keys is None:
+            return None
+        if given:
+            found = self.keys.find(given)
+            if found is None:
+                raise Refusal("Invalid API key", 403)
+            return found
+        if self.settings.require_key:
+            link = self.settings.key_link
+            how = f"Visit {link}" if link else "Please contact the server operator"
+            raise Refusal(f"{how} to get an API key")
+        return None
+
+    def char_limit(self, key: Key | None) -> int:
+        """Characters that one text may have."""
+        return self.settings.char_limit if key is None or key.char_limit is None else key.char_limit
+
+    def check_sizes(self, texts: Sequence[str], key: Key | None) -> None:
+        """Refuses more, or longer, texts than are taken."""
+        limits = ((len(texts), self.settings.batch_limit), (max(map(len, texts), default=0), self.char_limit(key)))
+        for size, limit in limits:
+            if 0 <= limit < size:
+                raise Refusal(f"Invalid request: request ({size}) exceeds text limit ({limit})")
+
+    def languages(self, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, Guess | None]:
+        """The languages that are asked for, and the guess where the first was to be guessed."""
+        wanted = code(source), code(target)
+        guess = self.guessed(texts) if wanted[0] == AUTO else None
+        for language in wanted[guess is not None :]:
+            if language not in self.fleet.languages:
+                raise Refusal(f"{language} is not supported")
+        return (guess.language if guess else wanted[0]), wanted[1], guess
+
+    def route(self, spoken: str, target: str) -> list[Served]:
+        """The models to go through."""
+        route = self.fleet.route(spoken, target)
+        if route is None:
+            raise Refusal(
+                f"{name(target)} ({written(target)}) is not available as a target language from "
+                f"{name(spoken)} ({written(spoken)})"
+            )
+        return route
+
+    def named(self, name: str) -> Served:
+        """A model by its name; the first one where none is given."""
+        served = self.fleet.served
+        if name and name not in served:
+            raise Refusal(f"there is no model {name!r}; there are {', '.join(served)}")
+        return served[name or next(iter(served))]
+
+    def guessed(self, texts: Sequence[str]) -> Guess:
+        """The language of all texts together, as it is served."""
+        guess = self.detect("\n".join(texts))[0]
+        near = NEAR.get(guess.language, guess.language)
+        served = self.fleet.languages
+        return guess._replace(language=near) if guess.language not in served and near in served else guess
+
+    async def translate(self, texts: Sequence[str], route: Sequence[Served], options: Options) -> list[Translation]:
+        """A translation of each text; one without words stays as it is."""
+        spoken = [number for number, text in enumerate(texts) if has_words(text)] if route else []
+        made = [Translation(text, text) for text in texts]
+        found = await self.along(route, [texts[number] for number in spoken], options)
+        for number, translation in zip(spoken, found, strict=True):
+            made[number] = translation
+        return made
+
+    async def along(self, route: Sequence[Served], texts: Sequence[str], options: Options) -> list[Translation]:
+        """Through one model after the other; all but the last give their best alone."""
+        made: list[Translation] = []
+        for number, served in enumerate(route):
+            last = number == len(route) - 1
+            asked = options if last else replace(options, n_best=1)
+            self.figures.characters.labels(served.name).inc(sum(map(len, texts)))
+            found = await served.translate(texts, asked)
+            made = [through(*pair) for pair in zip(made, found, strict=True)] if made else found
+            texts = [one.text for one in made]
+        return made
+
+    def close(self) -> None:
+        """Ends what works in the background."""
+        self.fleet.close()
+
+
+def through(first: Translation, second: Translation) -> Translation:
+    """Two translations, one of the other: where the second looked at a word, the first tells where that came from."""
+    left, right = first.alignment, second.alignment
+    alignment = None
+    if left is not None and right is not None and right.soft.shape[1] == left.soft.shape[0]:
+        soft = right.soft @ left.soft
+        strongest = [(int(row.argmax()), number) for number, row in enumerate(soft) if row.size and row.max() > 0]
+        alignment = Alignment(left.source, right.target, soft, sorted(strongest))
+    return replace(second, source=first.source, alignment=alignment, attention=None, source_tokens=first.source_tokens)
