@@ -73,6 +73,14 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train("bahdanau2015", files(corpus, "train"), out, dev=files(corpus, "dev"), **QUICK)
 
 
+@pytest.fixture(scope="session")
+def able(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of `bahdanau2015` that has learnt to say something; nobody changes it."""
+    out = tmp_path_factory.mktemp("runs") / "able"
+    more = {"training.steps": 240, "training.validate_every": 240, "training.checkpoint_every": 240, "model.size": 40}
+    return train("bahdanau2015", files(corpus, "train"), out, dev=files(corpus, "dev"), **{**QUICK, **more})
+
+
 def environment() -> dict[str, str]:
     """That of a real process: one thread, the checkout on the path, no terminal."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}

@@ -75,8 +75,9 @@ class Keys:
     def find(self, key: str) -> Key | None:
         """The key, if there is such a one. How long it takes tells nothing of it."""
         wanted = "select id, req_limit, char_limit, note, made, hash from keys where id = ?"
+        id = key[:LETTERS] if key.isascii() else ""
         with self.opened() as database:
-            row = database.execute(wanted, (key[:LETTERS],)).fetchone()
+            row = database.execute(wanted, (id,)).fetchone()
         *known, expected = row or (None, hashed(""))
         same = hmac.compare_digest(hashed(key), expected)
         return Key(*known) if row and same else None

@@ -20,22 +20,22 @@ class Limits:
         self.settings = settings
         self.windows = MovingWindowRateLimiter(MemoryStorage())
 
-    def spend(self, client: str, cost: int, per_minute: int | None = None) -> None:
+    def spend(self, client: str, cost: int, per_minute: int) -> None:
         """Takes so many requests off what a client has left; refused where it has not so many."""
         self.refuse_banned(client)
         for item in self.items(per_minute):
-            if not self.windows.test(item, client, cost=min(cost, item.amount)):
+            if not item.amount or not self.windows.test(item, client, cost=min(cost, item.amount)):
                 self.violated(client)
                 wait = max(1, math.ceil(self.windows.get_window_stats(item, client).reset_time - time.time()))
                 raise Refusal(f"Slowdown: {item.amount} per 1 {item.GRANULARITY.name}", 429, {"Retry-After": str(wait)})
         for item in self.items(per_minute):
             self.windows.hit(item, client, cost=min(cost, item.amount))
 
-    def items(self, per_minute: int | None) -> list[RateLimitItem]:
+    def items(self, per_minute: int) -> list[RateLimitItem]:
         """The limits that hold."""
         settings = self.settings
         wanted = (
-            (RateLimitItemPerMinute, settings.req_limit if per_minute is None else per_minute),
+            (RateLimitItemPerMinute, per_minute),
             (RateLimitItemPerHour, settings.hourly_req_limit),
             (RateLimitItemPerDay, settings.daily_req_limit),
         )

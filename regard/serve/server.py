@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 import uvicorn
@@ -32,4 +33,5 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         timeout_keep_alive=75,
         lifespan="on",
     )
-    uvicorn.Server(config).run()
+    with suppress(KeyboardInterrupt):  # which has done its work when it comes here
+        uvicorn.Server(config).run()

@@ -35,8 +35,11 @@ class Service:
         client = request.client.host if request.client else ""
         self.limits.refuse_banned(client)
         key = self.key(fields.text("api_key", default=""))
-        per_minute = None if key is None else key.req_limit
-        self.limits.spend(client if key is None else f"key {key.id}", cost, per_minute)
+        if key is None:
+            self.limits.spend(client, cost, self.settings.req_limit)
+        else:
+            usual = self.settings.req_limit or -1  # 0 is for those without a key
+            self.limits.spend(f"key {key.id}", cost, usual if key.req_limit is None else key.req_limit)
         return key
 
     def key(self, given: str) -> Key | None:

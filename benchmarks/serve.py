@@ -1,0 +1,188 @@
+"""The service under load: with batching and without, on this machine's own loopback.
+
+    python benchmarks/serve.py [RUN] [--minutes 10]
+
+Prints ratios of alternatives that ran interleaved. With --minutes it then loads the server for so long and counts wrong
+answers and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from regard.data.embedded import write
+
+CLIENTS = 64
+SECONDS = 6.0  # of each measurement
+ROUNDS = 3
+
+
+class Client:
+    """One connection that is kept: as little of a client as will do, so that the server is what is measured."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def __aenter__(self) -> Client:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.writer.close()
+
+    async def translate(self, text: str) -> str:
+        """The translation of a text."""
+        body = f"q={quote(text)}&source=en&target=de".encode()
+        head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+        self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.startswith(b"content-length"))
+        found = json.loads(await self.reader.readexactly(length))
+        if "translatedText" not in found:
+            raise RuntimeError(f"{answer!r} {found}")
+        return str(found["translatedText"])
+
+
+@dataclass
+class Load:
+    """What was seen of a server under load."""
+
+    seconds: list[float] = field(default_factory=list)  # that each answer took
+    wrong: int = 0
+    lasted: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return len(self.seconds) / self.lasted
+
+    def quantile(self, share: float) -> float:
+        """Of the times."""
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+
+
+@contextmanager
+def server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
+    """A server process: its port, and its number among processes."""
+    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "running on" in line:
+                break
+        port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
+        asyncio.get_running_loop().run_in_executor(None, drain, process)
+        try:
+            yield port, process.pid
+        finally:
+            process.terminate()
+
+
+def drain(process: subprocess.Popen[str]) -> None:
+    """Reads what the server says, so that it never waits for a reader."""
+    assert process.stderr is not None
+    with suppress(ValueError):  # it is closed when the server has ended
+        for _ in process.stderr:
+            pass
+
+
+async def loaded(
+    port: int, texts: Sequence[str], expected: dict[str, str], clients: int, seconds: float, rate: float | None = None
+) -> Load:
+    """So many clients that ask one text after the other, as fast as they are answered, or at a rate in all."""
+    load, started = Load(), time.perf_counter()
+    end = started + seconds
+    dice = random.Random(0)
+
+    async def client() -> None:
+        async with Client(port) as one:
+            when = time.perf_counter() + (dice.expovariate(rate / clients) if rate else 0.0)
+            while when < end and time.perf_counter() < end:
+                await asyncio.sleep(max(0.0, when - time.perf_counter()))
+                text = dice.choice(texts)
+                asked = time.perf_counter()
+                found = await one.translate(text)
+                load.seconds.append(time.perf_counter() - (when if rate else asked))
+                load.wrong += expected.setdefault(text, found) != found
+                when = when + dice.expovariate(rate / clients) if rate else 0.0
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    load.lasted = time.perf_counter() - started
+    return load
+
+
+def resident(pid: int) -> float:
+    """Megabytes that a process has in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def compare(run: Path, texts: Sequence[str]) -> None:
+    """Batching against none, and what waiting costs at half of the highest load."""
+    expected: dict[str, str] = {}
+    with server(run) as (batched, _), server(run, "--batch-pieces", "1") as (single, _):
+        for port in (batched, single):
+            await loaded(port, texts, expected, 4, 2.0)
+        gains, waits = [], []
+        for _ in range(ROUNDS):
+            alone = await loaded(batched, texts, expected, 1, SECONDS)
+            together = await loaded(batched, texts, expected, CLIENTS, SECONDS)
+            one_by_one = await loaded(single, texts, expected, CLIENTS, SECONDS)
+            half = await loaded(batched, texts, expected, CLIENTS, SECONDS, rate=together.rate / 2)
+            gains.append(together.rate / one_by_one.rate)
+            waits.append(half.quantile(0.99) / statistics.median(alone.seconds))
+            wrong = alone.wrong + together.wrong + one_by_one.wrong + half.wrong
+            print(
+                f"{CLIENTS} clients: {together.rate:.0f}/s batched, {one_by_one.rate:.0f}/s one by one "
+                f"({gains[-1]:.1f}×); alone {1000 * statistics.median(alone.seconds):.0f} ms, p99 at half load "
+                f"({half.rate:.0f}/s) {1000 * half.quantile(0.99):.0f} ms ({waits[-1]:.1f}×); wrong {wrong}"
+            )
+        print(f"batching: {statistics.median(gains):.1f}× the throughput (asked: 4)")
+        print(f"p99 at half load: {statistics.median(waits):.1f}× of one alone (asked: at most 5)")
+
+
+async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
+    """A long load: wrong answers, and memory as it goes."""
+    expected: dict[str, str] = {}
+    with server(run) as (port, pid):
+        await loaded(port, texts, expected, CLIENTS, 20.0)
+        warm = resident(pid)
+        answers = wrong = 0
+        worst, end = 0.0, time.perf_counter() + 60 * minutes
+        while time.perf_counter() < end:
+            load = await loaded(port, texts, expected, CLIENTS, min(30.0, end - time.perf_counter()))
+            answers, wrong = answers + len(load.seconds), wrong + load.wrong
+            worst = max(worst, abs(resident(pid) / warm - 1))
+        print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong, memory {warm:.0f} MB ± {100 * worst:.1f} %")
+
+
+def main() -> None:
+    """All of it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", nargs="?", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--minutes", type=float, default=0.0)
+    wanted = parser.parse_args()
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        write(Path(folder), 2000)
+        texts = (Path(folder) / "train.en").read_text(encoding="utf-8").splitlines()
+    asyncio.run(endure(wanted.run, texts, wanted.minutes) if wanted.minutes else compare(wanted.run, texts))
+
+
+if __name__ == "__main__":
+    main()

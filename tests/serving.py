@@ -1,0 +1,80 @@
+"""A real server process, and ways to ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from conftest import command, environment
+
+
+@dataclass
+class Server:
+    """A process that serves, what it has logged, and a client for it."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, path: str, status: int = 200, /, **fields: Any) -> Any:
+        """A JSON request, and the JSON that comes back."""
+        answer = httpx.post(f"{self.url}{path}", json=fields, timeout=60)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def translate(self, q: Any, source: str = "en", target: str = "de", /, **fields: Any) -> Any:
+        return self.ask("/translate", 200, q=q, source=source, target=target, **fields)
+
+    def error(self, path: str, status: int, /, **fields: Any) -> str:
+        found = self.ask(path, status, **fields)
+        assert set(found) == {"error"}
+        return str(found["error"])
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[Server]:
+    """`regard serve …` on a free port; asked to stop in the end."""
+    process = subprocess.Popen(
+        command(["serve", *arguments, "--port", "0"]),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**environment(), **os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "running on" in line:
+            break
+    else:
+        raise AssertionError("".join(said))
+    port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
+    server = Server(process, port)
+    reader = threading.Thread(target=collect, args=(server,), daemon=True)
+    reader.start()
+    try:
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def collect(server: Server) -> None:
+    """Reads the log while the server runs."""
+    assert server.process.stderr is not None
+    for line in server.process.stderr:
+        server.log.append(json.loads(line))

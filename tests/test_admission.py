@@ -1,0 +1,168 @@
+"""Who may ask the service, and for how much."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import Command
+from serving import Server, serving
+
+from regard.errors import UserError
+from regard.runs import Run
+from regard.serve.keys import Keys, hashed
+from regard.serve.limits import Limits
+from regard.serve.refusal import Refusal
+from regard.serve.settings import Settings
+
+ASKED = {"q": "the old house", "source": "en", "target": "de"}
+
+
+def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.db")
+    key = keys.add(req_limit=120, char_limit=5000, note="the wiki")
+    other = keys.add()
+    assert key != other
+    assert key.encode() not in (tmp_path / "keys.db").read_bytes()
+    rows = sqlite3.connect(tmp_path / "keys.db").execute("select id, hash from keys").fetchall()
+    assert dict(rows) == {key[:8]: hashed(key), other[:8]: hashed(other)}
+    found = keys.find(key)
+    assert found is not None
+    assert (found.id, found.req_limit, found.char_limit, found.note) == (key[:8], 120, 5000, "the wiki")
+    assert [one.id for one in keys.list()].count(key[:8]) == 1
+    for wrong in ("", key[:8], key[:-1], key + "0", key[:8] + "0" * 32, "'; drop table keys; --", "\ud800", "é" * 40):
+        assert keys.find(wrong) is None
+    keys.revoke(key[:8])
+    assert keys.find(key) is None
+    assert keys.find(other) is not None
+    with pytest.raises(UserError, match="has no key"):
+        keys.revoke(key)
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+    (tmp_path / "keys.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(UserError, match="cannot be used as a file of keys"):
+        Keys(tmp_path / "keys.db")
+
+
+def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
+    key = regard("keys", "add", "the wiki", "--req-limit", 120).stdout.strip()
+    assert len(key) == 40
+    assert (tmp_path / "keys.db").is_file()
+    listed = regard("keys", "list").stdout
+    assert listed.startswith(key[:8])
+    assert listed.rstrip().endswith("120 -  the wiki")
+    assert regard("keys", "revoke", key[:8]).returncode == 0
+    assert regard("keys", "list").stdout == ""
+    done = regard("keys", "revoke", "nothing")
+    assert done.returncode == 2
+    assert "has no key 'nothing'" in done.stderr
+
+
+def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.db"
+    keys = Keys(file)
+    key, tight = keys.add(), keys.add(req_limit=1, char_limit=5)
+    with serving(able.folder, "--keys", file, "--require-key", "--key-link", "https://example.org/keys") as server:
+        assert server.error("/translate", 400, **ASKED) == "Visit https://example.org/keys to get an API key"
+        assert server.error("/translate", 403, **ASKED, api_key="wrong") == "Invalid API key"
+        assert server.error("/v1/trace", 403, **ASKED, api_key="wrong") == "Invalid API key"
+        assert server.ask("/translate", **ASKED, api_key=key)["translatedText"]
+        assert httpx.get(f"{server.url}/languages").status_code == 200
+        assert httpx.get(f"{server.url}/frontend/settings").json()["keyRequired"] is True
+        too_long = server.error("/translate", 400, **ASKED, api_key=tight)
+        assert too_long == "Invalid request: request (13) exceeds text limit (5)"
+        assert server.error("/translate", 429, **ASKED, api_key=tight) == "Slowdown: 1 per 1 minute"
+        late = keys.add()
+        assert server.ask("/translate", **ASKED, api_key=late)["translatedText"], "made while it runs"
+        keys.revoke(late)
+        assert server.error("/translate", 403, **ASKED, api_key=late) == "Invalid API key"
+
+
+def test_limits_at_the_service(able: Run) -> None:
+    with serving(able.folder, "--req-limit", 3, "--ban-after", 2) as server:
+        assert server.translate(["the house", "the garden"])["translatedText"]
+        assert server.translate("the house")["translatedText"]
+        answer = httpx.post(f"{server.url}/translate", json=ASKED)
+        assert (answer.status_code, answer.json()) == (429, {"error": "Slowdown: 3 per 1 minute"})
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+        assert server.error("/detect", 429, q="the house") == "Slowdown: 3 per 1 minute"
+        assert server.error("/translate", 403, **ASKED) == "Too many request limits violations"
+        for path in ("/languages", "/health", "/frontend/settings", "/openapi.json", "/ready"):
+            assert httpx.get(f"{server.url}{path}").status_code == 200
+
+
+def test_windows_move_and_clients_are_apart() -> None:
+    limits = Limits(Settings(hourly_req_limit=3))
+    limits.spend("a", 1, 2)
+    limits.spend("b", 2, 2)
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
+        limits.spend("a", 2, 2)
+    limits.spend("a", 1, 2)
+    limits.spend("c", 99, 2)
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
+        limits.spend("c", 1, 2)
+    for _ in range(3):
+        limits.spend("d", 1, -1)
+    with pytest.raises(Refusal, match="Slowdown: 3 per 1 hour"):
+        limits.spend("d", 1, -1)
+    none = Limits(Settings())
+    for _ in range(1000):
+        none.spend("a", 1, -1)
+    with pytest.raises(Refusal, match="Slowdown: 0 per 1 minute"):
+        none.spend("a", 1, 0)
+
+
+def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
+    with serving(able.folder, "--metrics-token", "secret") as server:
+        assert httpx.get(f"{server.url}/metrics").status_code == 401
+        assert httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(able: Run, trusted: bool) -> None:
+    with serving(able.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
+        found = [
+            httpx.post(f"{server.url}/translate", json=ASKED, headers={"X-Forwarded-For": f"10.0.0.{n}"}).status_code
+            for n in (1, 2, 2)
+        ]
+        assert found == ([200, 200, 429] if trusted else [200, 429, 429])
+
+
+def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -> None:
+    suggestion = {"q": "the old house", "s": "das alte Haus", "source": "en", "target": "de"}
+    with serving(able.folder, "--suggestions", tmp_path / "better.jsonl") as server:
+        assert server.ask("/suggest", **suggestion) == {"success": True}
+        assert server.error("/suggest", 400, q="a", source="en", target="de") == "Invalid request: missing s parameter"
+    kept = (tmp_path / "better.jsonl").read_text(encoding="utf-8")
+    assert kept == '{"q": "the old house", "s": "das alte Haus", "source": "en", "target": "de"}\n'
+
+
+def test_suggestions_are_not_kept_otherwise(able: Run) -> None:
+    with serving(able.folder) as server:
+        assert server.error("/suggest", 403, q="a", s="b") == "Suggestions are disabled on this server."
+
+
+def test_too_much_at_once_is_turned_away_with_a_time_to_come_again(able: Run, corpus: Path) -> None:
+    texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
+    with serving(able.folder, "--queue", 100, "--batch-pieces", 1) as server:
+        full = filled(server, texts)
+        assert full.status_code == 503
+        assert full.headers["retry-after"] == "2"
+        assert full.json() == {"error": "Too much is waiting; try again in a moment"}
+
+
+def filled(server: Server, texts: list[str]) -> httpx.Response:
+    """The first answer that is not a translation, while others are worked on."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(number: int) -> httpx.Response:
+        return httpx.post(f"{server.url}/translate", json={**ASKED, "q": texts}, timeout=300)
+
+    with ThreadPoolExecutor(3) as together:
+        answers = list(together.map(ask, range(3)))
+    assert any(answer.status_code == 200 for answer in answers)
+    return next(answer for answer in answers if answer.status_code != 200)

@@ -1,0 +1,224 @@
+"""Requests that are decoded together: in a fair order, never mixed, never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.serve.batching import Batcher, OverloadedError
+
+Tell = Callable[[int, str], None]
+
+
+class Model:
+    """Finds the upper case of texts; notes the batches it is given, and waits at a gate before each."""
+
+    def __init__(self, gated: bool = False) -> None:
+        self.batches: list[list[str]] = []
+        self.gate = threading.Semaphore(0 if gated else 1 << 30)
+        self.begun = threading.Semaphore(0)
+
+    def __call__(self, texts: Sequence[str], kind: int, tell: Tell) -> None:
+        self.batches.append(list(texts))
+        self.begun.release()
+        self.gate.acquire()
+        for number in reversed(range(len(texts))):
+            tell(number, texts[number].upper())
+
+
+def batcher(model: Model, tokens: int = 1000, most: int = 4, room: int = 1000) -> Batcher[str, str, int]:
+    return Batcher(model, len, tokens=tokens, most=most, room=room)
+
+
+async def settled(model: Model) -> None:
+    """Until the model has begun another batch."""
+    await asyncio.to_thread(model.begun.acquire)
+
+
+def test_results_come_back_in_order() -> None:
+    async def go() -> None:
+        ask = batcher(Model())
+        found = await asyncio.gather(*(ask([f"{n}a", f"{n}b", f"{n}c"], 0) for n in range(50)))
+        assert found == [[f"{n}A", f"{n}B", f"{n}C"] for n in range(50)]
+        ask.close()
+
+    asyncio.run(go())
+
+
+def test_who_waits_is_decoded_together() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model)
+        first = asyncio.create_task(ask(["a"], 0))
+        await settled(model)
+        others = [asyncio.create_task(ask([text], 0)) for text in "bcd"]
+        await asyncio.sleep(0)
+        model.gate.release(2)
+        assert await first == ["A"]
+        assert await asyncio.gather(*others) == [["B"], ["C"], ["D"]]
+        ask.close()
+
+    asyncio.run(go())
+    assert model.batches == [["a"], ["b", "c", "d"]]
+
+
+def test_a_huge_request_has_its_share_and_no_more() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model)
+        huge = asyncio.create_task(ask([f"x{n}" for n in range(40)], 0))
+        await settled(model)
+        small = [asyncio.create_task(ask([text], 0)) for text in ("a", "b")]
+        await asyncio.sleep(0)
+        model.gate.release(2)
+        await asyncio.gather(*small)
+        assert not huge.done()
+        model.gate.release(99)
+        await huge
+        ask.close()
+
+    asyncio.run(go())
+    assert sorted(model.batches[1]) == ["a", "b", "x4", "x5"]
+
+
+def test_other_kinds_are_other_batches_and_none_waits_for_ever() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model)
+        tasks = [asyncio.create_task(ask(["a"], 0))]
+        await settled(model)
+        tasks += [asyncio.create_task(ask([f"k{n}", f"l{n}"], n % 2)) for n in range(4)]
+        await asyncio.sleep(0)
+        model.gate.release(99)
+        await asyncio.gather(*tasks)
+        ask.close()
+
+    asyncio.run(go())
+    assert model.batches[1:] == [["k0", "k2", "l0", "l2"], ["k1", "k3", "l1", "l3"]]
+
+
+def test_a_batch_has_so_many_tokens_with_its_padding() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model, tokens=12, most=99)
+        tasks = [asyncio.create_task(ask(["a"], 0))]
+        await settled(model)
+        tasks += [asyncio.create_task(ask([text], 0)) for text in ("bbb", "cccc", "dddddd", "e", "f" * 50)]
+        await asyncio.sleep(0)
+        model.gate.release(99)
+        await asyncio.gather(*tasks)
+        ask.close()
+
+    asyncio.run(go())
+    assert model.batches[1:] == [["bbb", "cccc", "e"], ["dddddd"], ["f" * 50]]
+
+
+def test_what_fails_fails_for_those_alone_who_asked() -> None:
+    def find(texts: Sequence[str], kind: int, tell: Tell) -> None:
+        for number, text in enumerate(texts):
+            if text == "bad":
+                raise ArithmeticError("no")
+            tell(number, text.upper())
+
+    async def go() -> None:
+        ask: Batcher[str, str, int] = Batcher(find, len, tokens=1000, most=1, room=10)
+        found = await asyncio.gather(ask(["a"], 0), ask(["bad", "x"], 0), ask(["b"], 0), return_exceptions=True)
+        assert found[0] == ["A"]
+        assert isinstance(found[1], ArithmeticError)
+        assert found[2] == ["B"]
+        assert await ask(["c"], 0) == ["C"]
+        assert ask.count == 0
+        ask.close()
+
+    asyncio.run(go())
+
+
+def test_a_result_that_never_comes_is_an_error() -> None:
+    async def go() -> None:
+        ask: Batcher[str, str, int] = Batcher(lambda texts, kind, tell: None, len, tokens=1000, most=4, room=10)
+        with pytest.raises(RuntimeError, match="without one of its results"):
+            await ask(["a"], 0)
+        ask.close()
+
+    asyncio.run(go())
+
+
+def test_more_than_there_is_room_for_is_refused_and_what_waits_is_not_lost() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model, room=5)
+        tasks = [asyncio.create_task(ask(["a"], 0))]
+        await settled(model)
+        tasks += [asyncio.create_task(ask(["b"] * 5, 0))]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="5 pieces wait, 1 more"):
+            await ask(["c"], 0)
+        model.gate.release(99)
+        assert await asyncio.gather(*tasks) == [["A"], ["B"] * 5]
+        assert await ask(["c"], 0) == ["C"]
+        ask.close()
+
+    asyncio.run(go())
+
+
+def test_who_has_gone_is_not_worked_for() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model)
+        tasks = [asyncio.create_task(ask(["a"], 0))]
+        await settled(model)
+        gone = asyncio.create_task(ask(["b"] * 9, 0))
+        tasks += [asyncio.create_task(ask(["c"], 0))]
+        await asyncio.sleep(0)
+        gone.cancel()
+        model.gate.release(99)
+        await asyncio.gather(*tasks)
+        assert ask.count == 0
+        ask.close()
+
+    asyncio.run(go())
+    assert model.batches == [["a"], ["c"]]
+
+
+def test_an_empty_request_is_answered() -> None:
+    async def go() -> None:
+        ask = batcher(Model())
+        assert await ask([], 0) == []
+        ask.close()
+
+    asyncio.run(go())
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.text(st.characters(codec="ascii"), max_size=8), max_size=6), st.integers(0, 2))),
+    st.integers(1, 5),
+    st.integers(1, 30),
+    st.integers(1, 3),
+)
+def test_whatever_is_asked_everybody_gets_their_own(
+    requests: list[tuple[list[str], int]], most: int, tokens: int, threads: int
+) -> None:
+    def find(texts: Sequence[str], kind: int, tell: Tell) -> None:
+        assert len(texts) == 1 or max(map(len, texts)) * len(texts) <= tokens
+        for number, text in enumerate(texts):
+            tell(number, f"{text.upper()}{kind}")
+
+    async def go() -> None:
+        ask: Batcher[str, str, int] = Batcher(find, len, tokens=tokens, most=most, room=10_000, threads=threads)
+        found = await asyncio.gather(*(ask(texts, kind) for texts, kind in requests))
+        assert found == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
+        assert ask.count == 0
+        ask.close()
+
+    asyncio.run(go())

@@ -1,0 +1,115 @@
+"""Programs that speak to LibreTranslate speak to the service, unchanged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from deep_translator import LibreTranslator
+from deep_translator.exceptions import AuthorizationException
+from libretranslatepy import LibreTranslateAPI
+from serving import Server, serving
+
+from regard.runs import Run
+from regard.serve.keys import Keys
+from regard.translate import load
+
+NODE = Path(__file__).parent / "clients"
+
+
+@pytest.fixture(scope="module")
+def server(able: Run) -> Iterator[Server]:
+    with serving(able.folder) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def expected(able: Run) -> str:
+    """What the model makes of `the old house`."""
+    return load(able.folder).translate(["the old house"])[0].text
+
+
+def test_libretranslatepy(server: Server, expected: str) -> None:
+    client = LibreTranslateAPI(f"{server.url}/")
+    assert client.translate("the old house", "en", "de") == expected
+    assert client.detect("the old house in the garden")[0]["language"] == "en"
+    assert client.languages() == [
+        {"code": "de", "name": "German", "targets": ["de"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+    ]
+
+
+def test_deep_translator(server: Server, expected: str) -> None:
+    client = LibreTranslator(source="en", target="de", api_key="any", custom_url=f"{server.url}/")
+    assert client.translate("the old house") == expected
+    assert client.translate_batch(["the old house", "the old house"]) == [expected] * 2
+    auto = LibreTranslator(source="auto", target="de", api_key="any", custom_url=f"{server.url}/")
+    assert auto.translate("the old house") == expected
+
+
+def test_deep_translator_without_a_key_that_is_known(able: Run, tmp_path: Path, expected: str) -> None:
+    file = tmp_path / "keys.db"
+    key = Keys(file).add()
+    with serving(able.folder, "--keys", file, "--require-key") as server:
+        client = LibreTranslator(source="en", target="de", api_key="wrong", custom_url=f"{server.url}/")
+        with pytest.raises(AuthorizationException):
+            client.translate("the old house")
+        client = LibreTranslator(source="en", target="de", api_key=key, custom_url=f"{server.url}/")
+        assert client.translate("the old house") == expected
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Node's packages, as the lock file names them."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed, so the JavaScript client cannot be run")
+    folder = tmp_path_factory.mktemp("node")
+    for name in ("package.json", "package-lock.json", "client.mjs"):
+        shutil.copy(NODE / name, folder)
+    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    return folder
+
+
+def test_translate_of_npm(server: Server, packages: Path, expected: str) -> None:
+    done = subprocess.run(
+        ["node", "client.mjs", f"{server.url}/translate", "the old house"],
+        cwd=packages,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(done.stdout) == {"translated": expected, "error": "fr is not supported"}, done.stderr
+
+
+def test_mastodon(server: Server) -> None:
+    """What its service for LibreTranslate sends and reads: HTML in JSON, the languages for what it may offer."""
+    languages = httpx.get(f"{server.url}/languages").json()
+    offered = {one["code"]: [target for target in one["targets"] if target != one["code"]] for one in languages}
+    assert offered == {"de": [], "en": ["de"]}
+    fields = {"q": ["<p>the old house</p>", "the <em>old</em> house"], "source": "auto", "target": "de"}
+    answer = httpx.post(f"{server.url}/translate", json={**fields, "format": "html", "api_key": ""})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert len(found["translatedText"]) == 2
+    assert found["translatedText"][0].startswith("<p>")
+    assert found["translatedText"][1].count("<em>") == 1
+    assert found["detectedLanguage"][0]["language"] == "en"
+    one = httpx.post(f"{server.url}/translate", json={**fields, "q": "<p>the old house</p>", "format": "html"}).json()
+    assert isinstance(one["translatedText"], str)
+
+
+def test_weblate(server: Server, expected: str) -> None:
+    """A form to /translate, and the languages before."""
+    assert {one["code"] for one in httpx.get(f"{server.url}/languages").json()} == {"de", "en"}
+    fields = {"api_key": "", "q": "the old house", "source": "en", "target": "de"}
+    assert httpx.post(f"{server.url}/translate", data=fields).json() == {"translatedText": expected}
+
+
+def test_languages_with_a_body(server: Server) -> None:
+    answer = httpx.request("GET", f"{server.url}/languages", content=b"api_key=x")
+    assert answer.status_code == 200
