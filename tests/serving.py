@@ -22,6 +22,7 @@ class Server:
     process: subprocess.Popen[str]
     port: int
     log: list[dict[str, Any]] = field(default_factory=list)
+    stray: list[str] = field(default_factory=list)  # lines that are no JSON
 
     @property
     def url(self) -> str:
@@ -71,10 +72,14 @@ def serving(*arguments: object) -> Iterator[Server]:
         process.wait()
         reader.join()
         process.stderr.close()
+    assert not server.stray, server.stray
 
 
 def collect(server: Server) -> None:
     """Reads the log while the server runs."""
     assert server.process.stderr is not None
     for line in server.process.stderr:
-        server.log.append(json.loads(line))
+        try:
+            server.log.append(json.loads(line))
+        except ValueError:
+            server.stray.append(line)  # reading goes on: a server that nobody reads from would stand still

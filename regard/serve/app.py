@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from regard.errors import UserError
 from regard.serve import compatible, looking
+from regard.serve.answers import Error
 from regard.serve.batching import OverloadedError
 from regard.serve.described import refused
 from regard.serve.guard import Guard
@@ -52,7 +53,12 @@ def tended(app: FastAPI, service: Service) -> None:
     """What whoever runs the service asks."""
     token = service.settings.metrics_token
 
-    @app.get("/metrics", responses={401: {"description": "The token is wrong."}}, tags=["operation"])
+    @app.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        responses={401: {"model": Error, "description": "The token is wrong."}},
+        tags=["operation"],
+    )
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")

@@ -28,13 +28,14 @@ class Lines(logging.Formatter):
 
 
 def begin() -> None:
-    """All of it goes to standard error, what the server itself has to say among it."""
+    """All of it goes to standard error, what the server and the libraries have to say among it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
-    for name in ("regard.serve", "uvicorn", "uvicorn.error"):
-        log = logging.getLogger(name)
-        log.handlers, log.propagate = [handler], False
-        log.setLevel(logging.INFO)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
+    for name in ("regard.serve", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a stranger's broken form is no event
 
 
 def note(event: str, level: int = logging.INFO, error: BaseException | None = None, **figures: Any) -> None:

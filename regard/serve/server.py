@@ -10,6 +10,7 @@ import uvicorn
 
 from regard.serve import logs
 from regard.serve.app import application
+from regard.serve.connection import patient
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 
@@ -25,6 +26,8 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         application(service),
         host=settings.host,
         port=settings.port,
+        http=patient(settings.patience),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
