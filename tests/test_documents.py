@@ -9,9 +9,9 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any
+from xml.parsers import expat
 
 import docx
-import hypothesis
 import pptx
 import pytest
 from hypothesis import given
@@ -828,7 +828,7 @@ EXAMPLES: dict[str, bytes] = {
     ".xhtml": CHAPTER.encode(),
     ".srt": SUBTITLES.encode(),
     ".xliff": XLIFF.encode(),
-    ".xlf": XLIFF.encode("utf-16"),
+    ".xlf": XLIFF.replace("UTF-8", "UTF-16").encode("utf-16"),
     ".docx": word_document(),
     ".pptx": slides(),
     ".odt": open_text(),
@@ -854,6 +854,15 @@ def mutations(content: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(made, st.lists(edit, max_size=4), st.one_of(st.none(), place))
 
 
+def well_formed(content: bytes) -> bool:
+    """Whether another parser than ours takes it for XML."""
+    try:
+        expat.ParserCreate().Parse(content, True)
+    except (expat.ExpatError, LookupError, ValueError):
+        return False
+    return True
+
+
 def works_or_is_refused(name: str, content: bytes) -> None:
     """And what works is whole."""
     try:
@@ -861,9 +870,11 @@ def works_or_is_refused(name: str, content: bytes) -> None:
     except DocumentError:
         return
     if zipfile.is_zipfile(io.BytesIO(content)) and name.endswith(tuple(ENDINGS[-5:])):
-        assert list(parts_of(made)) == list(parts_of(content))
+        before, after = parts_of(content), parts_of(made)
+        assert list(before) == list(after)
+        assert all(well_formed(after[name]) for name in before if well_formed(before[name]))
     elif name.endswith((".xhtml", ".xliff", ".xlf")):
-        etree.fromstring(made, etree.XMLParser(resolve_entities=False))
+        assert well_formed(made) or not well_formed(content)
 
 
 def test_there_is_an_example_of_every_ending() -> None:
@@ -932,7 +943,6 @@ class Seen(HTMLParser):
         self.letters += data
 
 
-@hypothesis.settings(max_examples=300)
 @given(inline(3))
 def test_whatever_is_inside_a_page_comes_back_whole(inside: str) -> None:
     content = f"<html><p>{inside}</p></html>"
@@ -962,7 +972,6 @@ def runs(depth: int) -> st.SearchStrategy[str]:
     return st.lists(st.one_of(RUN, MARKS, *link), max_size=5).map("".join)
 
 
-@hypothesis.settings(max_examples=200)
 @given(runs(2))
 def test_whatever_is_inside_a_paragraph_comes_back_whole(inside: str) -> None:
     content = word(f"<w:p>{inside}</w:p>")

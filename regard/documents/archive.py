@@ -36,7 +36,7 @@ class Limits(NamedTuple):
     """What a document may take."""
 
     size: int = 256 << 20  # bytes of a file, and of all that is in it, unpacked
-    text: int = 64 << 20  # bytes of a single file of text
+    text: int = 32 << 20  # bytes of a single file of text
     entries: int = 10_000  # files in it
     ratio: int = 100  # how many times larger all becomes when it is unpacked, where that is more than a few megabytes
 

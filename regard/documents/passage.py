@@ -42,7 +42,7 @@ class Part(NamedTuple):
     write: Callable[[], str]
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """Words, or a pair with something inside it, or else what stands alone, which is its opening."""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
+from sys import intern  # a document has few different tags, and many of each
 
 from regard.data.files import in_a_line
+from regard.data.formats.xml import SAFE, let_go
 from regard.documents.encoding import XML, Encoded, declared
 from regard.documents.errors import DocumentError
 from regard.documents.spelling import escaped
@@ -22,15 +25,6 @@ TOKEN = re.compile(
 )
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"']+)\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
 TEXT = "#text"
-# Nothing from outside is fetched, no entity is expanded, a text has at most 10 million bytes.
-SAFE = {
-    "resolve_entities": False,
-    "no_network": True,
-    "load_dtd": False,
-    "dtd_validation": False,
-    "huge_tree": False,
-    "collect_ids": False,
-}
 
 
 @dataclass(slots=True)
@@ -92,26 +86,6 @@ class Element:
         return found[::-1]
 
 
-class Watch:
-    """Sees a parser's events, and that elements are not too deep in each other."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """An element begins."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise DocumentError(f"has elements in more than {DEEPEST} others")
-
-    def end(self, tag: str) -> None:
-        """An element ends."""
-        self.depth -= 1
-
-    def close(self) -> None:
-        """All was read."""
-
-
 def checked(text: str) -> None:
     """Refuses what is no XML, and XML with entities of its own."""
     from lxml import etree
@@ -119,10 +93,14 @@ def checked(text: str) -> None:
     prologue = PROLOGUE.match(text)
     if SUBSET.match(text, prologue.end() if prologue else 0):
         raise DocumentError("declares XML entities of its own, which are not read")
-    parser = etree.XMLParser(target=Watch(), encoding="utf-8", **SAFE)
+    depth = 0
     try:
-        parser.feed(text.encode())
-        parser.close()
+        for event, element in etree.iterparse(BytesIO(text.encode()), ("start", "end"), encoding="utf-8", **SAFE):
+            depth += 1 if event == "start" else -1
+            if depth > DEEPEST:
+                raise DocumentError(f"has elements in more than {DEEPEST} others")
+            if event == "end":
+                let_go(element)
     except etree.XMLSyntaxError as error:
         said = in_a_line(error.msg).partition(", line ")[0]
         raise DocumentError(f"is damaged or cut off, its XML cannot be read: {said}") from error
@@ -156,7 +134,7 @@ class Names:
     def of(self, name: str) -> str:
         """A name as we write it; one of a namespace that we do not know has a ? for its prefix."""
         prefix, _, local = name.rpartition(":")
-        return f"{self.known.get(self.scopes[-1].get(prefix, ''), '?')}:{local}"
+        return intern(f"{self.known.get(self.scopes[-1].get(prefix, ''), '?')}:{local}")
 
 
 def read(content: bytes, known: Mapping[str, str]) -> tuple[Encoded, Element]:
@@ -175,11 +153,11 @@ def built(text: str, names: Names) -> Element:
             break
         place = found.end()
         if found["close"]:
-            stack.pop().closing = found[0]
+            stack.pop().closing = intern(found[0])
             names.leave()
         elif found["name"]:
             names.enter(found[0])
-            element = Element(names.of(found["name"]), found[0])
+            element = Element(names.of(found["name"]), intern(found[0]))
             stack[-1].inside.append(element)
             if found[0].endswith("/>"):
                 names.leave()
