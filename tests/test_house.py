@@ -26,6 +26,7 @@ FLOORS = (
     ("runs",),
     ("plot",),
     ("translate", "training"),
+    ("documents",),
     ("report",),
     ("serve",),
     ("api",),

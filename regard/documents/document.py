@@ -1,0 +1,60 @@
+"""A document in, its translation out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+
+from regard.data.files import in_a_line
+from regard.documents import book, exchange, lines, office, opendocument, subtitles, web
+from regard.documents.archive import Entry, Limits, Reader, unpacked
+from regard.documents.draft import Draft
+from regard.documents.errors import DocumentError
+
+TEXTS: dict[str, Reader] = {
+    ".txt": lines.draft,
+    ".html": web.draft,
+    ".htm": web.draft,
+    ".xhtml": web.strict_draft,
+    ".srt": subtitles.draft,
+    ".xliff": exchange.draft,
+    ".xlf": exchange.draft,
+}
+ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
+    ".docx": office.word,
+    ".pptx": office.slides,
+    ".odt": opendocument.text,
+    ".odp": opendocument.slides,
+    ".epub": book.draft,
+}
+ENDINGS = (*TEXTS, *ARCHIVES)
+
+Translate = Callable[[Sequence[str]], list[str]]
+
+
+def translated(name: str, content: bytes, translate: Translate, limits: Limits | None = None) -> bytes:
+    """The document with its text translated and everything else as it was; its name's ending says what it is.
+
+    `translate` gets all texts at once. They are markup (`&amp;`, `&lt;`) with tags `<r1>…</r1>` and `<r2/>`, which come
+    back around, or beside, what the words there were translated to.
+    """
+    try:
+        draft = drafted(PurePath(name).suffix.lower(), content, limits or Limits())
+    except DocumentError as error:
+        raise DocumentError(f"{in_a_line(name)} {error}") from error
+    if not draft.texts:
+        return content
+    answers = translate(draft.texts)
+    if len(answers) != len(draft.texts):
+        raise ValueError(f"{len(draft.texts)} texts were to be translated, and {len(answers)} came back")
+    return draft.write(answers)
+
+
+def drafted(ending: str, content: bytes, limits: Limits) -> Draft:
+    """The document of a format, read."""
+    if ending not in ENDINGS:
+        raise DocumentError(f"is no document that is read here; there are {', '.join(ENDINGS)}")
+    most = limits.text if ending in TEXTS else limits.size
+    if len(content) > most:
+        raise DocumentError(f"has {len(content):,} bytes, and may have {most:,}")
+    return TEXTS[ending](content) if ending in TEXTS else ARCHIVES[ending](unpacked(content, limits), limits)

@@ -1,0 +1,13 @@
+"""A document that waits for its translations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Draft(NamedTuple):
+    """The texts of a document, and what writes it once all of them are translated."""
+
+    texts: list[str]
+    write: Callable[[Sequence[str]], bytes]

@@ -1,0 +1,46 @@
+"""Characters and how markup writes them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Container
+
+ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
+# What XML has no way to write, not even as a number.
+UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+BREAKS = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+
+
+def escaped(text: str) -> str:
+    """Text as both XML and HTML can hold it."""
+    return html.escape(UNWRITABLE.sub("", text), quote=False)
+
+
+def meant(markup: str) -> str:
+    """What markup without tags says. An & that begins no entity stands for itself."""
+    return ENTITY.sub(lambda found: html.unescape(found[0]), markup)
+
+
+def spelled(markup: str, kept: Container[str] = ()) -> str:
+    """The same markup, with nothing in it that a document could trip over; entities are written out unless `kept`."""
+    out, place = [], 0
+    for found in ENTITY.finditer(markup):
+        out.append(escaped(markup[place : found.start()]))
+        out.append(found[0] if found[0] in kept else escaped(html.unescape(found[0])))
+        place = found.end()
+    return "".join(out) + escaped(markup[place:])
+
+
+def strict(text: str) -> str:
+    """The text of an HTML file, where a browser forgives an & or an entity without its end, as all markup takes it."""
+    out, place = [], 0
+    for found in ENTITY.finditer(text):
+        out += [escaped(html.unescape(text[place : found.start()])), found[0]]
+        place = found.end()
+    return "".join(out) + escaped(html.unescape(text[place:]))
+
+
+def in_a_line(text: str) -> str:
+    """Text whose line breaks mean no more than a space."""
+    return BREAKS.sub(" ", text)
