@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.staticfiles import StaticFiles
 
 from regard.errors import UserError
-from regard.serve import compatible, looking
+from regard.serve import compatible, files, looking
 from regard.serve.answers import Error
 from regard.serve.batching import OverloadedError
 from regard.serve.described import refused
@@ -41,6 +41,7 @@ def application(service: Service) -> Guard:
         lifespan=lifespan,
     )
     app.include_router(compatible.router(service))
+    app.include_router(files.router(service))
     app.include_router(looking.router(service))
     tended(app, service)
     if service.settings.page:

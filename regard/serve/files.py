@@ -1,0 +1,133 @@
+"""Files that are translated whole, and kept for a while to be fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from fastapi import APIRouter, Request
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from regard.documents import ENDINGS, Limits, translated
+from regard.serve import answers
+from regard.serve.described import refused
+from regard.serve.fields import read
+from regard.serve.fleet import Served
+from regard.serve.refusal import Refusal
+from regard.serve.service import Service
+from regard.translate import Options
+
+AT_ONCE = 100  # texts of a file that wait together
+KEPT = 1800.0  # seconds that a translated file can be fetched
+MOST = 100  # of them are kept
+NAME = 100  # letters of a file's name that are kept
+FORM = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file", "source", "target"],
+                "properties": {
+                    "file": {"type": "string", "format": "binary"},
+                    "source": {"type": "string"},
+                    "target": {"type": "string"},
+                    "api_key": {"type": "string"},
+                },
+            }
+        }
+    },
+}
+
+
+class Shelf:
+    """Translated files, each under a name that nobody can guess."""
+
+    def __init__(self) -> None:
+        self.folder = TemporaryDirectory(prefix="regard-files-")
+        self.files: dict[str, float] = {}  # and when each was put here
+
+    def put(self, name: str, content: bytes) -> str:
+        """Keeps a file; the name that it can be fetched by."""
+        now = time.monotonic()
+        old = [key for key, since in self.files.items() if now - since > KEPT]
+        for key in {*old, *list(self.files)[: max(0, len(self.files) - MOST + 1)]}:
+            del self.files[key]
+            (Path(self.folder.name) / key.partition(".")[0]).unlink(missing_ok=True)
+        key = f"{uuid.uuid4()}.{name}"
+        (Path(self.folder.name) / key.partition(".")[0]).write_bytes(content)
+        self.files[key] = now
+        return key
+
+    def get(self, key: str) -> Path | None:
+        """Where a file lies, if it is still there; what a stranger says is never made part of a path."""
+        known = key in self.files and time.monotonic() - self.files[key] <= KEPT
+        return Path(self.folder.name) / key.partition(".")[0] if known else None
+
+
+def router(service: Service) -> APIRouter:
+    """The routes for files."""
+    routes, shelf = APIRouter(tags=["LibreTranslate"]), Shelf()
+
+    @routes.post(
+        "/translate_file",
+        response_model=answers.File,
+        responses=refused(),
+        openapi_extra={"requestBody": FORM},
+    )
+    async def translate_file(request: Request) -> Response:
+        """Translate a document; the answer says where the translation can be fetched."""
+        fields = await read(request)
+        service.admit(request, fields)
+        if not service.settings.files:
+            raise Refusal("Files translation are disabled on this server.", 403)
+        file = fields.file("file")
+        source, target = fields.text("source"), fields.text("target")
+        name = plain_name(file)
+        content = await file.read()
+        if not content:
+            raise Refusal("Invalid request: empty file")
+        if PurePosixPath(name).suffix.lower() not in ENDINGS:
+            raise Refusal("Invalid request: file format not supported")
+        spoken, wanted, _ = service.languages(source, target, [content[:5000].decode("utf-8", "ignore")])
+        made = await whole(service, service.route(spoken, wanted), name, content)
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{shelf.put(name, made)}"})
+
+    @routes.get("/download_file/{name}", response_class=FileResponse, responses={404: {"description": "Not there."}})
+    async def download_file(name: str) -> Response:
+        """A translated document."""
+        path = shelf.get(name)
+        if path is None:
+            raise HTTPException(404)
+        return FileResponse(path, media_type="application/octet-stream", filename=name.partition(".")[2])
+
+    return routes
+
+
+async def whole(service: Service, route: Sequence[Served], name: str, content: bytes) -> bytes:
+    """A document, translated in a thread; its texts are decoded together with what others ask for."""
+    loop = asyncio.get_running_loop()
+    options = Options(beam=service.settings.beam, tags=True, alignments=False)
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        made: list[str] = []
+        for start in range(0, len(texts), AT_ONCE):
+            asked = service.translate(texts[start : start + AT_ONCE], route, options)
+            made += [one.text for one in asyncio.run_coroutine_threadsafe(asked, loop).result()]
+        return made
+
+    limit = service.settings.file_limit
+    return await asyncio.to_thread(translated, name, content, translate, Limits(size=10 * limit, text=limit))
+
+
+def plain_name(file: UploadFile) -> str:
+    """What a file is called, without the folders it is said to lie in, in letters that do no harm."""
+    name = (file.filename or "").replace("\\", "/").rpartition("/")[2]
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+    return safe[-NAME:].lstrip(".") or "file"

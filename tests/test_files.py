@@ -1,0 +1,113 @@
+"""Documents that are translated by the service."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+
+import docx
+import httpx
+import pytest
+from serving import Server, serving
+
+from regard.documents import ENDINGS
+from regard.runs import Run
+from regard.translate import Translator, load
+
+
+@pytest.fixture(scope="module")
+def server(able: Run) -> Iterator[Server]:
+    with serving(able.folder, "--file-limit", 500_000) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def translator(able: Run) -> Translator:
+    return load(able.folder)
+
+
+def sent(server: Server, name: str, content: bytes, **fields: str) -> httpx.Response:
+    asked = {"source": "en", "target": "de", **fields}
+    return httpx.post(f"{server.url}/translate_file", data=asked, files={"file": (name, content)}, timeout=300)
+
+
+def fetched(server: Server, answer: httpx.Response) -> bytes:
+    assert answer.status_code == 200, answer.text
+    found = httpx.get(answer.json()["translatedFileUrl"])
+    assert found.status_code == 200
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["content-disposition"].startswith("attachment;")
+    return found.content
+
+
+def test_text(server: Server, translator: Translator) -> None:
+    texts = ["the old house", "the young man sees the garden."]
+    made = [one.text for one in translator.translate(texts, tags=True)]
+    content = "\r\n\r\n".join([*texts, ""]).encode()
+    assert fetched(server, sent(server, "letter.txt", content)) == "\r\n\r\n".join([*made, ""]).encode()
+    assert fetched(server, sent(server, "letter.txt", content, source="auto")).decode().startswith(made[0])
+
+
+def test_word(server: Server, translator: Translator) -> None:
+    document = docx.Document()
+    document.add_heading("the old house")
+    paragraph = document.add_paragraph("the young ")
+    paragraph.add_run("man").bold = True
+    paragraph.add_run(" sees the garden.")
+    written = io.BytesIO()
+    document.save(written)
+    found = docx.Document(io.BytesIO(fetched(server, sent(server, "report.docx", written.getvalue()))))
+    assert found.paragraphs[0].text == translator.translate(["the old house"], tags=True)[0].text
+    assert found.paragraphs[0].style.name == "Heading 1"  # type: ignore[union-attr]
+    assert any(run.bold for run in found.paragraphs[1].runs)
+
+
+def test_what_is_refused(server: Server) -> None:
+    def said(name: str, content: bytes, status: int = 400) -> str:
+        answer = sent(server, name, content)
+        assert answer.status_code == status, answer.text
+        return str(answer.json()["error"])
+
+    assert said("empty.txt", b"") == "Invalid request: empty file"
+    assert said("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
+    assert said("x.docx", b"not a zip file")
+    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the body exceeds 500000 bytes"
+    missing = httpx.post(f"{server.url}/translate_file", data={"source": "en", "target": "de"})
+    assert missing.json() == {"error": "Invalid request: missing file parameter"}
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"<a>" + b" " * 60_000_000 + b"</a>")
+    assert len(bomb.getvalue()) < 500_000
+    assert said("bomb.docx", bomb.getvalue())
+    assert sent(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd.txt", "..\\..\\x.txt", "/etc/x.txt", "a\r\nb.txt", "<b>.txt", ".txt"]
+)
+def test_names_that_lead_elsewhere(server: Server, name: str) -> None:
+    answer = sent(server, name, b"the old house")
+    if answer.status_code == 200:
+        url = answer.json()["translatedFileUrl"]
+        assert url.startswith(f"{server.url}/download_file/")
+        assert url.rpartition("/")[2].count("/") == 0
+        assert not set(url) & set("<>\r\n\\")
+        assert fetched(server, answer)
+    else:
+        assert answer.status_code == 400
+
+
+def test_nobody_guesses_a_file(server: Server) -> None:
+    assert httpx.get(f"{server.url}/download_file/00000000-0000-0000-0000-000000000000.letter.txt").status_code == 404
+    assert httpx.get(f"{server.url}/download_file/..%2f..%2fetc%2fpasswd").status_code == 404
+
+
+def test_settings_say_what_is_taken(server: Server, able: Run) -> None:
+    found = httpx.get(f"{server.url}/frontend/settings").json()
+    assert found["filesTranslation"] is True
+    assert found["supportedFilesFormat"] == list(ENDINGS)
+    with serving(able.folder, "--no-files") as closed:
+        assert httpx.get(f"{closed.url}/frontend/settings").json()["filesTranslation"] is False
+        answer = sent(closed, "letter.txt", b"the old house")
+        assert (answer.status_code, answer.json()["error"]) == (403, "Files translation are disabled on this server.")
