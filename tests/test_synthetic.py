@@ -16,6 +16,7 @@ import typer
 from conftest import Command, environment, files
 
 from regard.cli import part, synthetic
+from regard.cli.part import Part
 from regard.cli.synthetic import back_translate, distill
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -81,16 +82,40 @@ def test_what_did_not_come_to_an_end_is_left_out_and_counted(
 
 @pytest.mark.parametrize("options", [[], ["--keep-original"]])
 def test_the_teacher_writes_the_targets(
-    regard: Command, run: Run, corpus: Path, tmp_path: Path, options: list[str]
+    regard: Command, able: Run, corpus: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    done = regard("data", "distill", run.folder, *files(corpus, "test"), "--beam", 2, *options)
+    done = regard("data", "distill", able.folder, *files(corpus, "test"), "--beam", 2, *options)
     assert done.returncode == 0, done.stderr
     test = pairs(files(corpus, "test"))
     expected = []
-    for pair, one in zip(test, load(run.folder).translate([pair.source for pair in test], beam=2), strict=True):
+    for pair, one in zip(test, load(able.folder).translate([pair.source for pair in test], beam=2), strict=True):
         expected += [f"{pair.source}\t{one.text}"] if one.ended and one.text.strip() else []
         expected += [f"{pair.source}\t{pair.target}"] if options else []
     assert done.stdout.splitlines() == expected
+    assert len(expected) > 10
+
+
+def test_where_nothing_comes_of_it_that_is_said(regard: Command, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "blank.en").write_text("\n\n", encoding="utf-8")
+    done = regard("data", "back-translate", run.folder, "blank.en", "--out", "back.tsv")
+    assert done.returncode == 2
+    assert "no pair came of it" in done.stderr
+
+
+def test_two_do_not_write_one_file(tmp_path: Path) -> None:
+    out = tmp_path / "back.tsv"
+    with Part(out, {"a": 1}).begin() as first:
+        first.write(["x"], Counter(lines=1))
+        with pytest.raises(UserError, match=r"another process is writing .*; it needs no help"):
+            Part(out, {"a": 1}).resume()
+        first.finish()
+    assert out.read_text(encoding="utf-8") == "x\n"
+    other = tmp_path / "other.tsv"
+    with (
+        Part(other, {}).begin(),
+        pytest.raises(UserError, match=r"another process is writing .*; wait for it, or name another"),
+    ):
+        Part(other, {}).begin()
 
 
 def test_the_nearest_of_the_beam_is_the_one_with_the_best_bleu(run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -149,7 +174,7 @@ def test_what_was_killed_goes_on_as_if_nothing_had_been(
         assert code < 0 or f"stopped after line {lots * LOT}; go on by the same command" in killed.stderr
         with pytest.raises(UserError, match=f"has got to line {lots * LOT}: go on with --resume"):
             back_translate([run.folder, text], out=out, sample=True)
-        with pytest.raises(UserError, match="can go on only as it was begun: options was"):
+        with pytest.raises(UserError, match=r"can go on only as it was begun: options\.seed was 1, not 2$"):
             back_translate([run.folder, text], out=out, sample=True, seed=2, resume=True)
     back_translate([run.folder, text], out=out, sample=True, resume=bool(lots))
     assert out.read_bytes() == whole.read_bytes()

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -489,6 +490,82 @@ def test_two_do_not_train_into_one_folder(tmp_path: Path, corpus: Path) -> None:
     assert not Run(out).exists
     train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
     assert Run(out).newest() == 1
+
+
+def test_a_stop_leaves_no_trace_in_what_is_kept(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 12, "validate_every": 12, "checkpoint_every": 2, "keep": 3, "average": 3}
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    trainer(tmp_path / "whole", **settings).fit()
+    for until in (3, 5, 7, 99):
+        job = trainer(tmp_path / "stopped", **settings)
+        if job.run.steps():
+            job.resume()
+        stop_after(job, until)
+        with suppress(Interrupted):
+            job.fit()
+    whole, stopped = Run(tmp_path / "whole"), Run(tmp_path / "stopped")
+    assert whole.steps() == stopped.steps() == [8, 10, 12]
+    means = [checkpoint.read_tensors(run.average_folder, checkpoint.MODEL) for run in (whole, stopped)]
+    assert equal(*means)
+
+
+def stop_after(job: Trainer, step: int) -> None:
+    """Asks the trainer to stop during an update."""
+    update = job.update
+
+    def asked(share: Share) -> Any:
+        if job.position.step + 1 == step:
+            job.signals.number = 15
+        return update(share)
+
+    job.update = asked  # type: ignore[method-assign]
+
+
+def test_a_line_of_metrics_that_nobody_can_read_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(tmp_path, steps=4, log_every=1).fit()
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"kind\n')
+    job = trainer(tmp_path, steps=6, log_every=1)
+    job.resume()
+    job.fit()
+    assert [row["step"] for row in job.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+    assert "cannot be read; it is left out" in capsys.readouterr().err
+
+
+def test_what_a_run_starts_from_fits_it_alone(run: Run, corpus: Path, tmp_path: Path) -> None:
+    def start(recipe: str | None, **changes: Any) -> None:
+        more = {"training.init_from": str(run.folder), "training.steps": 1, **changes}
+        train(recipe, files(corpus, "train"), tmp_path / "tuned", **more)
+
+    with pytest.raises(
+        UserError, match=r"is a model of the kind bahdanau, and the recipe 'default' is for the kind trans"
+    ):
+        start("default")
+    with pytest.raises(
+        UserError, match=r"text\.vocabulary is 600 in .*, and cannot be 500: its weights fit nothing else"
+    ):
+        start(None, **{"text.vocabulary": 500})
+    with pytest.raises(UserError, match=r"model\.size is 24 in .* and cannot be 32") as caught:
+        start(None, **{"model.size": 32})
+    assert len(str(caught.value)) < 400
+    assert not (tmp_path / "tuned").exists()
+    start(None, **{"model.dropout": 0.3})
+    assert Run(tmp_path / "tuned").config()["model"]["dropout"] == 0.3
+
+
+def test_languages_that_do_not_fit_are_questioned(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = small("bahdanau2015", training__steps=1)
+    train("bahdanau2015", files(corpus, "train"), tmp_path / "a", dev=files(corpus, "dev")[::-1], **more)
+    said = capsys.readouterr().err
+    assert "by its name this is de, but en is expected here; are the files in order?" in said
+    train("bahdanau2015", files(corpus, "train"), tmp_path / "b", dev=files(corpus, "dev"), **more)
+    assert "are the files in order?" not in capsys.readouterr().err
+    same: dict[str, Any] = {**more, "data.source": "en", "data.target": "en"}
+    with pytest.raises(UserError, match="source and target are both en"):
+        train("bahdanau2015", files(corpus, "train"), tmp_path / "c", **same)
 
 
 def test_a_run_goes_on_as_what_it_is(run: Run, tmp_path: Path) -> None:

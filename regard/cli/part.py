@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.errors import UserError
+from regard.runs.lock import seize
 
 
 class Part:
@@ -38,6 +39,7 @@ class Part:
 
     def begin(self) -> Part:
         """A new file, where there is none and none is under way."""
+        self.out.parent.mkdir(parents=True, exist_ok=True)
         if self.out.exists():
             raise UserError(f"{self.out} is there already; name another --out, or move it away")
         if self.note.exists() and (lines := self.noted()["tally"].get("lines", 0)):
@@ -45,8 +47,9 @@ class Part:
                 f"{self.out} was begun before and has got to line {lines:,}: go on with --resume, or remove "
                 f"{self.path} and {self.note} to begin anew"
             )
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.path.open("wb")
+        self.file = self.path.open("ab")
+        seize(self.file, f"another process is writing {self.out}; wait for it, or name another --out")
+        self.file.truncate(0)
         self.write([], self.tally)
         return self
 
@@ -55,15 +58,13 @@ class Part:
         if not self.note.exists():
             raise UserError(f"nothing to go on with: {self.out} was not begun, or it is finished; leave --resume out")
         noted = self.noted()
-        was, job = noted["job"], self.job
-        other = [
-            f"{key} was {was.get(key)!r}, not {job.get(key)!r}" for key in job | was if was.get(key) != job.get(key)
-        ]
+        other = differences(noted["job"], self.job)
         if other:
             raise UserError(f"{self.out} can go on only as it was begun: {'; '.join(other)}")
         if not self.path.exists() or self.path.stat().st_size < noted["bytes"]:
             raise UserError(f"{self.path} is shorter than {self.note} says; remove both to begin anew")
         self.file = self.path.open("r+b")
+        seize(self.file, f"another process is writing {self.out}; it needs no help")
         self.file.truncate(noted["bytes"])
         self.file.seek(noted["bytes"])
         self.tally = Counter(noted["tally"])
@@ -92,3 +93,15 @@ class Part:
         """All is written: the file takes its name."""
         self.path.replace(self.out)
         self.note.unlink()
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -> list[str]:
+    """What is not the same, key by key, also inside of mappings."""
+    found = []
+    for key in {**now, **was}:
+        old, new = was.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{above}{key}.")
+        elif old != new:
+            found.append(f"{above}{key} was {old!r}, not {new!r}")
+    return found

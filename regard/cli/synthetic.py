@@ -213,6 +213,8 @@ class Job:
             if part:
                 part.finish()
         say(outcome(tally))
+        if not tally["pairs"]:
+            raise UserError("no pair came of it; is the model trained, and the text what it translates from?")
 
     def opened(self) -> Part | nullcontext[None]:
         """The file to write, new or where it was left; None for standard output."""

@@ -57,6 +57,8 @@ def train(
         str | None, typer.Option(help="A recipe's name, or a YAML file; without one, `default`.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/DATA-RECIPE where none is given.")] = None,
+    source: Annotated[str | None, typer.Option(help="The language to translate from, of a file with several.")] = None,
+    target: Annotated[str | None, typer.Option(help="The language to translate into.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     init_from: Annotated[
         Path | None, typer.Option(help="A run to start from: its vocabularies, its weights, and its recipe.")
@@ -77,6 +79,7 @@ def train(
     overrides = dict(parse_override(argument) for argument in given if is_override(argument))
     if init_from is not None:
         overrides["training.init_from"] = str(init_from)
+    overrides |= {f"data.{side}": code for side, code in (("source", source), ("target", target)) if code}
     files = [argument for argument in given if not is_override(argument)]
     if find_rate:
         if resume or out is not None:

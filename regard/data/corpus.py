@@ -42,30 +42,33 @@ def suffix(path: Path) -> str:
     return inner.suffix.lower()
 
 
-def read(paths: Sequence[Path], source: str | None = None, target: str | None = None) -> Iterator[Pair]:
+def read(given: Sequence[str | Path], source: str | None = None, target: str | None = None) -> Iterator[Pair]:
     """The pairs of DATA: one file that holds pairs, or two text files, source first.
 
     A single pipe, and standard input (`-`), hold tab-separated pairs. `source` and `target` are codes that choose among
     the languages of a file that names them.
     """
+    paths = [Path(path) for path in given]
     if len(paths) == 1 and holds_pairs(paths[0]):
         return READERS.get(suffix(paths[0]), text.tsv)(paths[0], wish(paths[0], source, target))
     if len(paths) == 1 and paths[0].is_fifo():
         return text.tsv(paths[0], Wish())
     if len(paths) == 2 and not any(map(holds_pairs, paths)):
         return text.two_files(*paths)
-    given = " ".join(map(str, paths)) or "nothing"
+    named = " ".join(map(str, paths)) or "nothing"
     raise UserError(
         f"data is one file that holds pairs ({', '.join(READERS)}, also {', '.join(COMPRESSED)}; - for standard input) "
-        f"or two text files, not {given}"
+        f"or two text files, not {named}"
     )
 
 
-def pairs(paths: Sequence[Path], source: str | None = None, target: str | None = None) -> list[Pair]:
+def pairs(paths: Sequence[str | Path], source: str | None = None, target: str | None = None) -> list[Pair]:
     """All pairs of DATA, at least one."""
     read_pairs = list(read(paths, source, target))
     if not any(pair.source.strip() and pair.target.strip() for pair in read_pairs):
-        raise UserError(f"{' and '.join(map(name_of, paths))}: no pairs in there, nothing to work with")
+        raise UserError(
+            f"{' and '.join(name_of(Path(path)) for path in paths)}: no pairs in there, nothing to work with"
+        )
     return read_pairs
 
 

@@ -126,7 +126,7 @@ class Run:
                 aside = folder.with_name(f"damaged-{folder.name}")
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-                say(f"{damage}; it is now {aside.name}, and the run goes on from the one before it")
+                say(f"{damage}; it is now {aside.name}, and the one before it is asked")
         raise UserError(f"{self.folder} has no checkpoint that is whole")
 
     def state(self) -> dict[str, Any]:

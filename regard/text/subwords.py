@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import Literal
 
 import sentencepiece
 
 from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
+from regard.text.merges import Merges
 from regard.text.tags import no_tag, tag_piece
 
 SPACE = "▁"  # what SentencePiece writes where a word begins
@@ -27,6 +30,7 @@ class Subwords:
         self.model = model
         self.lowercase = lowercase
         self.memo: dict[str, list[int]] = {}  # of words: most of a text is a few words over and over
+        self.spelling: dict[tuple[int, ...], list[str]] = {}
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @classmethod
@@ -117,22 +121,53 @@ class Subwords:
         return [id for word in (text.lower() if self.lowercase else text).split() for id in self.word(word)]
 
     def resample(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
-        """The same sentences cut otherwise: each merge is left out with a chance of `dropout` (Provilkov 2020).
+        """The same sentences cut otherwise: each merge is left out with a chance of `dropout`.
 
-        A pure function of the seed. A tag stays in front; a sentence with an unknown piece stays as it is.
+        A pure function of the seed. What no merge made, a tag or an unknown piece, stays as it is.
         """
-        whole = [UNK not in ids for ids in sentences]
-        tags = [[ids[0]] if len(ids) and self.is_tag(ids[0]) else [] for ids in sentences]
-        texts = [self.decode(ids).split() if able else [] for ids, able in zip(sentences, whole, strict=True)]
-        sentencepiece.set_random_generator_seed(seed % (1 << 32))
-        words = self.processor.encode(  # one new thread, and with it a generator that starts from the seed
-            [word for text in texts for word in text], enable_sampling=True, alpha=dropout, num_threads=1
-        )
-        cut = iter(words)
+        random = Random(seed)
         return [
-            [*tag, *(id for _ in text for id in next(cut))] if able else list(ids)
-            for ids, able, tag, text in zip(sentences, whole, tags, texts, strict=True)
+            [
+                self.merges.ids[part]
+                for word in self.by_word(ids)
+                for part in self.merges.cut(self.letters(word), dropout, random)
+            ]
+            for ids in sentences
         ]
+
+    @cached_property
+    def merges(self) -> Merges:
+        """The merges of the vocabulary."""
+        processor = self.processor
+        pieces = [str(processor.id_to_piece(id)) for id in range(self.size)]
+        odd = (processor.is_control, processor.is_unknown, processor.is_byte, processor.is_unused)
+        made = [id for id in range(self.size) if len(pieces[id]) > 1 and not any(is_odd(id) for is_odd in odd)]
+        return Merges(
+            {pieces[id]: processor.get_score(id) for id in made}, {piece: id for id, piece in enumerate(pieces)}
+        )
+
+    def by_word(self, ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """The ids of each word: no merge reaches into the next one."""
+        start = 0
+        for place in range(1, len(ids) + 1):
+            if place == len(ids) or self.begins[ids[place]]:
+                yield tuple(ids[start:place])
+                start = place
+
+    @cached_property
+    def begins(self) -> list[bool]:
+        """Of each id, whether a word begins with it."""
+        return [str(self.processor.id_to_piece(id)).startswith(SPACE) for id in range(self.size)]
+
+    def letters(self, word: tuple[int, ...]) -> list[str]:
+        """What the pieces of a word were merged from."""
+        found = self.spelling.get(word)
+        if found is None:
+            if len(self.spelling) >= REMEMBERED:
+                self.spelling.clear()
+            pieces = (str(self.processor.id_to_piece(int(id))) for id in word)
+            found = self.spelling[word] = [symbol for piece in pieces for symbol in self.merges.symbols(piece)]
+        return found
 
     def tag(self, name: str) -> int:
         """The id of a tag that the vocabulary was learnt with."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.config import parse
+from regard.console import say
 from regard.data.corpus import languages
 from regard.data.settings import DataSettings, corpora
 from regard.errors import UserError
@@ -47,13 +48,15 @@ def beginning(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
     else:
         config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe or "default")
     start = start or config.get("training", {}).get("init_from")
-    return override(inherited(config, Run(Path(start))) if start else config, changes)
+    return descended(config, Run(Path(start)), changes) if start else override(config, changes)
 
 
 def refuse_another(run: Run) -> None:
     """A run that is there is not begun again."""
     if run.steps():
-        raise UserError(f"{run.folder} already holds a run; go on with it by --resume, or choose another --out")
+        raise UserError(
+            f"{run.folder} already holds a run; go on with it by --resume (resume=True), or choose another --out"
+        )
 
 
 def began_with(run: Run, changes: Mapping[str, Any]) -> None:
@@ -72,11 +75,32 @@ def again(config: Recipe) -> Recipe:
     return override(config, {f"data.{name}": getattr(DataSettings(), name) for name in names})
 
 
-def inherited(config: Recipe, parent: Run) -> Recipe:
+def descended(config: Recipe, parent: Run, changes: Mapping[str, Any]) -> Recipe:
     """The recipe with the model and the vocabularies of the run that it starts from: weights fit nothing else."""
     theirs = parent.config()
-    kept = {name: config["text"].get(name) for name in ("dropout",) if name in config.get("text", {})}
-    return {**config, "model": theirs["model"], "text": {**theirs["text"], **kept}}
+    kinds = [one.get("model", {}).get("kind") for one in (config, theirs)]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"{parent.folder} is a model of the kind {kinds[1]}, and the recipe {config.get('recipe')!r} is for the "
+            f"kind {kinds[0]}: leave the recipe out, or name one for {kinds[1]}"
+        )
+    kept = {name: config["text"][name] for name in ("dropout",) if name in config.get("text", {})}
+    made = override({**config, "model": theirs["model"], "text": {**theirs["text"], **kept}}, changes)
+    fits = shapes(made) == shapes(theirs)
+    for section in ("text", "model"):
+        for name, value in theirs[section].items():
+            if made[section][name] != value and not (name == "dropout" if section == "text" else fits):
+                raise UserError(
+                    f"{section}.{name} is {value} in {parent.folder}, from which this run starts, and cannot be "
+                    f"{made[section][name]}: its weights fit nothing else"
+                )
+    return made
+
+
+def shapes(config: Recipe) -> dict[str, torch.Size]:
+    """The weights of a model, by name, whatever its vocabularies."""
+    with torch.device("meta"):
+        return {name: tensor.shape for name, tensor in build(sized(config), 8, 8).state_dict().items()}
 
 
 def going_on(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
@@ -122,7 +146,31 @@ def spoken(config: Mapping[str, Any]) -> Recipe:
     asked = config["data"]["source"], config["data"]["target"]
     named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
     found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
+    source, target = found["data.source"], found["data.target"]
+    if source and source == target:
+        raise UserError(f"source and target are both {source}: a translation is from one language into another")
+    dev = [Path(name) for name in config["data"]["dev"] or ()]
+    for paths in [corpus.paths for corpus in wanted] + ([dev] if dev else []):
+        question(paths, source, target)
     return override(config, found)
+
+
+def question(paths: Sequence[Path], source: str | None, target: str | None) -> None:
+    """A word where files are named for other languages than the run's: sides that were swapped look like this."""
+    for ending, wanted in zip(languages(paths, source, target), (source, target), strict=True):
+        if wanted and is_code(ending) and is_code(wanted) and base(ending) != base(wanted):
+            named = " ".join(map(str, paths))
+            say(f"{named}: by its name this is {ending}, but {wanted} is expected here; are the files in order?")
+
+
+def is_code(name: str) -> bool:
+    """Whether a name may be a language's code; `txt` and `source` are none."""
+    return base(name).isalpha() and len(base(name)) == 2
+
+
+def base(code: str) -> str:
+    """The language of a code: of `de-AT`, `de`."""
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def located(config: Mapping[str, Any]) -> Recipe:

@@ -156,14 +156,7 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
 
 def start(model: Seq2Seq, parent: Run, tokenizers: Tokenizers) -> None:
     """Gives a model the weights of another run."""
-    theirs = parent.model(tokenizers).state_dict()
-    try:
-        model.load_state_dict(theirs)
-    except RuntimeError as error:
-        said = " ".join(str(error).split())
-        raise UserError(
-            f"the weights of {parent.folder} do not fit the model that they are to start: {said}"
-        ) from error
+    model.load_state_dict(parent.model(tokenizers).state_dict())
 
 
 def files(key: str, data: Paths | None, run: Run) -> dict[str, list[str]]:

@@ -61,10 +61,19 @@ class Keeper:
         if not self.processes.first:
             return
         best = {found.step for found in position.ranked}
-        for step in self.run.steps()[: -self.settings.keep]:
+        interim = [step for step in self.run.steps() if self.is_interim(step)]
+        regular = [step for step in self.run.steps() if step not in interim]
+        for step in (*regular[: -self.settings.keep], *(step for step in interim if step != position.step)):
             if step not in best:
                 checkpoint.remove(self.run.checkpoint_folder(step))
         checkpoint.sweep(self.run.checkpoint_folder(0).parent)
+
+    def is_interim(self, step: int) -> bool:
+        """Whether a checkpoint is there only because the run was stopped."""
+        try:
+            return bool(checkpoint.read_state(self.run.checkpoint_folder(step)).get("interim"))
+        except checkpoint.DamageError:
+            return False
 
     def resume(self, wrong: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
         """Takes up a run where its newest whole checkpoint left it; the state of that, in which nothing is wrong."""

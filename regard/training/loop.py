@@ -119,7 +119,7 @@ class Trainer:
                     progress.update(task, completed=self.position.step, note=short)
                     self.after(figures)
                     if stop:
-                        self.save()
+                        self.save(interim=True)
                         raise Interrupted(self.position.step, stop)
                 if self.position.validated != self.position.step:
                     self.measure()
@@ -255,8 +255,11 @@ class Trainer:
         """The higher the better; among equal BLEUs, as at the very beginning, the loss decides."""
         return (found.bleu if self.settings.best == "bleu" else 0.0, -found.loss)
 
-    def save(self) -> None:
-        """Writes a checkpoint, if this step has none yet, and removes what is not to be kept."""
+    def save(self, interim: bool = False) -> None:
+        """Writes a checkpoint, if this step has none yet, and removes what is not to be kept.
+
+        One that is there only because somebody stopped the run is gone when the next is written.
+        """
         position = self.position
         if self.stale or self.saved != position.step:
             self.stale, self.saved = False, position.step
@@ -265,6 +268,7 @@ class Trainer:
                 "epochs": self.order.epochs(position.place),  # for readers
                 "data": self.source.fingerprint,
                 "scaler": self.gradients.scaler.state_dict(),
+                "interim": interim,
             }
             self.keeper.save(position, more)
         self.keeper.prune(position)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from regard.console import say
+from regard.errors import UserError
 from regard.plot import heatmap
 from regard.runs import Run
 from regard.training.validation import Sample
@@ -70,10 +71,20 @@ class Metrics:
 
 def forget_after(run: Run, step: int) -> None:
     """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
-    kept = [row for row in run.metrics() if row["step"] <= step]
+    kept = [row for row in readable(run) if row["step"] <= step]
     beside = run.metrics_path.with_name(".metrics.jsonl.part")
     beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
     beside.replace(run.metrics_path)
+
+
+def readable(run: Run) -> Iterator[dict[str, Any]]:
+    """What was measured, without lines that nobody can read: training can do without them."""
+    lines = run.metrics_path.read_bytes().split(b"\n")[:-1] if run.metrics_path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            yield run.measurement(line, number)
+        except UserError:
+            say(f"{run.metrics_path}:{number} cannot be read; it is left out")
 
 
 def board(folder: Path, step: int) -> Any:
