@@ -60,6 +60,7 @@ def train(
         resume, changes = True, {}
     config = going_on(run, recipe, changes) if resume else beginning(run, recipe, changes)
     settings = check(config)
+    choose_device(settings.device)  # or say that there is none, before anything is written
     with joined(settings.device) as processes:
         job = prepared(run, config, resume)
         with held(run.folder) if processes.first else nullcontext():
