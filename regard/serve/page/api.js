@@ -49,12 +49,7 @@ export async function send(path, body = null, signal = undefined) {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(key() ? { ...body, api_key: key() } : body),
   };
-  let answer;
-  try {
-    answer = await fetch(path, { ...posted, signal });
-  } catch (error) {
-    throw signal?.aborted ? error : new Refused(WORST, 0);
-  }
+  const answer = await whole(fetch(path, { ...posted, signal }), signal);
   if (!answer.ok) throw await refusal(answer);
   return answer;
 }
@@ -72,7 +67,22 @@ async function refusal(answer) {
 
 /** @param {string} path @param {object | null} [body] @param {AbortSignal} [signal] */
 async function json(path, body = null, signal = undefined) {
-  return (await send(path, body, signal)).json();
+  const answer = await send(path, body, signal);
+  return whole(answer.json(), signal);
+}
+
+/**
+ * What is still to be read of an answer; where it breaks off, there was none.
+ * @template T
+ * @param {Promise<T>} reading
+ * @param {AbortSignal} [signal]
+ */
+export async function whole(reading, signal = undefined) {
+  try {
+    return await reading;
+  } catch (error) {
+    throw signal?.aborted ? error : new Refused(WORST, 0);
+  }
 }
 
 /** @returns {Promise<Language[]>} */
@@ -117,3 +127,6 @@ export function trace({ text, ...asked }, beam, signal) {
 export function curves(model, after, signal) {
   return json(`v1/models/${encodeURIComponent(model)}/curves?after=${after}`, null, signal);
 }
+
+/** The service's own description. @returns {Promise<Record<string, any>>} */
+export const description = () => json("openapi.json");

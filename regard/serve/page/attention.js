@@ -92,11 +92,11 @@ export class Attention {
     this.#fill({ source, target: [], weights: [] }, asked);
   }
 
-  /** A word of it. @param {string} word @param {number[] | null} weights */
+  /** A word of it. @param {string} word @param {number[]} weights */
   add(word, weights) {
     this.target.add(word);
     this.look.target.push(word);
-    this.look.weights.push(weights ?? this.look.source.map(() => 0));
+    this.look.weights.push(weights);
     this.point(this.look.target.length - 1, null);
   }
 
@@ -212,6 +212,7 @@ export class Attention {
   #put({ source, target, weights }, what, linked) {
     const drawn = {
       caption: `Rows: the translation. Columns: the source. Weights in per cent, of ${what}.`,
+      corner: "Translation",
       rows: target,
       columns: source,
       weights,

@@ -151,6 +151,7 @@ function column(model, made, words, shared) {
 function pictured(model, alignment) {
   const drawn = {
     caption: `Where ${model.name} looked, in per cent`,
+    corner: "Translation",
     rows: alignment.target,
     columns: alignment.source,
     weights: alignment.weights,

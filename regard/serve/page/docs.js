@@ -1,6 +1,6 @@
 /** Writes the documentation from the service's own description. */
 
-import { Refused, send } from "./api.js";
+import { description } from "./api.js";
 import { byId, make } from "./dom.js";
 import { Notice } from "./notice.js";
 import { kind, resolved, sample } from "./schema.js";
@@ -20,10 +20,9 @@ async function start() {
   const notice = new Notice(byId("notice"));
   notice.clear();
   try {
-    const description = await (await send("openapi.json")).json();
-    show(description);
+    show(await description());
   } catch (error) {
-    notice.show(error instanceof SyntaxError ? new Refused("The description cannot be read.", 500) : error, start);
+    notice.show(error, start);
   }
 }
 

@@ -9,6 +9,7 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 /**
  * @typedef {object} Drawn
  * @property {string} caption what the table shows
+ * @property {string} corner what its rows are
  * @property {string[]} rows
  * @property {string[]} columns
  * @property {number[][]} weights
@@ -19,14 +20,23 @@ export class Matrix {
    * @param {Drawn} drawn
    * @param {(row: number | null, column: number | null) => void} [pointed]
    */
-  constructor({ caption, rows, columns, weights }, pointed = () => {}) {
+  constructor({ caption, corner, rows, columns, weights }, pointed = () => {}) {
     this.pointed = pointed;
     this.tops = columns.slice(0, MOST).map((word) => make("th", { scope: "col" }, make("span", {}, word)));
     this.sides = rows.slice(0, MOST).map((word) => make("th", { scope: "row" }, word));
     this.cells = this.sides.map((_, row) =>
       this.tops.map((_, column) => cell(rows[row], columns[column], weights[row][column], row, column)),
     );
-    const head = make("thead", {}, make("tr", {}, make("td"), ...this.tops));
+    const head = make(
+      "thead",
+      {},
+      make(
+        "tr",
+        {},
+        make("th", { scope: "col", class: "corner" }, make("span", { class: "unseen" }, corner)),
+        ...this.tops,
+      ),
+    );
     const body = make("tbody", {}, ...this.cells.map((cells, row) => make("tr", {}, this.sides[row], ...cells)));
     const table = make("table", { class: "matrix", role: "grid" }, make("caption", {}, caption), head, body);
     const cut = rows.length > MOST || columns.length > MOST;

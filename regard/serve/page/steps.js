@@ -72,11 +72,11 @@ export class Steps {
   async #load() {
     const signal = this.latest.start();
     this.notice.clear();
-    this.hint.hidden = this.asked !== null;
     if (!this.asked) {
       this.body.hidden = true;
-      return;
+      return this.#tell(HINT);
     }
+    this.#tell(this.body.hidden ? "Looking…" : "");
     this.body.setAttribute("aria-busy", "true");
     try {
       const trace = await traced(this.asked, Number(this.beam.select.value), signal);
@@ -84,6 +84,7 @@ export class Steps {
     } catch (error) {
       if (signal.aborted) return;
       this.body.hidden = true;
+      this.#tell("");
       this.notice.show(error, () => this.#load());
     }
   }
@@ -93,9 +94,16 @@ export class Steps {
     this.trace = trace;
     this.body.setAttribute("aria-busy", "false");
     this.body.hidden = !trace.steps.length;
+    this.#tell(trace.steps.length ? "" : "There is nothing in this text to step through.");
     this.number = Math.min(this.number, Math.max(0, trace.steps.length - 1));
     this.slider.max = String(trace.steps.length);
     this.go(this.number);
+  }
+
+  /** Why there is nothing to see; empty: there is. @param {string} text */
+  #tell(text) {
+    this.hint.textContent = text;
+    this.hint.hidden = !text;
   }
 
   /** @param {import("./api.js").Trace} trace */
@@ -154,6 +162,7 @@ function heads(trace, step) {
   if (!names.length) return "";
   const drawn = {
     caption: "Each head’s look at the source, in per cent",
+    corner: "Head",
     rows: names,
     columns: trace.source,
     weights: names.map((name) => step.heads[name]),

@@ -1,6 +1,6 @@
 /** Server-sent events over fetch: EventSource cannot post. */
 
-import { send } from "./api.js";
+import { send, whole } from "./api.js";
 
 /**
  * The events of a translation that is being written.
@@ -13,7 +13,8 @@ export async function* written({ text, ...asked }, signal) {
   let rest = "";
   const body = /** @type {ReadableStream<BufferSource>} */ (answer.body);
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+  const next = () => whole(reader.read(), signal);
+  for (let part = await next(); !part.done; part = await next()) {
     const blocks = (rest + part.value).split("\n\n");
     rest = blocks.pop() ?? "";
     for (const block of blocks) yield event(block);

@@ -79,8 +79,9 @@ export class Translate {
     this.#idle();
   }
 
-  /** Shows a text that is being written. @param {string} text @param {string} state */
-  writing(text, state) {
+  /** Shows a text that is being written. @param {string} text @param {string} state @param {boolean} busy */
+  writing(text, state, busy) {
+    this.answer.setAttribute("aria-busy", String(busy));
     this.answer.classList.remove("stale");
     byId("others").hidden = true;
     this.output.textContent = text;

@@ -5,7 +5,7 @@ import { Latest } from "./latest.js";
 import { written } from "./stream.js";
 
 const PACE = 220; // milliseconds from word to word, for the eye
-const GREEDY = "Written word by word, the likeliest each time";
+const GREEDY = "The likeliest word each time";
 
 export class Watch {
   /**
@@ -33,21 +33,23 @@ export class Watch {
     const { translate, attention } = this;
     const asked = translate.asked;
     translate.hold();
-    let text = "";
+    let [text, looked] = ["", false];
     /** @type {string[]} */
     let source = [];
     try {
       for await (const { kind, data } of written(asked, signal)) {
         if (kind === "start") source = data.source;
         if (kind !== "word") continue;
-        if (!text) attention.begin(asked, source);
+        if (data.weights && !looked) attention.begin(asked, source);
+        looked = Boolean(data.weights);
         text += data.before + data.word;
-        translate.writing(text, GREEDY);
-        attention.add(data.word, data.weights);
+        translate.writing(text, "Writing…", true);
+        if (looked) attention.add(data.word, data.weights);
         await pause(signal);
         if (signal.aborted) return;
       }
-      attention.end();
+      translate.writing(text, GREEDY, false);
+      if (looked) attention.end();
     } catch (error) {
       if (!signal.aborted) translate.notice.show(error, () => this.#run(this.latest.start()));
     }
