@@ -4,14 +4,14 @@ import { make } from "./dom.js";
 
 /** What each is called in words. @type {Record<string, string>} */
 const NAMES = {
-  "h_{t-1}": "the state before",
-  h_t: "the state",
-  h̃_t: "the attentional state",
-  q_t: "the query",
-  a_t: "the weights",
-  c_t: "the context",
-  c: "the whole source",
-  y_t: "the next token",
+  "h_{t-1}": "state before",
+  h_t: "state",
+  h̃_t: "attentional state",
+  q_t: "query",
+  a_t: "weights",
+  c_t: "context",
+  c: "whole source",
+  y_t: "next token",
 };
 
 /** The name of a symbol; a symbol that nobody knows is its own. @param {string} symbol */
