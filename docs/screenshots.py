@@ -1,0 +1,138 @@
+"""Takes the documentation's pictures of the page, from the runs of `regard demo` and `make learn`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+DOCS = Path(__file__).parent
+RUNS = ("demo", "learn/bahdanau2015", "learn/luong2015-local-p", "learn/sutskever2014")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SENTENCE = "At night our mother does not call a colleague ."
+LONG = "The child , whom our poor uncles do not thank , will take off a jacket quickly ."
+SETTLED = "#answer[aria-busy=false]:not(.stale) #translation:not(:empty)"
+DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 860}}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 360, "height": 830},
+    "is_mobile": True,
+    "has_touch": True,
+    "device_scale_factor": 1.5,
+}
+
+
+def main(runs: Path) -> None:
+    """All of them, into `screenshots`."""
+    with served(runs) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        translate(opened(browser, address, "attention", **DESK), "translate")
+        matrix(opened(browser, address, "attention", **DESK))
+        steps(opened(browser, address, "steps", **DESK))
+        compare(opened(browser, address, "compare", **DESK))
+        training(opened(browser, address, "training", **DESK))
+        translate(opened(browser, address, "attention", **DESK, color_scheme="dark"), "dark")
+        phone(opened(browser, address, "attention", **PHONE))
+        documentation(opened(browser, address, "attention", **DESK), address)
+        browser.close()
+
+
+@contextmanager
+def served(runs: Path) -> Iterator[str]:
+    """The address of a service."""
+    places = [str(runs / name) for name in RUNS]
+    command = [sys.executable, "-m", "regard", "serve", *places, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = (re.search(r"running on (http://[\d.:]+)", line) for line in process.stderr)
+        address = next(match[1] for match in told if match)
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield address
+        process.terminate()
+
+
+def opened(browser: Browser, address: str, view: str, **options: Any) -> Page:
+    """The page, at one of its views."""
+    page = browser.new_context(reduced_motion="reduce", **options).new_page()
+    page.goto(f"{address}/#{view}")
+    page.wait_for_selector(f"#tab-{view}[aria-selected=true]")
+    return page
+
+
+def say(page: Page, text: str, model: str = "") -> None:
+    """Types a text and waits for its translation."""
+    page.select_option("#model", model)
+    page.fill("#text", text)
+    page.wait_for_selector(SETTLED)
+    page.locator("#text").blur()
+
+
+def save(page: Page, name: str, **options: Any) -> None:
+    """A picture of what is seen now."""
+    page.screenshot(path=DOCS / "screenshots" / f"{name}.png", **options)
+
+
+def translate(page: Page, name: str) -> None:
+    """A word pointed at, and where the model looked for it."""
+    say(page, SENTENCE)
+    page.get_by_role("group", name="Translation").get_by_text("keinen").hover()
+    save(page, name)
+
+
+def matrix(page: Page) -> None:
+    """The whole matrix, a cell pointed at."""
+    say(page, LONG)
+    page.locator("#attention .tools").evaluate("tools => tools.scrollIntoView()")
+    page.locator("#attention .matrix tbody tr").nth(6).locator("td").nth(8).hover()
+    save(page, "matrix")
+
+
+def steps(page: Page) -> None:
+    """One step of a model that looks through a window."""
+    say(page, LONG, "luong2015-local-p")
+    page.locator("#steps .stages").wait_for()
+    for _ in range(4):
+        page.get_by_role("button", name="Next").click()
+    page.locator(".tabs").evaluate("tabs => tabs.scrollIntoView()")
+    save(page, "steps")
+
+
+def compare(page: Page) -> None:
+    """Two models at work."""
+    say(page, "A nurse believes that a girl looked at him .")
+    page.get_by_label("Right").select_option("luong2015-local-p")
+    page.get_by_role("region", name="luong2015-local-p", exact=True).wait_for()
+    page.locator(".tabs").evaluate("tabs => tabs.scrollIntoView()")
+    save(page, "compare")
+
+
+def training(page: Page) -> None:
+    """A run's curves."""
+    page.locator("#training .curve").first.wait_for()
+    save(page, "training", full_page=True)
+
+
+def phone(page: Page) -> None:
+    """The same on a phone."""
+    say(page, SENTENCE)
+    page.get_by_role("group", name="Translation").get_by_text("keinen").tap()
+    page.locator(".panes").evaluate("panes => panes.scrollIntoView()")
+    save(page, "phone")
+
+
+def documentation(page: Page, address: str) -> None:
+    """How to ask."""
+    page.goto(f"{address}/docs")
+    page.locator(".route").first.wait_for()
+    save(page, "docs")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent / "runs")

@@ -1,0 +1,239 @@
+/** The view of where the model looked: the words of both sides, and the whole matrix. */
+
+import { choice, make, option } from "./dom.js";
+import { Latest } from "./latest.js";
+import { Matrix } from "./matrix.js";
+import { Notice } from "./notice.js";
+import { BEAM, traced } from "./traces.js";
+import { LONGEST } from "./translate.js";
+import { column, strongest, told } from "./weights.js";
+import { Words } from "./words.js";
+
+const OWN = ""; // the look that the model's translation is aligned by
+const HINT = "Type a sentence above to see where the model looks.";
+
+/**
+ * @typedef {{source: string[], target: string[], weights: number[][]}} Look
+ */
+
+export class Attention {
+  /**
+   * @param {HTMLElement} panel
+   * @param {import("./choices.js").Choices} choices
+   */
+  constructor(panel, choices) {
+    this.choices = choices;
+    this.latest = new Latest();
+    /** @type {import("./translate.js").Result | null} */
+    this.result = null;
+    /** @type {Look} */
+    this.look = { source: [], target: [], weights: [] };
+    /** @type {Matrix | null} */
+    this.matrix = null;
+    this.source = new Words(
+      "Source",
+      (index) => this.point(null, index),
+      (index) => this.#cross("source", index),
+    );
+    this.target = new Words(
+      "Translation",
+      (index) => this.point(index, null),
+      (index) => this.#cross("target", index),
+    );
+    this.readout = make("p", { class: "readout" });
+    this.hint = make("p", { class: "hint" }, HINT);
+    this.units = choice(
+      "Matrix of",
+      [
+        ["words", "words"],
+        ["tokens", "the model’s tokens"],
+      ],
+      () => this.#drawMatrix(),
+    );
+    this.heads = choice("Look of", [[OWN, "the translation"]], () => this.#headed());
+    this.place = make("div", { class: "matrix-place" });
+    const notice = make("div", { class: "notice", role: "alert" });
+    this.notice = new Notice(notice);
+    const lines = make("div", { class: "lines" }, this.source.element, this.target.element);
+    const tools = make("div", { class: "tools" }, this.units.element, this.heads.element, legend());
+    this.body = make("div", { hidden: true }, lines, this.readout, tools, notice, this.place);
+    panel.append(make("h2", { class: "unseen" }, "Attention"), this.hint, this.body);
+  }
+
+  /** A translation. @param {import("./translate.js").Result | null} result */
+  show(result) {
+    if (result === this.result && result) return;
+    this.result = result;
+    this.latest.stop();
+    this.notice.clear();
+    const alignment = result?.made.alignment;
+    this.hint.textContent = this.#missing(result);
+    this.hint.hidden = Boolean(alignment);
+    this.body.hidden = !alignment;
+    if (!alignment) return;
+    this.units.element.hidden = !alignment.tokens.weights;
+    this.#offerHeads();
+    this.#fill(alignment, result.asked);
+    this.#drawMatrix();
+  }
+
+  /** A translation is about to be written. @param {import("./api.js").Asked} asked @param {string[]} source */
+  begin(asked, source) {
+    this.result = null;
+    this.latest.stop();
+    this.notice.clear();
+    this.hint.hidden = true;
+    this.body.hidden = false;
+    this.units.element.hidden = true;
+    this.heads.element.hidden = true;
+    this.units.select.value = "words";
+    this.matrix = null;
+    this.place.replaceChildren();
+    this.#fill({ source, target: [], weights: [] }, asked);
+  }
+
+  /** A word of it. @param {string} word @param {number[]} weights */
+  add(word, weights) {
+    this.target.add(word);
+    this.look.target.push(word);
+    this.look.weights.push(weights);
+    this.point(this.look.target.length - 1, null);
+  }
+
+  /** It is written. */
+  end() {
+    this.#describe();
+    this.point(null, null);
+    this.#drawMatrix();
+  }
+
+  /**
+   * Points at a target word, a source word, or where they meet.
+   * @param {number | null} row
+   * @param {number | null} place
+   */
+  point(row, place) {
+    const { source, target, weights } = this.look;
+    this.target.mark(row);
+    this.source.mark(place);
+    this.matrix?.mark(row, place);
+    this.source.shade(row !== null && place === null ? weights[row] : null);
+    this.target.shade(row === null && place !== null ? column(weights, place) : null);
+    if (row !== null && place !== null)
+      this.readout.textContent = meeting(target[row], source[place], weights[row][place]);
+    else if (row !== null) this.readout.textContent = `${target[row]} looked at ${told(source, weights[row])}`;
+    else if (place !== null)
+      this.readout.textContent = `${source[place]} was looked at by ${told(target, column(weights, place))}`;
+    else this.readout.textContent = "Point at a word, or move with the arrow keys.";
+  }
+
+  /** Why there is nothing to see. @param {import("./translate.js").Result | null} result */
+  #missing(result) {
+    if (!result) return HINT;
+    const model = this.choices.answering;
+    if (model && !model.attention)
+      return `${model.name} has no attention: it reads the whole sentence into one state and looks nowhere.`;
+    if (result.asked.text.length > LONGEST)
+      return `The text has more than ${LONGEST.toLocaleString("en")} characters; that is too long to look at.`;
+    return "There is nothing to look at in this text.";
+  }
+
+  /** @param {Look} look @param {import("./api.js").Asked} asked */
+  #fill({ source, target, weights }, asked) {
+    this.look = { source, target, weights };
+    this.source.fill(source, this.choices.spoken);
+    this.target.fill(target, asked.target);
+    this.#describe();
+    this.point(null, null);
+  }
+
+  #describe() {
+    const { source, target, weights } = this.look;
+    this.target.describe((index) => `looked at ${told(source, weights[index])}`);
+    this.source.describe((index) => `looked at by ${told(target, column(weights, index))}`);
+  }
+
+  /** To the word of the other line that has most to do with this one. @param {string} side @param {number} index */
+  #cross(side, index) {
+    const { weights } = this.look;
+    const found = strongest(side === "target" ? weights[index] : column(weights, index));
+    if (found >= 0) (side === "target" ? this.source : this.target).focus(found);
+  }
+
+  #offerHeads() {
+    const model = this.choices.answering;
+    const several = model?.heads && model.layers;
+    const names = several
+      ? [...Array(model.layers).keys()].flatMap((layer) =>
+          [...Array(model.heads).keys()].map((head) => `layer ${layer + 1}, head ${head + 1}`),
+        )
+      : [];
+    const before = this.heads.select.value;
+    this.heads.select.replaceChildren(option([OWN, "the translation"]), ...names.map((name) => option([name, name])));
+    this.heads.select.value = names.includes(before) ? before : OWN;
+    this.heads.element.hidden = !names.length;
+  }
+
+  /** The heads look at tokens. */
+  #headed() {
+    if (this.heads.select.value !== OWN) this.units.select.value = "tokens";
+    this.#drawMatrix();
+  }
+
+  #drawMatrix() {
+    const words = this.units.select.value === "words";
+    if (words) this.heads.select.value = OWN;
+    const head = this.heads.select.value;
+    if (head !== OWN) return void this.#drawHead(head);
+    this.latest.stop();
+    const tokens = this.result?.made.alignment?.tokens;
+    if (words || !tokens?.weights) this.#put(this.look, "words", true);
+    else this.#put({ source: tokens.source, target: tokens.target, weights: tokens.weights }, "tokens", false);
+  }
+
+  /** @param {string} head */
+  async #drawHead(head) {
+    if (!this.result) return;
+    const signal = this.latest.start();
+    try {
+      const { source, steps } = await traced(this.result.asked, BEAM, signal);
+      if (signal.aborted) return;
+      this.#put(
+        { source, target: steps.map(({ token }) => token), weights: steps.map(({ heads }) => heads[head]) },
+        `tokens, ${head}`,
+        false,
+      );
+    } catch (error) {
+      if (!signal.aborted) this.notice.show(error, () => this.#drawHead(head));
+    }
+  }
+
+  /** @param {Look} look @param {string} what @param {boolean} linked whether its cells are those of the lines */
+  #put({ source, target, weights }, what, linked) {
+    const drawn = {
+      caption: `Rows: the translation. Columns: the source. Weights in per cent, of ${what}.`,
+      corner: "Translation",
+      rows: target,
+      columns: source,
+      weights,
+    };
+    const matrix = new Matrix(drawn, (row, place) => (linked ? this.point(row, place) : matrix.mark(row, place)));
+    this.matrix = linked ? matrix : null;
+    this.place.replaceChildren(matrix.element);
+  }
+}
+
+/** @param {string} target @param {string} source @param {number} weight */
+function meeting(target, source, weight) {
+  return `${target} looked at ${source}: ${(100 * weight).toFixed(1)} %`;
+}
+
+/** What the shades mean. */
+export function legend() {
+  const steps = [0, 0.25, 0.5, 0.75, 1].map((weight) => {
+    const patch = make("span", { class: "patch" }, String(100 * weight));
+    patch.style.setProperty("--w", String(weight));
+    return patch;
+  });
+  return make("p", { class: "legend" }, "Weight, in per cent ", make("span", { class: "patches" }, ...steps));
+}

@@ -1,0 +1,96 @@
+/** Makes and finds elements. Text only ever becomes text: nothing here reads HTML. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @typedef {Record<string, string | number | boolean | null>} Attributes
+ */
+
+/**
+ * Sets attributes; null and false leave one out.
+ * @template {Element} E
+ * @param {E} element
+ * @param {Attributes} attributes
+ * @param {(Node | string)[]} children
+ * @returns {E}
+ */
+function dressed(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children);
+  return element;
+}
+
+/**
+ * An HTML element.
+ * @param {string} tag
+ * @param {Attributes} [attributes]
+ * @param {...(Node | string)} children
+ */
+export function make(tag, attributes = {}, ...children) {
+  return dressed(document.createElement(tag), attributes, children);
+}
+
+/**
+ * An SVG element.
+ * @param {string} tag
+ * @param {Attributes} [attributes]
+ * @param {...(Node | string)} children
+ */
+export function draw(tag, attributes = {}, ...children) {
+  return dressed(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/**
+ * A button.
+ * @param {string} text
+ * @param {() => void} pressed
+ * @param {Attributes} [attributes]
+ */
+export function button(text, pressed, attributes = {}) {
+  const made = make("button", { type: "button", ...attributes }, text);
+  made.addEventListener("click", pressed);
+  return made;
+}
+
+/**
+ * A choice among several, with its label around it.
+ * @param {string} label
+ * @param {[value: string, text: string][]} options
+ * @param {(value: string) => void} changed
+ */
+export function choice(label, options, changed) {
+  const select = /** @type {HTMLSelectElement} */ (make("select", {}, ...options.map(option)));
+  select.addEventListener("change", () => changed(select.value));
+  return { select, element: make("label", { class: "field" }, `${label} `, select) };
+}
+
+/**
+ * One of a choice.
+ * @param {[value: string, text: string]} pair
+ */
+export function option([value, text]) {
+  return make("option", { value }, text);
+}
+
+/**
+ * The element of that id; the page has it.
+ * @param {string} id
+ * @returns {any}
+ */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found;
+}
+
+/**
+ * How strongly an element is shaded, from 0 to 1; the style sheets read it.
+ * @param {HTMLElement} element
+ * @param {number | null} weight null: not at all
+ */
+export function shade(element, weight) {
+  if (weight === null) element.style.removeProperty("--w");
+  else element.style.setProperty("--w", String(Math.min(1, Math.max(0, weight))));
+}

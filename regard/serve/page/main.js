@@ -1,0 +1,73 @@
+/** Puts the page together. */
+
+import * as api from "./api.js";
+import { Attention } from "./attention.js";
+import { Choices } from "./choices.js";
+import { Compare } from "./compare.js";
+import { byId } from "./dom.js";
+import { Notice } from "./notice.js";
+import { Steps } from "./steps.js";
+import { Tabs } from "./tabs.js";
+import { Training } from "./training.js";
+import { Translate } from "./translate.js";
+import { Watch } from "./watch.js";
+
+/** Asks what is served, and begins. */
+async function start() {
+  const notice = new Notice(byId("notice"));
+  notice.clear();
+  try {
+    const [languages, models, settings] = await Promise.all([api.languages(), api.models(), api.settings()]);
+    begin(languages, models, settings);
+  } catch (error) {
+    notice.show(error, start);
+  }
+}
+
+/**
+ * @param {api.Language[]} languages
+ * @param {api.Model[]} models
+ * @param {Awaited<ReturnType<typeof api.settings>>} settings
+ */
+function begin(languages, models, settings) {
+  /** @type {import("./translate.js").Result | null} */
+  let result = null;
+  const choices = new Choices(languages, models, settings.language, () => {
+    watch.stop();
+    facts(choices.answering);
+    translate.changed();
+  });
+  const attention = new Attention(byId("attention"), choices);
+  const training = new Training(byId("training"), choices);
+  const panels = {
+    attention,
+    steps: new Steps(byId("steps")),
+    compare: new Compare(byId("compare"), choices),
+    training,
+  };
+  const tabs = new Tabs(Object.keys(panels), (name) => {
+    if (name !== "training") training.hide();
+    panels[name].show(result);
+  });
+  const translate = new Translate(choices, settings, (made) => {
+    result = made;
+    watch.stop();
+    if (tabs.current !== "training") panels[tabs.current].show(result);
+  });
+  const watch = new Watch(translate, attention, () => tabs.open("attention"));
+  byId("text").addEventListener("input", () => watch.stop());
+  facts(choices.answering);
+  tabs.open(tabs.current);
+  translate.ask(); // the browser may have kept a text from before
+}
+
+/** What is known of the model that answers. @param {api.Model | undefined} model */
+function facts(model) {
+  const size = model?.parameters ? `${(model.parameters / 1e6).toFixed(1)} million parameters` : "";
+  const score = model?.scores.bleu ? `dev BLEU ${model.scores.bleu.toFixed(1)}` : "";
+  byId("facts").textContent = [model?.name, model?.recipe !== model?.name && model?.recipe, size, score]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+start();

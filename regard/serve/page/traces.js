@@ -1,0 +1,21 @@
+/** Decodings, step by step; the last one is kept, for several views ask for it. */
+
+import { trace } from "./api.js";
+
+export const BEAM = 5;
+/** @type {{key: string, trace: import("./api.js").Trace} | null} */
+let last = null;
+
+/**
+ * One decoding.
+ * @param {import("./api.js").Asked} asked
+ * @param {number} beam
+ * @param {AbortSignal} signal
+ */
+export async function traced(asked, beam, signal) {
+  const key = JSON.stringify([asked, beam]);
+  if (last?.key === key) return last.trace;
+  const found = await trace(asked, beam, signal);
+  last = { key, trace: found };
+  return found;
+}

@@ -1,0 +1,115 @@
+/** The view of a training run: its curves, live while it is trained. */
+
+import { curves } from "./api.js";
+import { chart } from "./chart.js";
+import { choice, make } from "./dom.js";
+import { Latest } from "./latest.js";
+import { Notice } from "./notice.js";
+import { figure, table } from "./table.js";
+
+const EVERY = 2000; // milliseconds from look to look
+
+/** @typedef {import("./api.js").Row} Row */
+
+export class Training {
+  /**
+   * @param {HTMLElement} panel
+   * @param {import("./choices.js").Choices} choices
+   */
+  constructor(panel, choices) {
+    this.choices = choices;
+    this.latest = new Latest();
+    this.timer = 0;
+    /** @type {Map<string, Row>} */
+    this.rows = new Map();
+    const names = choices.models.map(({ name }) => /** @type {[string, string]} */ ([name, name]));
+    this.model = choice("Run", names, () => this.#begin());
+    this.state = make("p", { class: "hint", role: "status" });
+    const notice = make("div", { class: "notice", role: "alert" });
+    this.notice = new Notice(notice);
+    this.charts = make("div", { class: "charts" });
+    this.table = make("div");
+    const details = make("details", {}, make("summary", {}, "The same as a table"), this.table);
+    panel.append(
+      make("h2", { class: "unseen" }, "Training"),
+      make("div", { class: "tools" }, this.model.element, this.state),
+      notice,
+      this.charts,
+      details,
+    );
+  }
+
+  /** Begins to look, at the model that translates unless another was chosen. */
+  show() {
+    if (!this.rows.size) this.model.select.value = this.choices.answering?.name ?? this.model.select.value;
+    this.#begin();
+  }
+
+  /** Looks away. */
+  hide() {
+    this.latest.stop();
+    clearTimeout(this.timer);
+  }
+
+  #begin() {
+    this.hide();
+    this.rows = new Map();
+    this.#look();
+  }
+
+  async #look() {
+    const signal = this.latest.start();
+    // From the last step on, that step included: what was measured there may have come later than the rest of it.
+    const after = Math.max(-1, ...[...this.rows.values()].map(({ step }) => step - 1));
+    try {
+      const { rows, finished } = await curves(this.model.select.value, after, signal);
+      if (signal.aborted) return;
+      for (const row of rows) this.rows.set(`${row.step} ${row.kind}`, row);
+      this.notice.clear();
+      this.#draw(finished);
+      if (!finished) this.timer = setTimeout(() => this.#look(), EVERY);
+    } catch (error) {
+      if (!signal.aborted) this.notice.show(error, () => this.#look());
+    }
+  }
+
+  /** @param {boolean} finished */
+  #draw(finished) {
+    const rows = [...this.rows.values()];
+    const last = Math.max(0, ...rows.map(({ step }) => step));
+    const best = Math.max(...rows.map(({ bleu }) => bleu ?? -1));
+    const told = best >= 0 ? `; best BLEU ${best.toFixed(1)}` : "";
+    this.state.textContent = `${finished ? "Finished" : "In training"}: step ${last.toLocaleString("en")}${told}`;
+    this.charts.replaceChildren(
+      chart("Loss", [
+        { name: "train", points: points(rows, "train", "loss") },
+        { name: "dev", points: points(rows, "dev", "loss") },
+      ]),
+      chart("BLEU", [{ name: "dev", points: points(rows, "dev", "bleu") }]),
+    );
+    this.table.replaceChildren(listed(rows));
+  }
+}
+
+/**
+ * What was measured of one thing; what was not a number is left out.
+ * @param {Row[]} rows
+ * @param {string} kind
+ * @param {"loss" | "bleu"} what
+ * @returns {[number, number][]}
+ */
+function points(rows, kind, what) {
+  const found = rows.filter((row) => row.kind === kind && typeof row[what] === "number");
+  return found.map((row) => [row.step, /** @type {number} */ (row[what])]);
+}
+
+/** @param {Row[]} rows */
+function listed(rows) {
+  const each = rows.map(({ step, kind, loss, bleu }) => [
+    step.toLocaleString("en"),
+    kind,
+    figure(loss, 3),
+    figure(bleu, 1),
+  ]);
+  return table("What was measured in training", ["Step", "Measured on", "Loss", "BLEU"], each);
+}
