@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from regard.errors import UserError
 from regard.runs import Run
@@ -16,6 +17,10 @@ from regard.serve.languages import code
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
+
+
+T = TypeVar("T")
+SHORT = 2000  # characters that are read and written so soon that nobody waits for it
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,8 @@ class Served:
 
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""
-        draft = await asyncio.to_thread(self.translator.draft, texts, self.translator.plan(options))
+        off = asyncio.to_thread if sum(map(len, texts)) > SHORT else at_once
+        draft = await off(self.translator.draft, texts, self.translator.plan(options))
         spoken = [piece for piece in draft.pieces if piece.ids]
         found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
 
@@ -87,7 +93,12 @@ class Served:
             each = ((piece, next(found) if piece.ids else []) for piece in draft.pieces)
             return draft.finished([self.translator.written(piece, some, options) for piece, some in each])
 
-        return await asyncio.to_thread(finished)
+        return await off(finished)
+
+
+async def at_once(work: Callable[..., T], *arguments: Any) -> T:
+    """Done here and now: less trouble than handing it to a thread."""
+    return work(*arguments)
 
 
 class Fleet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -18,6 +19,7 @@ from regard.serve.settings import Settings
 def serve(runs: Sequence[str], settings: Settings) -> None:
     """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
     logs.begin()
+    sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
     torch.set_num_threads(max(1, torch.get_num_threads() // settings.threads))
     service = Service(runs, settings)
     for served in service.fleet.served.values():
