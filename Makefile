@@ -21,7 +21,12 @@ setup: .venv/dev
 demo: .venv/core
 	$(BIN)/regard demo
 
-test: .venv/dev
+# The page is tested in a real browser: Debian's Chromium, installed where it is missing and may be.
+.venv/browser: .venv/dev
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null || true
+	@touch $@
+
+test: .venv/dev .venv/browser
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
@@ -46,6 +51,8 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/reading.py
+	$(BIN)/regard demo --out runs/demo
+	$(BIN)/python benchmarks/serve.py runs/demo
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

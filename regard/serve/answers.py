@@ -46,6 +46,8 @@ class LookRequest(Asked):
 
     q: str = Field(examples=["the old house"])
     model: str = Field("", description="The model's name; the first one where none is given.")
+    source: str = Field("", description="Without a model's name: the language of the text, or auto.")
+    target: str = Field("", description="Without a model's name: the language that it is translated into.")
     beam: int = Field(5, description="Hypotheses kept open.")
     api_key: str = ""
 

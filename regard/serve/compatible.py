@@ -182,7 +182,9 @@ def frontend(service: Service) -> dict[str, Any]:
         return {"code": written(language), "name": name(language)}
 
     return {
+        "alternativesLimit": settings.alternatives_limit,
         "apiKeys": settings.keys is not None,
+        "beam": settings.beam,
         "charLimit": settings.char_limit,
         "filesTranslation": settings.files,
         "frontendTimeout": 500,

@@ -18,7 +18,6 @@ from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
 
-
 T = TypeVar("T")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it
 

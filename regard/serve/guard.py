@@ -24,6 +24,7 @@ CORS = {
     "Access-Control-Max-Age": "1728000",
 }
 SAFE = {
+    "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": (

@@ -50,7 +50,7 @@ def router(service: Service) -> APIRouter:
     async def trace(request: Request) -> Response:
         """One decoding, step by step: the beam, the state, the weights, the context."""
         served, text, fields = await looked_at(service, request)
-        beam = fields.number("beam", service.settings.beam)
+        beam = fields.number("beam", min(service.settings.beam, WIDEST))
         if not 1 <= beam <= WIDEST:
             raise Refusal(f"Invalid request: beam parameter must be from 1 to {WIDEST}")
         return JSONResponse(await asyncio.to_thread(seen, served, text, beam))
@@ -77,7 +77,7 @@ async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fi
     if len(text) > LONGEST:
         raise Refusal(f"Invalid request: request ({len(text)}) exceeds text limit ({LONGEST})")
     named = fields.text("model", "")
-    if named or "target" not in fields.values:
+    if named or not fields.text("target", ""):
         return service.named(named), text, fields
     spoken, target, _ = service.languages(fields.text("source", "auto"), fields.text("target"), [text])
     route = service.route(spoken, target)

@@ -91,7 +91,7 @@ export const languages = () => json("languages");
 /** @returns {Promise<Model[]>} */
 export const models = async () => (await json("v1/models")).models;
 
-/** @returns {Promise<{apiKeys: boolean, keyRequired: boolean, charLimit: number, frontendTimeout: number,
+/** @returns {Promise<{apiKeys: boolean, keyRequired: boolean, charLimit: number, frontendTimeout: number, beam: number,
  *   language: {source: Named, target: Named}}>} */
 export const settings = () => json("frontend/settings");
 

@@ -4,7 +4,7 @@ import { choice, make, option } from "./dom.js";
 import { Latest } from "./latest.js";
 import { Matrix } from "./matrix.js";
 import { Notice } from "./notice.js";
-import { BEAM, traced } from "./traces.js";
+import { WIDEST, traced } from "./traces.js";
 import { LONGEST } from "./translate.js";
 import { column, strongest, told } from "./weights.js";
 import { Words } from "./words.js";
@@ -20,9 +20,11 @@ export class Attention {
   /**
    * @param {HTMLElement} panel
    * @param {import("./choices.js").Choices} choices
+   * @param {number} beam that the service searches with, so that the heads are those of the same translation
    */
-  constructor(panel, choices) {
+  constructor(panel, choices, beam) {
     this.choices = choices;
+    this.beam = Math.min(beam, WIDEST);
     this.latest = new Latest();
     /** @type {import("./translate.js").Result | null} */
     this.result = null;
@@ -196,7 +198,7 @@ export class Attention {
     if (!this.result) return;
     const signal = this.latest.start();
     try {
-      const { source, steps } = await traced(this.result.asked, BEAM, signal);
+      const { source, steps } = await traced(this.result.asked, this.beam, signal);
       if (signal.aborted) return;
       this.#put(
         { source, target: steps.map(({ token }) => token), weights: steps.map(({ heads }) => heads[head]) },

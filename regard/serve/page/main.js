@@ -37,11 +37,11 @@ function begin(languages, models, settings) {
     facts(choices.answering);
     translate.changed();
   });
-  const attention = new Attention(byId("attention"), choices);
+  const attention = new Attention(byId("attention"), choices, settings.beam);
   const training = new Training(byId("training"), choices);
   const panels = {
     attention,
-    steps: new Steps(byId("steps")),
+    steps: new Steps(byId("steps"), settings.beam),
     compare: new Compare(byId("compare"), choices),
     training,
   };

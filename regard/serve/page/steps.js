@@ -6,14 +6,16 @@ import { Latest } from "./latest.js";
 import { Matrix } from "./matrix.js";
 import { Notice } from "./notice.js";
 import { stages } from "./stages.js";
-import { BEAM, traced } from "./traces.js";
+import { WIDEST, traced } from "./traces.js";
 
-const WIDEST = 12; // beams that the service looks at
 const HINT = "Type a sentence above to step through its translation.";
 
 export class Steps {
-  /** @param {HTMLElement} panel */
-  constructor(panel) {
+  /**
+   * @param {HTMLElement} panel
+   * @param {number} width of the beam that the service searches with
+   */
+  constructor(panel, width) {
     this.latest = new Latest();
     this.number = 0;
     this.known = "";
@@ -37,7 +39,7 @@ export class Steps {
       (_, place) => /** @type {[string, string]} */ ([String(place + 1), String(place + 1)]),
     );
     this.beam = choice("Beam", widths, () => this.#load());
-    this.beam.select.value = String(BEAM);
+    this.beam.select.value = String(Math.min(width, WIDEST));
     this.place = make("div", { class: "step-place" });
     const tools = make(
       "div",

@@ -2,7 +2,7 @@
 
 import { trace } from "./api.js";
 
-export const BEAM = 5;
+export const WIDEST = 12; // the widest beam that the service lets one look at
 /** @type {{key: string, trace: import("./api.js").Trace} | null} */
 let last = null;
 
