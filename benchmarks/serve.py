@@ -160,14 +160,20 @@ async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
     expected: dict[str, str] = {}
     with server(run) as (port, pid):
         await loaded(port, texts, expected, CLIENTS, 20.0)
-        warm = resident(pid)
         answers = wrong = 0
-        worst, end = 0.0, time.perf_counter() + 60 * minutes
+        memory, end = [resident(pid)], time.perf_counter() + 60 * minutes
         while time.perf_counter() < end:
-            load = await loaded(port, texts, expected, CLIENTS, min(30.0, end - time.perf_counter()))
+            load = await loaded(port, texts, expected, CLIENTS, min(15.0, end - time.perf_counter()))
             answers, wrong = answers + len(load.seconds), wrong + load.wrong
-            worst = max(worst, abs(resident(pid) / warm - 1))
-        print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong, memory {warm:.0f} MB ± {100 * worst:.1f} %")
+            memory.append(resident(pid))
+        half = len(memory) // 2
+        first, second = statistics.mean(memory[:half]), statistics.mean(memory[half:])
+        print(
+            f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory from {min(memory):.0f} to {max(memory):.0f} MB"
+        )
+        print(
+            f"mean of the first half {first:.0f} MB, of the second {second:.0f} MB ({100 * (second / first - 1):+.1f} %)"
+        )
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.serve.aside import Aside
 from regard.serve.batching import Batcher, OverloadedError
 
 Tell = Callable[[int, str], None]
@@ -189,6 +190,27 @@ def test_who_has_gone_is_not_worked_for() -> None:
 
     asyncio.run(go())
     assert model.batches == [["a"], ["c"]]
+
+
+def test_work_aside_has_its_own_threads_and_so_much_room() -> None:
+    gate = threading.Semaphore(0)
+
+    def work(number: int) -> int:
+        gate.acquire()
+        return number
+
+    async def go() -> None:
+        aside = Aside(threads=1, room=2)
+        tasks = [asyncio.create_task(aside(work, number)) for number in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="3 are at work or wait already"):
+            await aside(work, 3)
+        gate.release(9)
+        assert await asyncio.gather(*tasks) == [0, 1, 2]
+        assert await aside(work, 4) == 4
+        aside.close()
+
+    asyncio.run(go())
 
 
 def test_an_empty_request_is_answered() -> None:

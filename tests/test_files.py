@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import docx
 import httpx
@@ -61,6 +62,15 @@ def test_word(server: Server, translator: Translator) -> None:
     assert found.paragraphs[0].text == translator.translate(["the old house"], tags=True)[0].text
     assert found.paragraphs[0].style.name == "Heading 1"  # type: ignore[union-attr]
     assert any(run.bold for run in found.paragraphs[1].runs)
+
+
+def test_many_at_once(server: Server, translator: Translator) -> None:
+    text = "the young man sees the garden and the old house."
+    made = translator.translate([text], tags=True)[0].text
+    content = f"{text}\n".encode() * 120
+    with ThreadPoolExecutor(12) as together:
+        answers = list(together.map(lambda number: sent(server, f"{number}.txt", content), range(12)))
+    assert {fetched(server, answer) for answer in answers} == {f"{made}\n".encode() * 120}
 
 
 def test_what_is_refused(server: Server) -> None:

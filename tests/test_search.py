@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.models import Seq2Seq, build
 from regard.models.tree import select
-from regard.search import Hypothesis, Phrase, Ranking, forced, sample, search
+from regard.search import Hypothesis, Phrase, Ranking, forced, sample, search, watch
 from regard.search.beam import Beam
 from regard.symbols import BOS, EOS, PAD
 
@@ -131,6 +131,39 @@ def test_what_a_hypothesis_says_of_itself(name: str) -> None:
             assert hypothesis.score == pytest.approx(log_prob / ((5 + len(hypothesis.tokens)) / 6) ** 0.8, rel=1e-4)
             assert hypothesis.attention is not None
             assert hypothesis.attention.shape == (len(hypothesis.tokens), LENGTHS[row])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_sentence_is_told_when_it_is_done(name: str) -> None:
+    told: list[tuple[int, list[list[int]]]] = []
+    found = search(
+        model_of(name),
+        SOURCE,
+        LENGTHS,
+        beam=3,
+        n_best=2,
+        done=lambda index, some: told.append((index, [one.tokens for one in some])),
+    )
+    assert sorted(told) == [(index, [one.tokens for one in some]) for index, some in enumerate(found)]
+    steps = {index: max(map(len, tokens)) for index, tokens in told}
+    assert [steps[index] for index, _ in told] == sorted(steps.values()), "the short ones before the long ones"
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_that_is_watched_finds_the_same(name: str, beam: int) -> None:
+    model = model_of(name)
+    source, lengths = SOURCE[:1], LENGTHS[:1]
+    best, beams = watch(model, source, lengths, beam=beam)
+    assert best[0].tokens == search(model, source, lengths, beam=beam)[0][0].tokens
+    for step, kept in enumerate(beams, 1):
+        assert 1 <= len(kept) <= beam
+        assert all(len(one.tokens) == step for one in kept)
+        for one in kept:
+            assert one.log_prob == pytest.approx(log_prob_of([model], 0, tuple(one.tokens)), abs=1e-4)
+    assert best[0].tokens in [one.tokens for one in beams[len(best[0].tokens) - 1]]
+    first = sorted(log_prob_of([model], 0, (token,)) for token in range(VOCABULARY) if token not in (PAD, BOS))
+    assert [one.log_prob for one in beams[0]] == pytest.approx(first[::-1][:beam], abs=1e-4)
 
 
 def test_what_is_cut_off_comes_back_only_where_nothing_ended() -> None:

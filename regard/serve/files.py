@@ -123,7 +123,7 @@ async def whole(service: Service, route: Sequence[Served], name: str, content: b
         return made
 
     limit = service.settings.file_limit
-    return await asyncio.to_thread(translated, name, content, translate, Limits(size=10 * limit, text=limit))
+    return await service.documents(translated, name, content, translate, Limits(size=10 * limit, text=limit))
 
 
 def plain_name(file: UploadFile) -> str:

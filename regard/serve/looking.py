@@ -15,6 +15,8 @@ from regard.runs import Run
 from regard.runs.summary import summary
 from regard.search import Open, watch
 from regard.serve import answers
+from regard.serve.aside import Aside
+from regard.serve.batching import OverloadedError
 from regard.serve.described import asked, refused
 from regard.serve.fields import Fields, read
 from regard.serve.fleet import Served
@@ -53,7 +55,7 @@ def router(service: Service) -> APIRouter:
         beam = fields.number("beam", min(service.settings.beam, WIDEST))
         if not 1 <= beam <= WIDEST:
             raise Refusal(f"Invalid request: beam parameter must be from 1 to {WIDEST}")
-        return JSONResponse(await asyncio.to_thread(seen, served, text, beam))
+        return JSONResponse(await service.looks(seen, served, text, beam))
 
     @routes.post(
         "/translate/stream",
@@ -63,7 +65,8 @@ def router(service: Service) -> APIRouter:
     async def stream(request: Request) -> Response:
         """A translation word by word as it is decoded, as server-sent events: word, …, end."""
         served, text, _ = await looked_at(service, request)
-        return StreamingResponse(events(words(served.translator, text), text), media_type="text/event-stream")
+        made = events(service.looks, words(served.translator, text), text)
+        return StreamingResponse(made, media_type="text/event-stream")
 
     return routes
 
@@ -86,15 +89,18 @@ async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fi
     return route[0], text, fields
 
 
-async def events(made: Iterator[Word], source: str) -> AsyncIterator[bytes]:
+async def events(aside: Aside, made: Iterator[Word], source: str) -> AsyncIterator[bytes]:
     """Words as they come, each an event; then the whole."""
     yield event("start", {"source": source.split()})
     text = ""
-    while (word := await asyncio.to_thread(next, made, None)) is not None:
-        text += word.before + word.text
-        if word.text:
-            weights = None if word.weights is None else [round(weight, 4) for weight in word.weights]
-            yield event("word", {"before": word.before, "word": word.text, "weights": weights})
+    try:
+        while (word := await aside(next, made, None)) is not None:
+            text += word.before + word.text
+            if word.text:
+                yield event("word", {"before": word.before, "word": word.text, "weights": numbers(word.weights)})
+    except OverloadedError:
+        yield event("error", {"error": "Too much is waiting; try again in a moment"})
+        return
     yield event("end", {"translatedText": text})
 
 

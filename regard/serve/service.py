@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
+from regard.serve.aside import Aside
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields
 from regard.serve.figures import Figures
@@ -29,6 +30,8 @@ class Service:
         self.detect = Detector(self.fleet.languages)
         self.keys = Keys(settings.keys) if settings.keys else None
         self.limits = Limits(settings)
+        self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
+        self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated
 
     def admit(self, request: Request, fields: Fields, cost: int = 1) -> Key | None:
         """Whoever asks may ask, and for so much; their key, if they have one."""
@@ -124,7 +127,8 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        self.fleet.close()
+        for part in (self.documents, self.looks, self.fleet):
+            part.close()
 
 
 def through(first: Translation, second: Translation) -> Translation:

@@ -1,0 +1,35 @@
+"""Work that is done beside the event loop, in a few threads of its own: whatever happens there, others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from regard.serve.batching import OverloadedError
+
+T = TypeVar("T")
+
+
+class Aside:
+    """So many threads, and room for so many that wait for one."""
+
+    def __init__(self, threads: int, room: int) -> None:
+        self.pool = ThreadPoolExecutor(threads)
+        self.room = threads + room
+        self.busy = 0  # what is worked on, and what waits
+
+    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What the work gives."""
+        if self.busy >= self.room:
+            raise OverloadedError(f"{self.busy} are at work or wait already")
+        self.busy += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+        finally:
+            self.busy -= 1
+
+    def close(self) -> None:
+        """Ends the threads, when what they work on is done."""
+        self.pool.shutdown()
