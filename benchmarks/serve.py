@@ -168,12 +168,9 @@ async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
             memory.append(resident(pid))
         half = len(memory) // 2
         first, second = statistics.mean(memory[:half]), statistics.mean(memory[half:])
-        print(
-            f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory from {min(memory):.0f} to {max(memory):.0f} MB"
-        )
-        print(
-            f"mean of the first half {first:.0f} MB, of the second {second:.0f} MB ({100 * (second / first - 1):+.1f} %)"
-        )
+        spread = f"from {min(memory):.0f} to {max(memory):.0f} MB"
+        halves = f"{first:.0f} MB on the mean in the first half, {100 * (second / first - 1):+.1f} % in the second"
+        print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory {spread}, {halves}")
 
 
 def main() -> None:
