@@ -223,6 +223,7 @@ def test_noise_as_bodies(server: Server) -> None:
         assert set(answer.json()) == {"error"}
 
 
+@pytest.mark.hypothesis
 def test_the_description_is_true(server: Server) -> None:
     """Requests made of the service's own description: no 500, and no answer that is not described."""
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")

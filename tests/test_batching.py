@@ -172,6 +172,25 @@ def test_more_than_there_is_room_for_is_refused_and_what_waits_is_not_lost() -> 
     asyncio.run(go())
 
 
+def test_a_huge_request_leaves_room_for_others_and_is_not_turned_away_half_done() -> None:
+    model = Model(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model, most=1, room=6)
+        huge = asyncio.create_task(ask([f"x{n}" for n in range(40)], 0))
+        await settled(model)
+        others = [asyncio.create_task(ask([text], 0)) for text in "abc"]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await ask(["d"], 0)
+        model.gate.release(999)
+        assert await asyncio.gather(*others) == [["A"], ["B"], ["C"]]
+        assert await huge == [f"X{n}" for n in range(40)]
+        ask.close()
+
+    asyncio.run(go())
+
+
 def test_who_has_gone_is_not_worked_for() -> None:
     model = Model(gated=True)
 

@@ -90,6 +90,7 @@ def test_what_is_refused(server: Server) -> None:
         archive.writestr("word/document.xml", b"<a>" + b" " * 60_000_000 + b"</a>")
     assert len(bomb.getvalue()) < 500_000
     assert said("bomb.docx", bomb.getvalue())
+    assert said("long.txt", b"a " * 10_001) == "Invalid request: request (20001) exceeds text limit (20000)"
     assert sent(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
 
 

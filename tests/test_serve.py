@@ -18,6 +18,7 @@ from conftest import Command
 from serving import Server, serving
 
 from regard.runs import Run
+from regard.serve.fleet import languages_of, names
 from regard.translate import Translator, load
 
 
@@ -364,6 +365,20 @@ def test_what_was_accepted_is_finished_before_it_ends(able: Run, corpus: Path) -
 
 def gauges(server: Server) -> list[str]:
     return httpx.get(f"{server.url}/metrics").text.splitlines()
+
+
+def test_names_and_languages_of_runs() -> None:
+    folders = [Path(name) for name in ("a/demo-2", "b/demo", "c/demo", "d/demo", "en-de", "en")]
+    assert names(folders) == ["demo-2", "demo", "demo-3", "demo-4", "en-de", "en"]
+    assert languages_of("en-de") == ("en", "de")
+    assert languages_of("pt-BR-en") == ("pt-BR", "en")
+    assert languages_of("en-zh-Hans") == ("en", "zh-Hans")
+
+
+def test_alignments_are_given_for_so_many_words(server: Server) -> None:
+    said = server.error("/translate", 400, q="a " * 501, source="en", target="de", alignment=True)
+    assert said == "Invalid request: alignment is given for up to 500 words at a time"
+    assert server.translate(["a " * 10] * 3, alignment=True)["alignment"]
 
 
 def test_a_run_without_languages_must_be_told(regard: Command, able: Run, tmp_path: Path) -> None:

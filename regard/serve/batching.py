@@ -20,6 +20,9 @@ K = TypeVar("K")
 Find = Callable[[Sequence[P], K, Callable[[int, R], None]], None]  # tells each result, by its number, when it is known
 
 
+SLICE = 4  # batches of one request that wait at once
+
+
 class OverloadedError(Exception):
     """More waits than there is room for."""
 
@@ -70,15 +73,29 @@ class Batcher(Generic[P, R, K]):
         self.noted = noted
         self.waiting: deque[Waiting[P, R, K]] = deque()
         self.count = 0  # of pieces that wait
+        self.slice = SLICE * most
+        self.freed = asyncio.Event()  # that some no longer wait
         self.idle = threads
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     async def __call__(self, pieces: Sequence[P], kind: K) -> list[R]:
-        """The results of all pieces, in their order. Pieces of one kind alone come into a batch together."""
-        if not pieces:
-            return []
-        if self.count and self.count + len(pieces) > self.room:
-            raise OverloadedError(f"{self.count} pieces wait, {len(pieces)} more are too many")
+        """The results of all pieces, in their order. Pieces of one kind alone come into a batch together.
+
+        A request takes room for a few batches at a time, whatever its size; what has begun is not turned away later.
+        """
+        found: list[R] = []
+        for start in range(0, len(pieces), self.slice):
+            some = pieces[start : start + self.slice]
+            while self.count and self.count + len(some) > self.room:
+                if not start:
+                    raise OverloadedError(f"{self.count} pieces wait, {len(some)} more are too many")
+                self.freed.clear()
+                await self.freed.wait()
+            found += await self.together(some, kind)
+        return found
+
+    async def together(self, pieces: Sequence[P], kind: K) -> list[R]:
+        """A few pieces, which wait together."""
         answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
         left, results = deque(range(len(pieces))), list[R | None]([None] * len(pieces))
         request = Waiting(kind, pieces, left, results, len(pieces), answer)
@@ -117,6 +134,7 @@ class Batcher(Generic[P, R, K]):
             if request.left:
                 self.waiting.append(request)  # behind all others
         self.waiting.extendleft(reversed(passed))  # who had to stand back is first the next time
+        self.freed.set()
         return batch
 
     def work(self, batch: list[Place[P, R, K]], loop: asyncio.AbstractEventLoop) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,11 +23,13 @@ from regard.serve.service import Service
 from regard.translate import Options, Translation
 
 FORMATS = ("text", "html")
+WEIGHTS = 500**2  # of attention that one answer may hold
+ENOUGH = 100_000_000  # bytes of suggestions
 
 
 def router(service: Service) -> APIRouter:
     """All of them."""
-    routes = APIRouter(tags=["LibreTranslate"])
+    routes, one_at_a_time = APIRouter(tags=["LibreTranslate"]), asyncio.Lock()
 
     @routes.post("/translate", response_model=answers.Translated, **asked(answers.TranslateRequest))
     async def translate(request: Request) -> Response:
@@ -44,11 +48,13 @@ def router(service: Service) -> APIRouter:
         lost = guess is not None and not guess.confidence  # nothing in there that could be translated
         route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
         aligned = fields.flag("alignment")
+        if aligned and sum(len(text.split()) ** 2 for text in texts) > WEIGHTS:
+            raise Refusal(f"Invalid request: alignment is given for up to {math.isqrt(WEIGHTS)} words at a time")
         n_best = 1 + (alternatives if form == "text" else 0)
         beam = max(service.settings.beam, n_best)
         options = Options(beam=beam, n_best=n_best, tags=form == "html", alignments=aligned)
         made = await service.translate(texts, route, options)
-        return JSONResponse(answer(made, several, guess, alternatives, aligned))
+        return JSONResponse(await asyncio.to_thread(answer, made, several, guess, alternatives, aligned))
 
     @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
     async def detect(request: Request) -> Response:
@@ -92,18 +98,22 @@ def router(service: Service) -> APIRouter:
         place = service.settings.suggestions
         if place is None:
             raise Refusal("Suggestions are disabled on this server.", 403)
-        suggestion = {field: fields.text(field) for field in ("q", "s", "source", "target")}
-        service.check_sizes([suggestion["q"], suggestion["s"]], key)
-        line = json.dumps(suggestion, ensure_ascii=False) + "\n"
-
-        def keep() -> None:
-            with place.open("a", encoding="utf-8") as file:
-                file.write(line)
-
-        await asyncio.to_thread(keep)
+        q, s, source, target = (fields.text(name) for name in ("q", "s", "source", "target"))
+        service.check_sizes([q, s], key)
+        spoken, wanted, _ = service.languages(source, target, [q])
+        async with one_at_a_time:
+            await asyncio.to_thread(keep, place, {spoken: q, wanted: s})
         return JSONResponse({"success": True})
 
     return routes
+
+
+def keep(place: Path, pair: dict[str, str]) -> None:
+    """Adds a pair to a file that `regard train` reads; one that has grown too large takes no more."""
+    if place.exists() and place.stat().st_size > ENOUGH:
+        raise Refusal("No more suggestions are kept on this server.", 403)
+    with place.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(pair, ensure_ascii=False) + "\n")
 
 
 def others(service: Service, fields: Fields) -> int:

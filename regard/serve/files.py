@@ -19,6 +19,7 @@ from regard.serve import answers
 from regard.serve.described import refused
 from regard.serve.fields import read
 from regard.serve.fleet import Served
+from regard.serve.keys import Key
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.translate import Options
@@ -84,7 +85,7 @@ def router(service: Service) -> APIRouter:
     async def translate_file(request: Request) -> Response:
         """Translate a document; the answer says where the translation can be fetched."""
         fields = await read(request)
-        service.admit(request, fields)
+        key = service.admit(request, fields)
         if not service.settings.files:
             raise Refusal("Files translation are disabled on this server.", 403)
         file = fields.file("file")
@@ -96,7 +97,7 @@ def router(service: Service) -> APIRouter:
         if PurePosixPath(name).suffix.lower() not in ENDINGS:
             raise Refusal("Invalid request: file format not supported")
         spoken, wanted, _ = service.languages(source, target, [content[:5000].decode("utf-8", "ignore")])
-        made = await whole(service, service.route(spoken, wanted), name, content)
+        made = await whole(service, service.route(spoken, wanted), name, content, key)
         return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{shelf.put(name, made)}"})
 
     @routes.get("/download_file/{name}", response_class=FileResponse, responses={404: {"description": "Not there."}})
@@ -110,13 +111,15 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def whole(service: Service, route: Sequence[Served], name: str, content: bytes) -> bytes:
+async def whole(service: Service, route: Sequence[Served], name: str, content: bytes, key: Key | None) -> bytes:
     """A document, translated in a thread; its texts are decoded together with what others ask for."""
     loop = asyncio.get_running_loop()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
+        for text in texts:
+            service.check_sizes([text], key)
         for start in range(0, len(texts), AT_ONCE):
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
             made += [one.text for one in asyncio.run_coroutine_threadsafe(asked, loop).result()]

@@ -35,7 +35,7 @@ class Given:
         """From the command line's words."""
         place, _, pair = named.partition("=")
         data = Run(Path(place)).config()["data"]
-        source, _, target = pair.partition("-") if pair else (data.get("source"), "", data.get("target"))
+        source, target = languages_of(pair) if pair else (data.get("source"), data.get("target"))
         if not source or not target:
             raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
         return cls(Path(place), code(source), code(target))
@@ -142,10 +142,20 @@ def names(folders: Sequence[Path]) -> list[str]:
     """A name for each run: its folder's own, and a number behind it where another has that name already."""
     found: list[str] = []
     for folder in folders:
-        own = folder.resolve().name
-        same = sum(name == own or name.startswith(f"{own}-") for name in found)
-        found.append(f"{own}-{same + 1}" if same else own)
+        own = name = folder.resolve().name
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{own}-{number}"
+        found.append(name)
     return found
+
+
+def languages_of(pair: str) -> tuple[str, str]:
+    """`en-de`, `pt-BR-en` and `en-zh-Hans`: what begins with a capital letter belongs to the code before it."""
+    parts = pair.split("-")
+    second = next((place for place, part in enumerate(parts) if place and part[:1].islower()), len(parts))
+    return "-".join(parts[:second]), "-".join(parts[second:])
 
 
 def muster(

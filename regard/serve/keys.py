@@ -46,7 +46,7 @@ class Keys:
     def opened(self) -> Iterator[sqlite3.Connection]:
         """The database; what is done to it is done as a whole, or not at all."""
         try:
-            with closing(sqlite3.connect(self.path)) as database, database:
+            with closing(sqlite3.connect(self.path, timeout=0.5)) as database, database:
                 yield database
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error

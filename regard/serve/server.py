@@ -33,9 +33,9 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=settings.trust_proxy,
-        forwarded_allow_ips="*" if settings.trust_proxy else None,
+        proxy_headers=False,
         timeout_keep_alive=75,
+        timeout_graceful_shutdown=60,  # for those who do not read what they asked for
         lifespan="on",
     )
     with suppress(KeyboardInterrupt):  # which has done its work when it comes here

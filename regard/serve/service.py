@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 from starlette.requests import Request
 
+from regard.errors import UserError
 from regard.serve.aside import Aside
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields
@@ -15,6 +17,7 @@ from regard.serve.fleet import Fleet, Served, muster
 from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, NEAR, code, name, written
 from regard.serve.limits import Limits
+from regard.serve.logs import note
 from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
 from regard.translate import Alignment, Options, Translation
@@ -35,9 +38,13 @@ class Service:
 
     def admit(self, request: Request, fields: Fields, cost: int = 1) -> Key | None:
         """Whoever asks may ask, and for so much; their key, if they have one."""
-        client = request.client.host if request.client else ""
+        client, cost = f"address {self.address(request)}", max(1, cost)
         self.limits.refuse_banned(client)
-        key = self.key(fields.text("api_key", default=""))
+        try:
+            key = self.key(fields.text("api_key", default=""))
+        except Refusal:
+            self.limits.spend(client, cost, self.settings.req_limit)  # who guesses keys is counted as well
+            raise
         if key is None:
             self.limits.spend(client, cost, self.settings.req_limit)
         else:
@@ -45,12 +52,23 @@ class Service:
             self.limits.spend(f"key {key.id}", cost, usual if key.req_limit is None else key.req_limit)
         return key
 
+    def address(self, request: Request) -> str:
+        """Who asks; behind a proxy that is trusted, who that one says it was: the last entry, which it wrote itself."""
+        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        if self.settings.trust_proxy and told:
+            return told
+        return request.client.host if request.client else ""
+
     def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
         if self.keys is None:
             return None
         if given:
-            found = self.keys.find(given)
+            try:
+                found = self.keys.find(given)
+            except UserError as error:
+                note("keys", logging.ERROR, error)
+                raise Refusal("Keys cannot be looked up at the moment", 503, {"Retry-After": "2"}) from error
             if found is None:
                 raise Refusal("Invalid API key", 403)
             return found

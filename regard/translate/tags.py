@@ -13,22 +13,30 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, NamedTuple
 
 from regard.evaluate import Link
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
-OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*>|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>"
+OPAQUE = {  # what is left as it is, by how it ends: where nothing ends so, no beginning is followed up
+    "-->": r"<!--.*?-->",
+    "]]>": r"<!\[CDATA\[.*?\]\]>",
+    "?>": r"<\?.*?\?>",
+    ">": r"<![A-Za-z][^>]*>|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>",
+}
 BLOCKS = (
     "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form h[1-6] "
     "head header hr html legend li main nav ol option p pre section select summary table tbody td tfoot th thead title "
     "tr ul"
 ).replace(" ", "|")
-BREAK = re.compile(rf"\s*(?:{OPAQUE}|</?(?:{BLOCKS})(?![\w.:-]){ATTRIBUTES}/?>)\s*", re.DOTALL | re.IGNORECASE)
+BEFORE = r"(?:(?<!\s)\s++)?"  # white space from its beginning on: where it begins elsewhere, nothing is tried twice
+BLOCK = rf"</?(?:{BLOCKS})(?![\w.:-]){ATTRIBUTES}/?>"
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
-    r"|%%|%(?:\d+\$|\(\w+\))?[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[Lzjt])?[sdifgGeExXucopa@](?![^\W\d_])"
+    r"|%%|%(?:\d++\$|\(\w++\))?[-+ #0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
+    r"[sdifgGeExXucopa@](?![^\W\d_])"
 )
 MARK = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}")
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
@@ -72,9 +80,10 @@ class Marked(NamedTuple):
 def parse(text: str) -> Marked:
     """Takes the tags out."""
     written = {html.unescape(entity): entity for entity in ENTITY.findall(text) if html.unescape(entity) != entity}
-    markup = bool(written or TAG.search(text) or BREAK.search(text))
+    between = parting(tuple(end for end in OPAQUE if end in text))
+    markup = bool(written or TAG.search(text) or between.search(text))
     pieces, breaks, place = [], [""], 0
-    for found in BREAK.finditer(text):
+    for found in between.finditer(text):
         if text[place : found.start()]:
             pieces.append(inline(text[place : found.start()], markup))
             breaks.append("")
@@ -84,6 +93,13 @@ def parse(text: str) -> Marked:
         pieces.append(inline(text[place:], markup))
         breaks.append("")
     return Marked(pieces, breaks, {**written, "&": "&amp;", "<": "&lt;", ">": "&gt;"} if markup else None)
+
+
+@cache
+def parting(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """What parts a text, white space around it included, where things end in these ways."""
+    kinds = "|".join([*(OPAQUE[end] for end in ends), BLOCK])
+    return re.compile(rf"{BEFORE}(?:{kinds})\s*", re.DOTALL | re.IGNORECASE)
 
 
 def inline(text: str, markup: bool) -> Inline:
@@ -144,9 +160,12 @@ def lone(parent: Node, written: str, plain: str, before: str, after: str) -> str
 
 def within(nodes: Sequence[Node], end: int) -> None:
     """Keeps places inside a text that has lost a space at its end."""
-    for node in nodes:
+    for node in reversed(nodes):
+        inside = node.start < end
         node.start, node.end = min(node.start, end), min(node.end, end)
         within(node.inside, end)
+        if inside:  # those before it ended where it began
+            return
 
 
 def hoisted(nodes: Iterable[Node]) -> list[Node]:
