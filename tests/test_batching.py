@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.serve.aside import Aside
-from regard.serve.batching import Batcher, OverloadedError
+from regard.serve.batching import Batcher
+from regard.serve.refusal import OverloadedError
 
 Tell = Callable[[int, str], None]
 

@@ -8,52 +8,64 @@ from typing import Annotated
 import typer
 
 from regard.errors import UserError
+from regard.serve.settings import Settings
 
-NONE = -1
+USUAL = Settings()
 
 
 def serve(
     runs: Annotated[
         list[str], typer.Argument(help="Runs to serve; RUN=en-de where a run does not know its languages.")
     ],
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0: any that is free.")] = 5000,
-    beam: Annotated[int, typer.Option(help="Hypotheses kept open.", min=1)] = 5,
-    threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = 1,
-    batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = 2000,
-    batch_pieces: Annotated[int, typer.Option(help="Sentences of a batch; 1: no batching.", min=1)] = 64,
-    queue: Annotated[int, typer.Option(help="Sentences that may wait for one model.", min=1)] = 4000,
-    char_limit: Annotated[int, typer.Option(help="Characters of one text; -1: no limit.")] = 20_000,
-    batch_limit: Annotated[int, typer.Option(help="Texts of one request; -1: no limit.")] = 1000,
-    alternatives_limit: Annotated[int, typer.Option(help="Other translations of a text; -1: no limit.")] = 10,
-    body_limit: Annotated[int, typer.Option(help="Bytes of one request.", min=1)] = 4_000_000,
-    file_limit: Annotated[int, typer.Option(help="Bytes of one file.", min=1)] = 20_000_000,
-    patience: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = 30.0,
-    req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = NONE,
-    hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = NONE,
-    daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = NONE,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine's.")] = USUAL.host,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any that is free.")] = USUAL.port,
+    beam: Annotated[int, typer.Option(help="Hypotheses kept open.", min=1)] = USUAL.beam,
+    threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = USUAL.threads,
+    batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = USUAL.batch_tokens,
+    batch_pieces: Annotated[
+        int, typer.Option(help="Sentences of a batch; 1: no batching.", min=1)
+    ] = USUAL.batch_pieces,
+    queue: Annotated[int, typer.Option(help="Sentences that may wait for one model.", min=1)] = USUAL.queue,
+    char_limit: Annotated[int, typer.Option(help="Characters of one text; -1: no limit.")] = USUAL.char_limit,
+    batch_limit: Annotated[int, typer.Option(help="Texts of one request; -1: no limit.")] = USUAL.batch_limit,
+    alternatives_limit: Annotated[
+        int, typer.Option(help="Other translations of a text; -1: no limit.")
+    ] = USUAL.alternatives_limit,
+    body_limit: Annotated[int, typer.Option(help="Bytes of one request.", min=1)] = USUAL.body_limit,
+    file_limit: Annotated[int, typer.Option(help="Bytes of one file.", min=1)] = USUAL.file_limit,
+    patience: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = USUAL.patience,
+    req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = USUAL.req_limit,
+    hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = USUAL.hourly_req_limit,
+    daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = USUAL.daily_req_limit,
     ban_after: Annotated[
         int, typer.Option(help="Refuse a client for an hour that went so often over the limits; -1: never.")
-    ] = NONE,
-    keys: Annotated[Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")] = None,
-    require_key: Annotated[bool, typer.Option("--require-key", help="Translate for nobody without a key.")] = False,
-    key_link: Annotated[str, typer.Option(help="Where one gets a key, for the answer to those without.")] = "",
-    files: Annotated[bool, typer.Option(help="Whether to translate files.")] = True,
-    suggestions: Annotated[Path | None, typer.Option(help="Keep suggested translations in this file.")] = None,
+    ] = USUAL.ban_after,
+    keys: Annotated[
+        Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")
+    ] = USUAL.keys,
+    require_key: Annotated[
+        bool, typer.Option("--require-key", help="Translate for nobody without a key.")
+    ] = USUAL.require_key,
+    key_link: Annotated[
+        str, typer.Option(help="Where one gets a key, for the answer to those without.")
+    ] = USUAL.key_link,
+    files: Annotated[bool, typer.Option(help="Whether to translate files.")] = USUAL.files,
+    suggestions: Annotated[
+        Path | None, typer.Option(help="Keep suggested translations in this file.")
+    ] = USUAL.suggestions,
     metrics_token: Annotated[
         str, typer.Option(help="Show /metrics to those alone who have this token.", envvar="REGARD_METRICS_TOKEN")
-    ] = "",
+    ] = USUAL.metrics_token,
     trust_proxy: Annotated[
         bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: only behind a proxy of your own.")
-    ] = False,
-    page: Annotated[bool, typer.Option(help="Whether to serve the page, too.")] = True,
+    ] = USUAL.trust_proxy,
+    page: Annotated[bool, typer.Option(help="Whether to serve the page, too.")] = USUAL.page,
 ) -> None:
     """Serve models over HTTP, for LibreTranslate's clients, and with a page that shows the attention.
 
     Example: regard serve runs/mine --port 5000
     """
     try:
-        from regard.serve import Settings
         from regard.serve import serve as run
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}: pip install 'regard[serve]'") from error

@@ -14,10 +14,9 @@ from starlette.staticfiles import StaticFiles
 from regard.errors import UserError
 from regard.serve import compatible, files, looking
 from regard.serve.answers import Error
-from regard.serve.batching import OverloadedError
 from regard.serve.described import refused
 from regard.serve.guard import Guard
-from regard.serve.refusal import Refusal
+from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.service import Service
 from regard.version import VERSION
 
@@ -107,7 +106,3 @@ def answering(app: FastAPI) -> None:
     @app.exception_handler(UserError)
     async def mistaken(request: Request, error: UserError) -> Response:
         return JSONResponse({"error": str(error)}, 400)
-
-    @app.exception_handler(OverloadedError)
-    async def overloaded(request: Request, error: OverloadedError) -> Response:
-        return JSONResponse({"error": "Too much is waiting; try again in a moment"}, 503, {"Retry-After": "2"})

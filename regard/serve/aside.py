@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from regard.serve.batching import OverloadedError
+from regard.serve.refusal import OverloadedError
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from regard.serve.refusal import OverloadedError
+
 P = TypeVar("P")
 R = TypeVar("R")
 K = TypeVar("K")
@@ -21,10 +23,6 @@ Find = Callable[[Sequence[P], K, Callable[[int, R], None]], None]  # tells each 
 
 
 SLICE = 4  # batches of one request that wait at once
-
-
-class OverloadedError(Exception):
-    """More waits than there is room for."""
 
 
 @dataclass(eq=False)

@@ -19,6 +19,7 @@ from regard.serve.fields import Fields, read
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import Refusal
+from regard.serve.rounding import numbers
 from regard.serve.service import Service
 from regard.translate import Options, Translation
 
@@ -163,19 +164,14 @@ def look(made: Translation) -> dict[str, Any] | None:
     alignment = made.alignment
     if alignment is None:
         return None
-    weights = None if made.attention is None else rounded(made.attention)
+    weights = None if made.attention is None else [numbers(row) for row in made.attention]
     return {
         "source": alignment.source,
         "target": alignment.target,
         "pairs": [list(pair) for pair in alignment.pairs],
-        "weights": rounded(alignment.soft),
+        "weights": [numbers(row) for row in alignment.soft],
         "tokens": {"source": made.source_tokens, "target": made.tokens, "weights": weights},
     }
-
-
-def rounded(matrix: Any) -> list[list[float]]:
-    """Numbers that are short in writing."""
-    return [[round(float(number), 4) for number in row] for row in matrix]
 
 
 def detected(guess: Guess) -> dict[str, Any]:

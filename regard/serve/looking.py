@@ -16,12 +16,12 @@ from regard.runs.summary import summary
 from regard.search import Open, watch
 from regard.serve import answers
 from regard.serve.aside import Aside
-from regard.serve.batching import OverloadedError
 from regard.serve.described import asked, refused
 from regard.serve.fields import Fields, read
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
-from regard.serve.refusal import Refusal
+from regard.serve.refusal import OverloadedError, Refusal
+from regard.serve.rounding import numbers
 from regard.serve.service import Service
 from regard.symbols import EOS
 from regard.text import Tokenizer
@@ -98,8 +98,8 @@ async def events(aside: Aside, made: Iterator[Word], source: str) -> AsyncIterat
             text += word.before + word.text
             if word.text:
                 yield event("word", {"before": word.before, "word": word.text, "weights": numbers(word.weights)})
-    except OverloadedError:
-        yield event("error", {"error": "Too much is waiting; try again in a moment"})
+    except OverloadedError as error:
+        yield event("error", {"error": error.text})
         return
     yield event("end", {"translatedText": text})
 
@@ -187,8 +187,3 @@ def opened(one: Open, target: Tokenizer) -> dict[str, Any]:
         "log_prob": round(one.log_prob, 4),
         "ended": one.tokens[-1] == EOS,
     }
-
-
-def numbers(row: Any) -> list[float] | None:
-    """Numbers that are short in writing."""
-    return None if row is None else [round(float(number), 4) for number in row]

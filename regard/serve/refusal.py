@@ -18,3 +18,14 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a mistake
 def missing(name: str) -> Refusal:
     """A parameter that must be there is not."""
     return Refusal(f"Invalid request: missing {name} parameter")
+
+
+class OverloadedError(Refusal):
+    """More waits than there is room for; `why` is for those who run the service."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("Too much is waiting; try again in a moment", 503, {"Retry-After": "2"})
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
