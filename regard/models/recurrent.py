@@ -178,12 +178,16 @@ def straight(settings: RecurrentSettings) -> Callable[[Sequence[State]], list[St
 
 
 def tie(words: nn.Embedding, output: nn.Linear, what: str) -> None:
-    """One matrix for the target's embeddings and the output layer; `what` is read by it, for the error."""
+    """One matrix for the target's embeddings and the output layer; `what` is read by it, for the error.
+
+    It begins as an output layer does: with PyTorch's embeddings, N(0, 1), the first logits would be √width too large.
+    """
     if words.embedding_dim != output.in_features:
         raise ValueError(
             f"tie: embeddings have {words.embedding_dim} numbers, {what} {output.in_features}; make the two equal"
         )
-    output.weight = words.weight
+    words.weight = output.weight
+    nn.init.zeros_(words.weight[PAD])
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
