@@ -43,7 +43,7 @@ fuzz: .venv/dev
 
 # On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
 test-gpu:
-	$(PYTHON) -m pytest -m gpu
+	$(PYTHON) -m pytest -m gpu tests/test_gpu.py
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py

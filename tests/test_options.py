@@ -882,6 +882,16 @@ def max_length(bench: Bench) -> None:
     assert max(sizes) > 10
 
 
+def sentences(bench: Bench) -> None:
+    lines = [bench.lines("train", side) for side in ("en", "de")]
+    doubled = [bench.place() / f"doubled.{side}" for side in ("en", "de")]
+    for path, some in zip(doubled, lines, strict=True):
+        several = [f"{some[number]} {some[-1]}" if number % 2 else line for number, line in enumerate(some)]
+        path.write_text("\n".join(several) + "\n", encoding="utf-8")
+    for data, chosen, found in ((None, None, 1), (doubled, None, 2), (doubled, 1, 1)):
+        assert bench.wired({"data.sentences": chosen}, data).run.config()["data"]["sentences"] == found
+
+
 def two_sides(source: Examples) -> list[list[list[int]]]:
     return [[list(side[row]) for row in range(len(side))] for side in (source.source, source.target)]
 
@@ -1307,6 +1317,7 @@ RUNS: dict[str, Callable[[Bench], None]] = {
     "data.source": language("source"),
     "data.target": language("target"),
     "data.max_length": max_length,
+    "data.sentences": sentences,
     "data.dev_pairs": dev_pairs,
     "data.workers": workers,
     "data.timeout": timeout,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.text.sentences import sentences
 from regard.translate.alignment import Alignment
 from regard.translate.segments import Segment, segments
 from regard.translate.translation import Translation, joined
 
+ENGLISH = partial(sentences, language="en")
 TEXT = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
 
 
 @given(TEXT, st.integers(1, 6))
 def test_joined_segments_are_the_text(text: str, most: int) -> None:
-    made = segments(text, lambda piece: len(piece) <= most)
+    made = segments(text, lambda piece: len(piece) <= most, ENGLISH, 2)
     assert "".join(segment.before + segment.text + segment.after for segment in made) == text
     for segment in made:
         assert len(segment.text) <= most
@@ -38,13 +43,30 @@ def test_joined_segments_are_the_text(text: str, most: int) -> None:
     ],
 )
 def test_where_it_is_cut(text: str, most: int, expected: list[str]) -> None:
-    assert [segment.text for segment in segments(text, lambda piece: len(piece.split()) <= most)] == expected
+    made = segments(text, lambda piece: len(piece.split()) <= most, ENGLISH, math.inf)
+    assert [segment.text for segment in made] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("We see. They go.", 1, ["We see.", "They go."]),
+        ("We see. They go.", 2, ["We see. They go."]),
+        ("We see. They go. I stay.", 2, ["We see.", "They go.", "I stay."]),
+        ("Mr. Smith sees No. 5 at 3 p.m. today.", 1, ["Mr. Smith sees No. 5 at 3 p.m. today."]),
+    ],
+)
+def test_no_more_sentences_at_once_than_were_learnt(text: str, most: int, expected: list[str]) -> None:
+    made = segments(text, lambda piece: True, ENGLISH, most)
+    assert [segment.text for segment in made] == expected
+    assert "".join(segment.before + segment.text + segment.after for segment in made) == text
 
 
 def test_text_without_spaces_is_cut_at_its_own_marks() -> None:
-    made = segments("一二三。四五六。七八", lambda piece: len(piece) <= 4)
+    made = segments("一二三。四五六。七八", lambda piece: len(piece) <= 4, partial(sentences, language="zh"), math.inf)
     assert [segment.text for segment in made] == ["一二三。", "四五六。", "七八"]
-    assert [segment.text for segment in segments("abcdefgh", lambda piece: len(piece) <= 3)] == ["ab", "cd", "ef", "gh"]
+    made = segments("abcdefgh", lambda piece: len(piece) <= 3, ENGLISH, math.inf)
+    assert [segment.text for segment in made] == ["ab", "cd", "ef", "gh"]
 
 
 def translated(text: str, score: float) -> Translation:
@@ -62,7 +84,7 @@ def translated(text: str, score: float) -> Translation:
 
 @given(TEXT, st.integers(1, 6))
 def test_a_joined_translation_is_aligned_as_its_pieces_are(text: str, most: int) -> None:
-    cut = segments(text, lambda piece: len(piece) <= most)
+    cut = segments(text, lambda piece: len(piece) <= most, ENGLISH, 2)
     if not cut:
         return
     whole = joined(text, cut, [translated(segment.text, -1.0) for segment in cut])

@@ -190,6 +190,15 @@ def test_a_text_longer_than_the_model_has_learnt_from_is_cut_at_its_sentences(
     assert unlimited.translate([long], max_length=5)[0].source_tokens.count("</s>") == 1
 
 
+def test_two_sentences_are_not_taken_for_one_by_a_model_that_has_learnt_from_single_ones(
+    either: Translator, sources: list[str]
+) -> None:
+    pair = sorted(sources, key=len)[:2]
+    assert either.fits(" ".join(pair))
+    alone = [made.text for made in either.translate(pair)]
+    assert either.translate([" ".join(pair)])[0].text == " ".join(alone)
+
+
 def test_a_stream_is_read_as_it_is_translated(translator: Translator, sources: list[str]) -> None:
     read = 0
 

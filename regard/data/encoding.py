@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +18,7 @@ from regard.data.links import Link
 from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.text import Tokenizers
+from regard.text.sentences import sentences
 
 AT_ONCE = 5000  # pairs that a worker takes at a time
 
@@ -38,18 +39,20 @@ class Encoded(NamedTuple):
     links: Ragged
     empty: int
     too_long: int
+    sentences: Counter[int]  # how many sources have so many
 
 
 class Encoder:
     """Encodes pairs; those with an empty side or one of more than `max_length` ids are left out and counted."""
 
-    def __init__(self, tokenizers: Tokenizers, max_length: int) -> None:
+    def __init__(self, tokenizers: Tokenizers, max_length: int, language: str | None = None) -> None:
         self.tokenizers = tokenizers
         self.max_length = max_length
+        self.language = language  # of the sources
 
     def __call__(self, raw: Sequence[Raw]) -> Encoded:
         """Some pairs."""
-        sources, targets, linked, empty, too_long = [], [], [], 0, 0
+        sources, targets, linked, empty, too_long, counted = [], [], [], 0, 0, Counter[int]()
         for pair, tag, links in raw:
             source, target = self.tokenizers.source.encode(pair.source), self.tokenizers.target.encode(pair.target)
             if not source or not target:
@@ -59,10 +62,11 @@ class Encoder:
             if max(len(source), len(target)) > self.max_length:
                 too_long += 1
                 continue
+            counted[len(sentences(pair.source, self.language))] += 1
             sources.append(source)
             targets.append(target)
             linked.append([] if links is None else self.token_links(pair, links, tag is not None))
-        return Encoded(Ragged.of(sources), Ragged.of(targets), Ragged.of(linked), empty, too_long)
+        return Encoded(Ragged.of(sources), Ragged.of(targets), Ragged.of(linked), empty, too_long, counted)
 
     def token_links(self, pair: Pair, links: AbstractSet[Link], tagged: bool) -> list[int]:
         """Links of words as links of all their tokens: source token, target token, and so on."""

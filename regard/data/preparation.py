@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -37,6 +38,7 @@ class Prepared(NamedTuple):
     empty: int
     too_long: int
     longest: int  # ids on either side
+    sentences: int  # that all sources but one in a hundred keep to
 
 
 def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> Tokenizers:
@@ -83,6 +85,7 @@ def prepare(
         "tokenizers": [fingerprint(tokenizer) for tokenizer in tokenizers],
         "tags": [corpus.tag for corpus in wanted],
         "max_length": data.max_length,
+        "counts": ["longest", "sentences"],
         "links": None if links is None else digest(f"{number}:{sorted(some)}" for number, some in enumerate(links)),
     }
     folder = cache.entry("pairs", key, partial(write, data=data, tokenizers=tokenizers, found=found, links=links))
@@ -106,7 +109,7 @@ def prepare(
         noise(settings, tokenizers),
         digest(sums[name] for name in contents(links is not None)),
     )
-    return Prepared(examples, known["empty"], known["too_long"], known["longest"])
+    return Prepared(examples, known["empty"], known["too_long"], known["longest"], known["sentences"])
 
 
 def contents(linked: bool) -> list[str]:
@@ -124,12 +127,12 @@ def link(beside: Path, folder: Path) -> None:
 
 def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Survey, links: Links | None) -> None:
     """Encodes everything."""
-    encoder = Encoder(tokenizers, data.max_length)
+    encoder = Encoder(tokenizers, data.max_length, data.source)
     sizes = {"source": tokenizers.source.size, "target": tokenizers.target.size} | (
         {} if links is None else {"links": 1 << 16}
     )
     writers = {name: RaggedWriter(folder, name, size) for name, size in sizes.items()}
-    counts, empty, too_long, longest = [], 0, 0, 0
+    counts, empty, too_long, longest, sentences = [], 0, 0, 0, Counter[int]()
     given = None if links is None else iter(links)
     with bar() as progress:
         task = progress.add_task("preparing", total=sum(found.counts), note="")
@@ -140,12 +143,29 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
                     writer.write(getattr(chunk, name))
                 empty, too_long = empty + chunk.empty, too_long + chunk.too_long
                 counts[-1] += len(chunk.source)
+                sentences += chunk.sentences
                 longest = max(longest, *(int(side.lengths.max(initial=0)) for side in (chunk.source, chunk.target)))
                 progress.advance(task, len(chunk.source) + chunk.empty + chunk.too_long)
     for writer in writers.values():
         writer.close()
-    known = {"pairs": counts, "empty": empty, "too_long": too_long, "longest": longest}
+    known = {
+        "pairs": counts,
+        "empty": empty,
+        "too_long": too_long,
+        "longest": longest,
+        "sentences": usual(sentences),
+    }
     (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+def usual(sentences: Counter[int]) -> int:
+    """The number of sentences that all sources but one in a hundred keep to: more at once a model has not learnt."""
+    rest = sentences.total()
+    for number, sources in sorted(sentences.items()):
+        rest -= sources
+        if rest <= sentences.total() // 100:
+            return number
+    return 1
 
 
 def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Iterator[AbstractSet[Link]] | None) -> Iterator[Raw]:

@@ -24,6 +24,7 @@ class DataSettings:
     source: str | None = None
     target: str | None = None
     max_length: int = 256
+    sentences: int | None = None
     dev_pairs: int = 1000
     workers: int = 0
     timeout: int = 600
@@ -31,6 +32,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.max_length < 1 or self.dev_pairs < 1:
             raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
+        if self.sentences is not None and self.sentences < 1:
+            raise ValueError(f"sentences are at least 1, not {self.sentences}")
         if self.workers < 0 or self.timeout < 1:
             raise ValueError(f"workers are not negative and timeout at least 1, not {self.workers}, {self.timeout}")
         if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):

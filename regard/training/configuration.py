@@ -71,7 +71,7 @@ def began_with(run: Run, changes: Mapping[str, Any]) -> None:
 
 def again(config: Recipe) -> Recipe:
     """A run's config as a recipe: without the data that it was trained on."""
-    names = ("train", "dev", "weights", "tags", "alignments", "max_length")
+    names = ("train", "dev", "weights", "tags", "alignments", "max_length", "sentences")
     return override(config, {f"data.{name}": getattr(DataSettings(), name) for name in names})
 
 

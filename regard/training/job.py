@@ -151,7 +151,8 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         tokenizers = vocabularies(data, settings, found)
     ready = prepare(data, settings, tokenizers, found, links)
     if not resume:
-        config = override(config, {"data.max_length": ready.longest})
+        found_instead = {"data.max_length": ready.longest, "data.sentences": data.sentences or ready.sentences}
+        config = override(config, found_instead)
     return Job(run, config, tokenizers, ready, found.dev)
 
 

@@ -1,7 +1,8 @@
 """Text in pieces that a model can take, and nothing lost between them.
 
-Lines are translated one by one. One that is longer than anything the model has learnt from is cut at the ends of its
-sentences; a sentence that is still too long between clauses, then between words, and at last inside a word.
+Lines are translated one by one. One that is longer than anything the model has learnt from, or that has more sentences,
+is cut at the ends of these; a sentence that is still too long between clauses, then between words, and at last inside a
+word.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 LINES = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
-SENTENCES = re.compile(r"(?<=[.!?…])(?<!\b\w\.)[\"'»”’)\]]*\s+|(?<=[。！？])")
 CLAUSES = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
 WORDS = re.compile(r"\s+")
 
@@ -24,17 +24,23 @@ class Segment(NamedTuple):
     after: str
 
 
-def segments(text: str, fits: Callable[[str], bool]) -> list[Segment]:
-    """The pieces of a text, one after the other; joined they are the text."""
-    return [segment for line in LINES.split(text) if line for segment in of_line(line, fits)]
+def segments(text: str, fits: Callable[[str], bool], split: Callable[[str], list[str]], most: float) -> list[Segment]:
+    """The pieces of a text, one after the other; joined they are the text.
+
+    `split` gives the sentences of a line, of which one piece has at most so many.
+    """
+    return [segment for line in LINES.split(text) if line for segment in of_line(line, fits, split, most)]
 
 
-def of_line(line: str, fits: Callable[[str], bool]) -> list[Segment]:
-    """A line as it is, or its sentences where it is too long, each in pieces that fit."""
+def of_line(line: str, fits: Callable[[str], bool], split: Callable[[str], list[str]], most: float) -> list[Segment]:
+    """A line as it is, or its sentences where these are too many or it is too long, each in pieces that fit."""
     whole = trimmed(line)
-    if not whole.text or fits(whole.text):
+    if not whole.text:
         return [whole]
-    pieces = [piece for sentence in parts(whole.text, SENTENCES) for piece in cut(sentence, fits, (CLAUSES, WORDS))]
+    sentences = split(whole.text)
+    if len(sentences) <= most and fits(whole.text):
+        return [whole]
+    pieces = [piece for sentence in sentences for piece in cut(sentence, fits, (CLAUSES, WORDS))]
     made = [trimmed(piece) for piece in pieces]
     made[0] = made[0]._replace(before=whole.before + made[0].before)
     return [*made[:-1], made[-1]._replace(after=made[-1].after + whole.after)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ from regard.runs import Run
 from regard.search import Hypothesis, ImpossibleError, Judged, Phrase, forced, sample, search
 from regard.symbols import EOS
 from regard.text import Tokenizers
+from regard.text.sentences import sentences
 from regard.translate import tags
 from regard.translate.alignment import Alignment, Tokens, align_words
 from regard.translate.options import Options
@@ -94,7 +97,8 @@ class Plan:
 class Translator:
     """One model, or several as an ensemble, with its vocabularies.
 
-    `limit`: a line of more tokens than this is cut at the ends of its sentences; None: never.
+    A line of more tokens than `limit` or of more sentences than `sentences` (None: any number), in the source's
+    `language`, is cut at the ends of these.
     """
 
     def __init__(
@@ -103,11 +107,15 @@ class Translator:
         tokenizers: Tokenizers,
         device: torch.device | None = None,
         limit: int | None = None,
+        sentences: int | None = None,
+        language: str | None = None,
     ) -> None:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.models = [model.to(self.device).eval() for model in models]
         self.tokenizers = tokenizers
         self.limit = limit
+        self.most = math.inf if sentences is None else sentences
+        self.language = language
 
     def translate(
         self, texts: Sequence[str], beam: int = 5, n_best: int = 1, alignments: bool = True, **options: Any
@@ -141,7 +149,8 @@ class Translator:
         """The texts in pieces that the model can take."""
         marked = [tags.parse(text) for text in texts] if plan.options.tags else None
         plain = texts if marked is None else [piece.plain for one in marked for piece in one.pieces]
-        cut = [segments(text, self.fits) for text in plain]
+        split = partial(sentences, language=self.language)
+        cut = [segments(text, self.fits, split, self.most) for text in plain]
         return Draft(texts, marked, plain, cut, [piece for some in cut for piece in self.prepared(some, plan)])
 
     def fits(self, text: str) -> bool:
@@ -328,5 +337,12 @@ def load(*runs: str | Path, device: str | torch.device | None = None) -> Transla
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
     models = [run.model(own) for run, own in zip(opened, tokenizers, strict=True)]
-    limit = min(parse(DataSettings, run.config()["data"], "data").max_length for run in opened)
-    return Translator(models, tokenizers[0], None if device is None else torch.device(device), limit)
+    learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
+    return Translator(
+        models,
+        tokenizers[0],
+        None if device is None else torch.device(device),
+        min(data.max_length for data in learnt),
+        min(data.sentences or 1 for data in learnt),
+        learnt[0].source,
+    )

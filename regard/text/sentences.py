@@ -1,0 +1,27 @@
+"""Where one sentence ends and the next begins."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from regard.console import say
+
+
+def sentences(text: str, language: str | None) -> list[str]:
+    """The sentences of a text, each with the white space behind it: joined they are the text."""
+    if not cuts():
+        return [text]
+    from sentencex import segment  # slow to load, and not at hand wherever the bare checkout runs
+
+    return list(segment((language or "en").partition("-")[0], text))
+
+
+@cache
+def cuts() -> bool:
+    """Whether there is something that knows sentences; said once, if not."""
+    try:
+        import sentencex  # noqa: F401
+    except ImportError:
+        say("sentencex is not installed: a line of several sentences is translated as one")
+        return False
+    return True
