@@ -520,3 +520,31 @@ def test_reading_imports_only_what_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+NAMELESS = {
+    "x.tsv": "a\tb\n",
+    "x.jsonl": '{"source": "a", "target": "b"}\n',
+    "x.po": 'msgid "a"\nmsgstr "b"\n',
+    "x.xlf": '<xliff version="1.2"><file><trans-unit><source>a</source><target>b</target></trans-unit></file></xliff>',
+}
+
+
+@pytest.mark.parametrize("name", [*NAMELESS, "x.parquet", "-", "two files"])
+@pytest.mark.parametrize("verb", [["inspect"], ["clean", "--out", "out.tsv"]], ids=["inspect", "clean"])
+def test_a_language_is_not_chosen_where_the_file_names_none(
+    regard: Command, tmp_path: Path, name: str, verb: list[str]
+) -> None:
+    written(tmp_path / "x.parquet", table({"source": ["a"], "target": ["b"]}))
+    for path, content in {**NAMELESS, "x.en": "a\n", "x.de": "b\n"}.items():
+        (tmp_path / path).write_text(content, encoding="utf-8")
+    data = ["x.en", "x.de"] if name == "two files" else [name]
+    given = NAMELESS["x.tsv"] if name == "-" else None
+    done = regard("data", verb[0], *data, *verb[1:], "--source", "en", "--target", "de", input=given)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert (
+        "names no languages, so that --source and --target have nothing to choose from: leave them out" in done.stderr
+    )
+    assert regard("data", verb[0], *data, *verb[1:], input=given).returncode == 0
+    if name != "-":
+        assert list(read([tmp_path / path for path in data], "en", "de")) == [Pair("a", "b")], "as training calls them"

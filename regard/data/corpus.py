@@ -42,19 +42,22 @@ def suffix(path: Path) -> str:
     return inner.suffix.lower()
 
 
-def read(given: Sequence[str | Path], source: str | None = None, target: str | None = None) -> Iterator[Pair]:
+def read(
+    given: Sequence[str | Path], source: str | None = None, target: str | None = None, *, names: bool = True
+) -> Iterator[Pair]:
     """The pairs of DATA: one file that holds pairs, or two text files, source first.
 
     A single pipe, and standard input (`-`), hold tab-separated pairs. `source` and `target` are codes that choose among
-    the languages of a file that names them.
+    the languages of a file that names them. Of a file that names none they are the names, or, without `names`, refused.
     """
     paths = [Path(path) for path in given]
+    asked = Wish(source, target, by_name(paths[0]) if paths else None, names)
     if len(paths) == 1 and holds_pairs(paths[0]):
-        return READERS.get(suffix(paths[0]), text.tsv)(paths[0], wish(paths[0], source, target))
+        return READERS.get(suffix(paths[0]), text.tsv)(paths[0], asked)
     if len(paths) == 1 and paths[0].is_fifo():
-        return text.tsv(paths[0], Wish())
+        return text.tsv(paths[0], asked)
     if len(paths) == 2 and not any(map(holds_pairs, paths)):
-        return text.two_files(*paths)
+        return text.two_files(paths[0], paths[1], asked)
     named = " ".join(map(str, paths)) or "nothing"
     raise UserError(
         f"data is one file that holds pairs ({', '.join(READERS)}, also {', '.join(COMPRESSED)}; - for standard input) "
@@ -81,15 +84,10 @@ def languages(paths: Sequence[Path], source: str | None = None, target: str | No
         endings = [suffix(path).removeprefix(".") for path in paths]
         return (endings[0], endings[1]) if all(endings) and endings[0] != endings[1] else ("source", "target")
     if len(paths) == 1 and paths[0].is_file() and suffix(paths[0]) in LANGUAGES:
-        told = LANGUAGES[suffix(paths[0])](paths[0], wish(paths[0], source, target))
+        told = LANGUAGES[suffix(paths[0])](paths[0], Wish(source, target, by_name(paths[0])))
         if told is not None:
             return told
     return (by_name(paths[0]) if paths else None) or ("source", "target")
-
-
-def wish(path: Path, source: str | None, target: str | None) -> Wish:
-    """The languages asked for, and those of the file's name."""
-    return Wish(source, target, by_name(path))
 
 
 def by_name(path: Path) -> tuple[str, str] | None:

@@ -82,6 +82,7 @@ def choice(schema: Any, wish: Wish, path: Path) -> Columns:
 
     names = [field.name for field in schema if is_text(field.type)]
     if {"source", "target"} <= set(names):
+        wish.meet_no_names(name_of(path))
         return Columns("source", "target")
     inside = None
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):
