@@ -65,6 +65,8 @@ def clean(
 
     end_with_the_pipe()
     first, pairs = ahead(corpus.read(data, source, target, names=False))
+    if not first:
+        raise corpus.nothing_in(data)
     scripts = own_scripts((source_script, target_script), rules.usual_scripts(first))
     limits = rules.standard(
         scripts,

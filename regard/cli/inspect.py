@@ -42,6 +42,8 @@ def inspect(
 
     end_with_the_pipe()
     first, pairs = ahead(corpus.read(data, source, target, names=False))
+    if not first:
+        raise corpus.nothing_in(data)
     inspection = Inspection(standard(usual_scripts(first)), samples, seed)
     for pair in counted(pairs, "looking"):
         inspection.add(pair)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from regard.data.files import COMPRESSED, STANDARD_INPUT, name_of
@@ -11,7 +11,7 @@ from regard.data.pair import Pair
 from regard.data.sides import Wish
 from regard.errors import UserError
 
-__all__ = ["Pair", "holds_pairs", "languages", "pairs", "read", "suffix"]
+__all__ = ["Pair", "holds_pairs", "languages", "nothing_in", "pairs", "read", "suffix"]
 
 READERS: dict[str, Callable[[Path, Wish], Iterator[Pair]]] = {
     ".tsv": text.tsv,
@@ -69,10 +69,13 @@ def pairs(paths: Sequence[str | Path], source: str | None = None, target: str | 
     """All pairs of DATA, at least one."""
     read_pairs = list(read(paths, source, target))
     if not any(pair.source.strip() and pair.target.strip() for pair in read_pairs):
-        raise UserError(
-            f"{' and '.join(name_of(Path(path)) for path in paths)}: no pairs in there, nothing to work with"
-        )
+        raise nothing_in(paths)
     return read_pairs
+
+
+def nothing_in(paths: Iterable[str | Path]) -> UserError:
+    """What is said where files hold no pairs."""
+    return UserError(f"{' and '.join(name_of(Path(path)) for path in paths)}: no pairs in there, nothing to work with")
 
 
 def languages(paths: Sequence[Path], source: str | None = None, target: str | None = None) -> tuple[str, str]:
