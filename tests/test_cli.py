@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -228,6 +229,17 @@ def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Pa
     assert list((tmp_path / "x/data").iterdir()) == [copy], "what a run has stays, and what it has not goes"
     assert copy.read_text(encoding="utf-8") == text
     assert regard("train", "--resume", "--out", "x", "training.steps=24").returncode == 0
+
+
+def test_a_memory_through_a_pipe_is_trained_on(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    rows = [json.dumps({"en": one, "de": other}) + "\n" for one, other in zip(*sides, strict=True)]
+    packed = gzip.compress("".join(rows).encode())
+    done = regard("train", "-", "--source", "de", "--out", "x", *KEYS, "training.steps=1", input=packed)
+    assert done.returncode == 0, done.stderr
+    data = Run(tmp_path / "x").config()["data"]
+    assert (data["source"], data["target"]) == ("de", "en")
+    assert data["train"][0].endswith(".jsonl.gz")
 
 
 def test_a_run_is_never_overwritten(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:

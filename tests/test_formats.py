@@ -483,8 +483,30 @@ def test_formats_through_pipes(name: str, tmp_path: Path) -> None:
     assert pairs([through_a_pipe(tmp_path / name, FORMATS[name])]) == PAIRS
 
 
-def test_a_pipe_without_a_format_is_tab_separated(tmp_path: Path) -> None:
-    assert pairs([through_a_pipe(tmp_path / "63", FORMATS["pairs.tsv"])]) == PAIRS
+@pytest.mark.parametrize("packing", ["", *PACKED])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pipe_without_a_name_is_known_by_its_first_bytes(name: str, packing: str, tmp_path: Path) -> None:
+    content = PACKED[packing](FORMATS[name]) if packing else FORMATS[name]
+    assert pairs([through_a_pipe(tmp_path / "63", content)]) == PAIRS
+
+
+def test_tab_separated_pairs_are_taken_for_nothing_else(tmp_path: Path) -> None:
+    rows = [("{a}", "b"), ("# a", "b"), ("<b>a</b>", "b"), ("msgid x", "b"), ("\ufeffa", "b")]
+    for number, row in enumerate(rows):
+        found = pairs([through_a_pipe(tmp_path / str(number), "\t".join(row).encode())])
+        assert found == [Pair(row[0].removeprefix("\ufeff"), row[1])]
+
+
+def test_a_memory_in_utf_16_through_a_pipe(tmp_path: Path) -> None:
+    memory = FORMATS["pairs.tmx"].decode().replace("UTF-8", "UTF-16")
+    assert pairs([through_a_pipe(tmp_path / "63", memory.encode("utf-16"))]) == PAIRS
+
+
+def test_what_is_wrong_in_a_pipe_is_said_of_the_pipe(tmp_path: Path) -> None:
+    pipe = through_a_pipe(tmp_path / "63", b'{"source": "a", "target": "b"}\n[]\n')
+    assert complaint(pipe).startswith(f"{pipe}:2: not a pair")
+    cut = through_a_pipe(tmp_path / "64", PACKED[".gz"](FORMATS["pairs.tsv"])[:-9])
+    assert complaint(cut).startswith(f"{cut} is damaged, it cannot be decompressed")
 
 
 def test_two_pipes_of_different_length(tmp_path: Path) -> None:

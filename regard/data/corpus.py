@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from regard.data.files import COMPRESSED, STANDARD_INPUT, name_of
+from regard.data.files import COMPRESSED, STANDARD_INPUT, lines_of, name_of, reading
 from regard.data.formats import jsonl, parquet, po, text, tmx, xliff
 from regard.data.pair import Pair
+from regard.data.recognition import first_bytes, form, packing
 from regard.data.sides import Wish
 from regard.errors import UserError
 
-__all__ = ["Pair", "holds_pairs", "languages", "nothing_in", "pairs", "read", "suffix"]
+__all__ = ["Pair", "holds_pairs", "languages", "nothing_in", "pairs", "read", "recognised", "suffix"]
 
 READERS: dict[str, Callable[[Path, Wish], Iterator[Pair]]] = {
     ".tsv": text.tsv,
@@ -47,15 +50,16 @@ def read(
 ) -> Iterator[Pair]:
     """The pairs of DATA: one file that holds pairs, or two text files, source first.
 
-    A single pipe, and standard input (`-`), hold tab-separated pairs. `source` and `target` are codes that choose among
-    the languages of a file that names them. Of a file that names none they are the names, or, without `names`, refused.
+    A single pipe, and standard input (`-`), are known by their first bytes. `source` and `target` are codes that choose
+    among the languages of a file that names them. Of a file that names none they are the names, or, without `names`,
+    refused.
     """
     paths = [Path(path) for path in given]
     asked = Wish(source, target, by_name(paths[0]) if paths else None, names)
-    if len(paths) == 1 and holds_pairs(paths[0]):
-        return READERS.get(suffix(paths[0]), text.tsv)(paths[0], asked)
-    if len(paths) == 1 and paths[0].is_fifo():
-        return text.tsv(paths[0], asked)
+    if len(paths) == 1 and suffix(paths[0]) in READERS:
+        return READERS[suffix(paths[0])](paths[0], asked)
+    if len(paths) == 1 and (paths[0] == STANDARD_INPUT or paths[0].is_fifo()):
+        return unnamed(paths[0], asked)
     if len(paths) == 2 and not any(map(holds_pairs, paths)):
         return text.two_files(paths[0], paths[1], asked)
     named = " ".join(map(str, paths)) or "nothing"
@@ -63,6 +67,29 @@ def read(
         f"data is one file that holds pairs ({', '.join(READERS)}, also {', '.join(COMPRESSED)}; - for standard input) "
         f"or two text files, not {named}"
     )
+
+
+def unnamed(pipe: Path, wish: Wish) -> Iterator[Pair]:
+    """The pairs that come through a pipe, whose first bytes say in which form; what has columns is read as it comes."""
+    with reading(pipe) as file:
+        if form(first_bytes(file)) == ".tsv":
+            yield from text.columns(lines_of(file, pipe), pipe, wish)
+            return
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / "pairs"
+            with copy.open("wb") as beside:
+                shutil.copyfileobj(file, beside)
+            named = copy.rename(f"{copy}{recognised(copy)}")
+            try:
+                yield from READERS[suffix(named)](named, wish)
+            except UserError as error:
+                raise UserError(str(error).replace(str(named), name_of(pipe))) from error
+
+
+def recognised(path: Path) -> str:
+    """The ending that a file without one should have: `.tmx.gz`."""
+    with path.open("rb") as raw, reading(path) as file:
+        return form(first_bytes(file)) + packing(first_bytes(raw))
 
 
 def pairs(paths: Sequence[str | Path], source: str | None = None, target: str | None = None) -> list[Pair]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from regard.console import say
+from regard.data.corpus import recognised
 from regard.data.disk import digest
 from regard.data.files import STANDARD_INPUT, name_of
 from regard.errors import UserError
@@ -24,14 +25,11 @@ class Copies:
         self.folders: list[Path] = []  # those that were not there before, the innermost first
 
     def settled(self, paths: Sequence[Path]) -> list[Path]:
-        """The same files, each pipe among them copied into the folder; one alone holds tab-separated pairs."""
-        return [
-            self.copy(path, ".tsv" if path == STANDARD_INPUT or len(paths) == 1 else "") if is_pipe(path) else path
-            for path in paths
-        ]
+        """The same files, each pipe among them copied into the folder; one alone holds pairs."""
+        return [self.copy(path, path == STANDARD_INPUT or len(paths) == 1) if is_pipe(path) else path for path in paths]
 
-    def copy(self, pipe: Path, ending: str) -> Path:
-        """A copy of what comes through a pipe, named by its content."""
+    def copy(self, pipe: Path, of_pairs: bool) -> Path:
+        """A copy of what comes through a pipe, named by its content, and of pairs also by their format."""
         self.folders = self.folders or [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=self.folder, delete=False) as beside:
@@ -41,6 +39,7 @@ class Copies:
             else:
                 with pipe.open("rb") as content:
                     shutil.copyfileobj(content, beside)
+        ending = recognised(Path(beside.name)) if of_pairs else ""
         place = self.folder / f"{digest(Path(beside.name))[:24]}{ending}"
         if not place.exists():
             self.pipes[place] = pipe
