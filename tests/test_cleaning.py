@@ -355,9 +355,25 @@ def test_inspect(regard: Command, corpus_file: Path) -> None:
     ):
         assert said in told.stdout, said
     assert told.stdout == regard("data", "inspect", corpus_file).stdout
-    empty = regard("data", "inspect", "-")
-    assert empty.returncode == 0
-    assert "pairs       0" in empty.stdout
+
+
+@pytest.mark.parametrize("verb", [["inspect"], ["inspect", "--json"], ["clean", "--out", "out.tsv"]], ids=" ".join)
+def test_a_corpus_without_pairs_is_refused(regard: Command, tmp_path: Path, verb: list[str]) -> None:
+    memory = '<tmx version="1.4"><header srclang="en"/><body></body></tmx>'
+    for name, content in (("x.tsv", ""), ("x.tmx", memory), ("x.en", ""), ("x.de", "")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    for data, named in ((["x.tsv"], "x.tsv"), (["x.tmx"], "x.tmx"), (["x.en", "x.de"], "x.en and x.de")):
+        done = regard("data", verb[0], *data, *verb[1:])
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"regard: {named}: no pairs in there, nothing to work with\n"
+    assert regard("data", verb[0], "-", *verb[1:]).stderr.startswith("regard: standard input: no pairs in there")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_blank_lines_are_counted(regard: Command) -> None:
+    told = regard("data", "inspect", "-", input="\n\n")
+    assert told.returncode == 0
+    assert "would keep 0 and leave out: empty 2" in told.stdout
 
 
 def test_clean(regard: Command, corpus_file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -194,6 +195,51 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("one\n", [], "standard input:1: no tab"),
+        ("", [], "standard input: no pairs"),
+        ("one\teins\ntwo\tzwei\n", ["model.sise=3"], "did you mean 'model.size'?"),
+        ("one\n", ["--find-rate"], "standard input:1: no tab"),
+    ],
+)
+def test_a_pipe_that_is_refused_leaves_nothing_behind(
+    regard: Command, tmp_path: Path, text: str, arguments: list[str], message: str
+) -> None:
+    out = [] if "--find-rate" in arguments else ["--out", "runs/x"]
+    done = regard("train", "-", *out, *arguments, input=text)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    text = "".join(f"{one}\t{other}\n" for one, other in zip(*sides, strict=True))
+    done = regard("train", "-", "--out", "x", *KEYS, "training.steps=12", input=text)
+    assert done.returncode == 0, done.stderr
+    assert "what came through - is kept as x/data/" in done.stderr
+    (copy,) = (tmp_path / "x/data").iterdir()
+    again = regard("train", "-", "--out", "x", input=text)
+    other = regard("train", "-", "--out", "x", "--resume", "model.size=2", input="one\teins\n")
+    assert (again.returncode, other.returncode) == (2, 2)
+    assert list((tmp_path / "x/data").iterdir()) == [copy], "what a run has stays, and what it has not goes"
+    assert copy.read_text(encoding="utf-8") == text
+    assert regard("train", "--resume", "--out", "x", "training.steps=24").returncode == 0
+
+
+def test_a_memory_through_a_pipe_is_trained_on(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    rows = [json.dumps({"en": one, "de": other}) + "\n" for one, other in zip(*sides, strict=True)]
+    packed = gzip.compress("".join(rows).encode())
+    done = regard("train", "-", "--source", "de", "--out", "x", *KEYS, "training.steps=1", input=packed)
+    assert done.returncode == 0, done.stderr
+    data = Run(tmp_path / "x").config()["data"]
+    assert (data["source"], data["target"]) == ("de", "en")
+    assert data["train"][0].endswith(".jsonl.gz")
 
 
 def test_a_run_is_never_overwritten(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:

@@ -483,8 +483,30 @@ def test_formats_through_pipes(name: str, tmp_path: Path) -> None:
     assert pairs([through_a_pipe(tmp_path / name, FORMATS[name])]) == PAIRS
 
 
-def test_a_pipe_without_a_format_is_tab_separated(tmp_path: Path) -> None:
-    assert pairs([through_a_pipe(tmp_path / "63", FORMATS["pairs.tsv"])]) == PAIRS
+@pytest.mark.parametrize("packing", ["", *PACKED])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pipe_without_a_name_is_known_by_its_first_bytes(name: str, packing: str, tmp_path: Path) -> None:
+    content = PACKED[packing](FORMATS[name]) if packing else FORMATS[name]
+    assert pairs([through_a_pipe(tmp_path / "63", content)]) == PAIRS
+
+
+def test_tab_separated_pairs_are_taken_for_nothing_else(tmp_path: Path) -> None:
+    rows = [("{a}", "b"), ("# a", "b"), ("<b>a</b>", "b"), ("msgid x", "b"), ("\ufeffa", "b")]
+    for number, row in enumerate(rows):
+        found = pairs([through_a_pipe(tmp_path / str(number), "\t".join(row).encode())])
+        assert found == [Pair(row[0].removeprefix("\ufeff"), row[1])]
+
+
+def test_a_memory_in_utf_16_through_a_pipe(tmp_path: Path) -> None:
+    memory = FORMATS["pairs.tmx"].decode().replace("UTF-8", "UTF-16")
+    assert pairs([through_a_pipe(tmp_path / "63", memory.encode("utf-16"))]) == PAIRS
+
+
+def test_what_is_wrong_in_a_pipe_is_said_of_the_pipe(tmp_path: Path) -> None:
+    pipe = through_a_pipe(tmp_path / "63", b'{"source": "a", "target": "b"}\n[]\n')
+    assert complaint(pipe).startswith(f"{pipe}:2: not a pair")
+    cut = through_a_pipe(tmp_path / "64", PACKED[".gz"](FORMATS["pairs.tsv"])[:-9])
+    assert complaint(cut).startswith(f"{cut} is damaged, it cannot be decompressed")
 
 
 def test_two_pipes_of_different_length(tmp_path: Path) -> None:
@@ -520,3 +542,31 @@ def test_reading_imports_only_what_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+NAMELESS = {
+    "x.tsv": "a\tb\n",
+    "x.jsonl": '{"source": "a", "target": "b"}\n',
+    "x.po": 'msgid "a"\nmsgstr "b"\n',
+    "x.xlf": '<xliff version="1.2"><file><trans-unit><source>a</source><target>b</target></trans-unit></file></xliff>',
+}
+
+
+@pytest.mark.parametrize("name", [*NAMELESS, "x.parquet", "-", "two files"])
+@pytest.mark.parametrize("verb", [["inspect"], ["clean", "--out", "out.tsv"]], ids=["inspect", "clean"])
+def test_a_language_is_not_chosen_where_the_file_names_none(
+    regard: Command, tmp_path: Path, name: str, verb: list[str]
+) -> None:
+    written(tmp_path / "x.parquet", table({"source": ["a"], "target": ["b"]}))
+    for path, content in {**NAMELESS, "x.en": "a\n", "x.de": "b\n"}.items():
+        (tmp_path / path).write_text(content, encoding="utf-8")
+    data = ["x.en", "x.de"] if name == "two files" else [name]
+    given = NAMELESS["x.tsv"] if name == "-" else None
+    done = regard("data", verb[0], *data, *verb[1:], "--source", "en", "--target", "de", input=given)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert (
+        "names no languages, so that --source and --target have nothing to choose from: leave them out" in done.stderr
+    )
+    assert regard("data", verb[0], *data, *verb[1:], input=given).returncode == 0
+    if name != "-":
+        assert list(read([tmp_path / path for path in data], "en", "de")) == [Pair("a", "b")], "as training calls them"

@@ -144,3 +144,19 @@ def test_shards_are_one_model(corpus: Path, tmp_path: Path) -> None:
     finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
     for name, tensor in weights(shards).items():
         assert torch.equal(weights(parts)[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "nowhere.tsv"], "regard: there is no file nowhere.tsv"),
+        (["train", "--outt", "x"], "regard: No such option: --outt"),
+    ],
+)
+def test_a_users_mistake_is_the_cause_that_torchrun_reports(arguments: list[str], sentence: str) -> None:
+    process = torchrun(*arguments)
+    output = process.communicate()[0]
+    assert process.returncode != 0
+    before, cause = output.split("Root Cause")
+    assert f": {sentence}" in cause
+    assert [line for line in before.splitlines() if line.startswith(sentence)][1:] == [], "one of them speaks"

@@ -380,6 +380,12 @@ def test_too_many_updates_that_are_no_number_stop_with_the_last_checkpoint_kept(
     checkpoint.read_state(again.run.checkpoint_folder(4))
 
 
+def test_weights_that_give_no_numbers_when_validated_are_a_sentence(corpus: Path, tmp_path: Path) -> None:
+    wild = {**QUICK, "training.learning_rate": 1e30, "training.warmup": 1, "training.validate_every": 1}
+    with pytest.raises(UserError, match=r"at step 1 there is nothing to validate: .* no checkpoint yet\. Try a lower"):
+        train("luong2015-global", files(corpus, "train"), tmp_path / "x", **wild)
+
+
 def test_a_running_mean_is_what_is_validated_kept_and_used(tmp_path: Path) -> None:
     job = trainer(tmp_path, ema=0.9, steps=6, validate_every=6)
     mean = [weight.detach().clone() for weight in job.model.parameters()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
@@ -10,6 +11,7 @@ from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
+from regard.cli.failure import fail, under_torchrun
 from regard.cli.keys import keys
 from regard.cli.listing import runs
 from regard.cli.plot import plot
@@ -20,6 +22,8 @@ from regard.cli.train import Train, train
 from regard.cli.translate import translate
 from regard.errors import UserError
 from regard.version import VERSION
+
+WRONG_USAGE: Any = typer.BadParameter.__base__  # typer has no name of its own for it
 
 app = typer.Typer(
     name="regard",
@@ -62,10 +66,10 @@ def regard(
 def main() -> None:
     """Runs a command; a user's mistake is one sentence and exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=not under_torchrun()))  # alone, a wrong option is shown in a frame, with the usage
     except UserError as error:
-        sys.stderr.write(f"regard: {error}\n")
-        sys.exit(2)
+        fail(str(error))
+    except WRONG_USAGE as error:
+        fail(error.format_message())
     except OSError as error:  # a full disk, a folder that may not be written to, a file where a folder should be
-        sys.stderr.write(f"regard: {error.filename or 'the disk'}: {error.strerror or error}\n")
-        sys.exit(2)
+        fail(f"{error.filename or 'the disk'}: {error.strerror or error}")

@@ -64,7 +64,9 @@ def clean(
     from regard.data.writing import STANDARD_OUTPUT, writing
 
     end_with_the_pipe()
-    first, pairs = ahead(corpus.read(data, source, target))
+    first, pairs = ahead(corpus.read(data, source, target, names=False))
+    if not first:
+        raise corpus.nothing_in(data)
     scripts = own_scripts((source_script, target_script), rules.usual_scripts(first))
     limits = rules.standard(
         scripts,

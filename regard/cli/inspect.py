@@ -41,7 +41,9 @@ def inspect(
     from regard.data.rules import standard, usual_scripts
 
     end_with_the_pipe()
-    first, pairs = ahead(corpus.read(data, source, target))
+    first, pairs = ahead(corpus.read(data, source, target, names=False))
+    if not first:
+        raise corpus.nothing_in(data)
     inspection = Inspection(standard(usual_scripts(first)), samples, seed)
     for pair in counted(pairs, "looking"):
         inspection.add(pair)

@@ -12,53 +12,59 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
+from regard.data.recognition import first_bytes, packing
 from regard.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 STANDARD_INPUT = Path("-")
 
 
-def plain(path: Path) -> IO[bytes]:
-    """The file's bytes as they are."""
-    return path.open("rb")
+def plain(file: IO[bytes]) -> IO[bytes]:
+    """The bytes as they are."""
+    return file
 
 
-def gzipped(path: Path) -> IO[bytes]:
+def gzipped(file: IO[bytes]) -> IO[bytes]:
     """The bytes of a .gz file."""
-    return cast(IO[bytes], gzip.open(path))
+    return cast(IO[bytes], gzip.open(file))
 
 
-def xz(path: Path) -> IO[bytes]:
+def xz(file: IO[bytes]) -> IO[bytes]:
     """The bytes of an .xz file."""
-    return lzma.open(path)
+    return lzma.open(file)
 
 
-def zstandard(path: Path) -> IO[bytes]:
+def zstandard(file: IO[bytes]) -> IO[bytes]:
     """The bytes of a .zst file, of several frames as well."""
     import pyarrow
 
-    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(path.open("rb"), "r"), "zstd")
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
     return cast(IO[bytes], io.BufferedReader(stream, 1 << 17))
 
 
-COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzipped, ".xz": xz, ".zst": zstandard}
+COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": gzipped, ".xz": xz, ".zst": zstandard}
 
 
 def opened(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where its name ends in .gz, .xz or .zst; `-` is standard input."""
+    """The file's bytes; `-` is standard input."""
     if path == STANDARD_INPUT:
         return os.fdopen(0, "rb", closefd=False)
     if not path.exists() or path.is_dir():  # a pipe has a name, too
         raise UserError(f"there is no file {path}")
-    return COMPRESSED.get(path.suffix.lower(), plain)(path)
+    return path.open("rb")
+
+
+def unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The bytes decompressed, where the name ends in .gz, .xz or .zst; without an ending the first of them decide."""
+    return COMPRESSED.get(path.suffix.lower() or packing(first_bytes(file)), plain)(file)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """The opened file, for as long as it is read; a damaged archive is the user's to hear of."""
+    """The content of a file, for as long as it is read; a damaged archive is the user's to hear of."""
     try:
-        with opened(path) as file:
-            yield file
+        with opened(path) as file, unpacked(file, path) as content:
+            yield content
     except (zlib.error, lzma.LZMAError, EOFError) as error:
         raise damaged(path, error) from error
     except OSError as error:
@@ -85,8 +91,13 @@ def name_of(path: Path) -> str:
 def lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, without their ends. Only a line feed ends a line, so both sides of a pair agree."""
     with reading(path) as file:
-        for number, line in enumerate(file, 1):
-            yield decoded(line.removeprefix(BOM) if number == 1 else line, path, number)
+        yield from lines_of(file, path)
+
+
+def lines_of(file: IO[bytes], path: Path) -> Iterator[str]:
+    """The same of a file that is open."""
+    for number, line in enumerate(file, 1):
+        yield decoded(line.removeprefix(BOM) if number == 1 else line, path, number)
 
 
 def decoded(line: bytes, path: Path, number: int) -> str:

@@ -13,11 +13,23 @@ CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 
 
 class Wish(NamedTuple):
-    """The languages that were asked for, and those that the file's name speaks of."""
+    """The languages that were asked for, and those that the file's name speaks of.
+
+    Without `names` the languages asked for are there to choose among those of the file; with it they are also the names
+    of the two sides of a file that names none.
+    """
 
     source: str | None = None
     target: str | None = None
     named: tuple[str, str] | None = None
+    names: bool = True
+
+    def meet_no_names(self, where: str) -> None:
+        """Refuses a choice where there is none: the file does not say which languages it holds."""
+        if not self.names and (self.source or self.target):
+            raise UserError(
+                f"{where} names no languages, so that --source and --target have nothing to choose from: leave them out"
+            )
 
 
 class Sides(NamedTuple):
@@ -80,6 +92,8 @@ def choose(found: Sequence[str], wish: Wish, where: str, first: str | None = Non
 
 def reverses(codes: tuple[str, str], wish: Wish, where: str) -> bool:
     """Whether a file of two sides is to be read the other way round; `codes` are its languages, "" where unknown."""
+    if not any(codes):
+        wish.meet_no_names(where)
     if fits(codes, (wish.source, wish.target)):
         other_way = wish.named is not None and not fits(codes, wish.named) and fits(codes[::-1], wish.named)
         return other_way and not (wish.source or wish.target)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from regard.console import bar
 from regard.data import cache
-from regard.data.corpus import Pair, by_name, pairs, read, suffix
+from regard.data.corpus import Pair, by_name, nothing_in, pairs, read, suffix
 from regard.data.disk import digest
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.errors import UserError
@@ -81,8 +81,7 @@ def write(folder: Path, wanted: Sequence[Corpus], settings: DataSettings, seed: 
             counts.append(len(found))
             hashes.append(found)
     if not any(found.any() for found in hashes):
-        named = " and ".join(str(path) for corpus in wanted for path in corpus.paths)
-        raise UserError(f"{named}: no pairs in there, nothing to work with")
+        raise nothing_in(path for corpus in wanted for path in corpus.paths)
     dev: list[Pair] = []
     if not settings.dev:
         candidates = [found for found, corpus in zip(hashes, wanted, strict=True) if corpus.tag is None] or hashes

@@ -14,7 +14,7 @@ from regard.config import parse
 from regard.console import say
 from regard.data.corpus import Pair, pairs
 from regard.data.links import Link
-from regard.data.piped import is_pipe, settled
+from regard.data.piped import Copies, copying, is_pipe
 from regard.data.preparation import Prepared, prepare, vocabularies
 from regard.data.settings import DataSettings, corpora
 from regard.data.survey import Survey, survey
@@ -54,21 +54,22 @@ def train(
     another run's vocabularies and weights, and from its recipe where `recipe` is None.
     """
     run = Run(Path(out))
-    changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
-    if was_restarted() and run.steps() and not resume:
-        began_with(run, changes)
-        resume, changes = True, {}
-    config = going_on(run, recipe, changes) if resume else beginning(run, recipe, changes)
-    settings = check(config)
-    choose_device(settings.device)  # or say that there is none, before anything is written
-    with joined(settings.device) as processes:
-        job = prepared(run, config, resume)
-        with held(run.folder) if processes.first else nullcontext():
-            fit(job, processes, resume)
+    with copying(run.folder / "data") as copies:
+        changes = {**overrides, **files("data.train", data, copies), **files("data.dev", dev, copies)}
+        if was_restarted() and run.steps() and not resume:
+            began_with(run, changes)
+            resume, changes = True, {}
+        config = going_on(run, recipe, changes) if resume else beginning(run, recipe, changes)
+        settings = check(config)
+        choose_device(settings.device)  # or say that there is none, before anything is written
+        with joined(settings.device) as processes:
+            job = prepared(run, config, resume)
+            with held(run.folder) if processes.first else nullcontext():
+                fit(job, processes, resume, copies)
     return run
 
 
-def fit(job: Job, processes: Processes, resume: bool) -> None:
+def fit(job: Job, processes: Processes, resume: bool, copies: Copies) -> None:
     """Trains; what it made for that is gone when it returns, before the processes part."""
     if not resume:
         refuse_another(job.run)  # one may have begun meanwhile
@@ -77,6 +78,7 @@ def fit(job: Job, processes: Processes, resume: bool) -> None:
         trainer.resume()
     if processes.first:
         job.write(resume)
+        copies.keep()
         say(job.description())
     processes.wait()
     trainer.fit()
@@ -84,9 +86,9 @@ def fit(job: Job, processes: Processes, resume: bool) -> None:
 
 def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **overrides: Any) -> list[Tried]:
     """Learning rates that were tried on a model and data, with the loss of each. Nothing is kept."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, copying(Path(folder) / "data") as copies:
         run = Run(Path(folder) / "run")
-        changes = {**overrides, **files("data.train", data, run), **files("data.dev", dev, run)}
+        changes = {**overrides, **files("data.train", data, copies), **files("data.dev", dev, copies)}
         config = beginning(run, recipe, changes)
         check(config)
         return find(prepared(run, config, resume=False).trainer(ALONE))
@@ -161,7 +163,7 @@ def start(model: Seq2Seq, parent: Run, tokenizers: Tokenizers) -> None:
     model.load_state_dict(parent.model(tokenizers).state_dict())
 
 
-def files(key: str, data: Paths | None, run: Run) -> dict[str, list[str]]:
+def files(key: str, data: Paths | None, copies: Copies) -> dict[str, list[str]]:
     """The override that names the files, if any are given."""
     if data is None:
         return {}
@@ -169,7 +171,7 @@ def files(key: str, data: Paths | None, run: Run) -> dict[str, list[str]]:
     for path in paths:
         if is_pipe(path) and several():
             raise UserError(f"{path} is a pipe, which one process alone can read; keep its content in a file first")
-    return {key: [str(path) for path in settled(paths, run.folder / "data")]}
+    return {key: [str(path) for path in copies.settled(paths)]}
 
 
 def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list[frozenset[Link]] | None:

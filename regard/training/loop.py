@@ -209,14 +209,19 @@ class Trainer:
         position.skipped_in_row = 0 if finite else position.skipped_in_row + 1
         position.skipped += not finite
         if position.skipped_in_row >= self.settings.bad_updates:
-            steps = self.run.steps()
-            kept = f"checkpoint step-{steps[-1]} is kept" if steps else "there is no checkpoint yet"
-            raise UserError(
-                f"at step {position.step} the loss is {loss} and the gradient's norm {norm}, and "
-                f"{position.skipped_in_row} updates in a row were no better; {kept}. Try a lower "
-                f"training.learning_rate (now {self.settings.learning_rate}), a longer training.warmup or a smaller "
-                f"training.clip"
+            raise self.lost(
+                f"the loss is {loss} and the gradient's norm {norm}, and {position.skipped_in_row} updates in a row "
+                f"were no better"
             )
+
+    def lost(self, found: str) -> UserError:
+        """What is said of a run that has learnt its way out of all numbers."""
+        steps = self.run.steps()
+        kept = f"checkpoint step-{steps[-1]} is kept" if steps else "there is no checkpoint yet"
+        return UserError(
+            f"at step {self.position.step} {found}; {kept}. Try a lower training.learning_rate (now "
+            f"{self.settings.learning_rate}), a longer training.warmup or a smaller training.clip"
+        )
 
     def measure(self) -> None:
         """Validates, keeps count of the best, and writes samples."""
@@ -244,7 +249,10 @@ class Trainer:
             own = checkpoint.unique_tensors(self.whole)
             kept = {} if weights is None else {name: tensor.clone() for name, tensor in own.items()}
             self.whole.load_state_dict(weights or {}, strict=False)
-            found = self.validate(self.whole.to(self.device), self.device)
+            try:
+                found = self.validate(self.whole.to(self.device), self.device)
+            except ArithmeticError as error:  # of weights so large that the search finds no number
+                raise self.lost(f"there is nothing to validate: {error}") from error
             self.whole.load_state_dict(kept, strict=False)
             if self.whole is not self.model:
                 self.whole.cpu()  # until the next time its place is for training

@@ -56,6 +56,7 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def keys(texts: Mapping[str, Any], wish: Wish, where: str) -> tuple[str, str]:
     """The two keys of a first object, which hold for all."""
     if "source" in texts or "target" in texts:
+        wish.meet_no_names(where)
         return "source", "target"
     codes = codes_among([key for key, value in texts.items() if isinstance(value, str)], wish)
     if len(codes) < 2:

@@ -67,7 +67,7 @@ def table(path: Path) -> Iterator[Any]:
 def seekable(path: Path) -> Iterator[IO[bytes]]:
     """The file, or a copy on disk of what can be read only once: a table is read from its end."""
     with reading(path) as file:
-        if file.seekable() and path.suffix.lower() not in COMPRESSED:
+        if path.is_file() and path.suffix.lower() not in COMPRESSED:
             yield file
             return
         with tempfile.TemporaryFile() as copy:
@@ -82,6 +82,7 @@ def choice(schema: Any, wish: Wish, path: Path) -> Columns:
 
     names = [field.name for field in schema if is_text(field.type)]
     if {"source", "target"} <= set(names):
+        wish.meet_no_names(name_of(path))
         return Columns("source", "target")
     inside = None
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):

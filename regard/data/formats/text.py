@@ -14,14 +14,21 @@ from regard.errors import UserError
 
 def tsv(path: Path, wish: Wish) -> Iterator[Pair]:
     """Source and target in the first two columns, which name no language; further columns are left alone."""
-    for number, line in enumerate(lines(path), 1):
-        columns = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
-        if len(columns) < 2:
+    return columns(lines(path), path, wish)
+
+
+def columns(texts: Iterator[str], path: Path, wish: Wish) -> Iterator[Pair]:
+    """The pairs of such lines."""
+    for number, line in enumerate(texts, 1):
+        if number == 1:  # there is such a file
+            wish.meet_no_names(name_of(path))
+        cells = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
+        if len(cells) < 2:
             raise UserError(f"{name_of(path)}:{number}: no tab; a line of a .tsv file is source, tab, target")
-        yield Pair(columns[0], columns[1])
+        yield Pair(cells[0], cells[1])
 
 
-def two_files(source: Path, target: Path) -> Iterator[Pair]:
+def two_files(source: Path, target: Path, wish: Wish) -> Iterator[Pair]:
     """Line by line; both counts are named where they differ."""
     left, right = lines(source), lines(target)
     for number, (one, other) in enumerate(zip_longest(left, right)):
@@ -32,4 +39,6 @@ def two_files(source: Path, target: Path) -> Iterator[Pair]:
                 f"{source} has {counts[0]} lines and {target} has {counts[1]}; both sides of a corpus need the same "
                 f"number"
             )
+        if number == 0:
+            wish.meet_no_names(f"a corpus of two text files ({source}, {target})")
         yield Pair(one, other)
