@@ -21,8 +21,8 @@ from regard.data.examples import Examples
 from regard.data.ragged import Ragged
 from regard.models import build
 from regard.runs import Run
+from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings
-from regard.training.validation import Validation
 
 
 def trainer(folder: Path, batch_tokens: int) -> Trainer:
@@ -32,7 +32,9 @@ def trainer(folder: Path, batch_tokens: int) -> Trainer:
     settings = TrainingSettings(batch_tokens=batch_tokens, steps=9, tensorboard=False)
     model = build("vaswani2017-base", 32_000, 32_000)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Trainer(model, Examples(rows, rows), lambda *_: Validation(0, 1, 0, []), settings, Run(folder), device)
+    return Trainer(
+        model, Examples(rows, rows), lambda *_: Validation(0, {"bleu": 0}, "bleu"), settings, Run(folder), device
+    )
 
 
 def plain(folder: Path, size: int) -> float:

@@ -120,7 +120,7 @@ def reading_alone(examples: Examples, updates: int) -> None:
     order = Order(examples.sizes, 4000, 100, 1)
     most, begun, tokens = 0.0, time.monotonic(), 0
     for _, share in zip(range(updates), load(examples, requests(order, Place(), 1, 0, 1)), strict=False):
-        tokens += share.batches[0].target_out.numel()
+        tokens += share.batches[0].tokens
         most = max(most, resident())
     seconds = time.monotonic() - begun
     print(f"{updates} batches read: {most:,.0f} MB resident at the most, {tokens / seconds:,.0f} target tokens/s")

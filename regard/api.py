@@ -8,12 +8,23 @@ from typing import Any
 
 from regard import training
 from regard.console import is_first
+from regard.errors import UserError
 from regard.report import write_outcome
 from regard.runs import Run
+from regard.tasks import task_of
 from regard.training import Paths
-from regard.translate import load
 
 __all__ = ["load", "train"]
+
+
+def load(*runs: str | Path, device: str | None = None) -> Any:
+    """What works with the best model of a run: a `Translator`, or what its task has in its place.
+
+    Several runs that translate, with the same vocabularies, are an ensemble.
+    """
+    if not runs:
+        raise UserError("no run to load")
+    return task_of(Run(Path(runs[0])).config()).load(*runs, device=device)
 
 
 def train(

@@ -160,7 +160,7 @@ def test_readers_change_nothing() -> None:
     for alone, ahead in zip(shares(0), shares(2), strict=True):
         assert alone.place == ahead.place
         for left, right in zip(alone.batches, ahead.batches, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(left[:4], right[:4], strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(list(left)[:4], list(right)[:4], strict=True))
 
 
 class Ending(Examples):

@@ -168,7 +168,7 @@ def test_bad_coverage(make: Any, message: str) -> None:
 @pytest.mark.parametrize(("kind", "width"), [("linguistic", 1), ("neural", 6)])
 def test_a_recipe_hands_it_in(kind: str, width: int) -> None:
     model = build("bahdanau2015", 9, 9, size=8, coverage=kind, coverage_size=6)
-    assert model.decoder.attention.coverage.weight.shape == (8, width)  # type: ignore[union-attr]
+    assert model.decoder.attention.coverage.weight.shape == (8, width)
 
 
 def test_a_memory_that_another_attention_prepared_is_refused() -> None:

@@ -17,9 +17,9 @@ from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.models import build
 from regard.runs import Run
+from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings, suggested
 from regard.training.finder import HIGH, LOW, Tried, find
-from regard.training.validation import Validation
 
 
 def trainer(folder: Path) -> Trainer:
@@ -28,7 +28,9 @@ def trainer(folder: Path) -> Trainer:
     examples = Examples(Ragged.of(rows), Ragged.of(rows))
     model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=0.0)
     settings = TrainingSettings(batch_tokens=40, optimizer="sgd", warmup=0, tensorboard=False)
-    return Trainer(model, examples, lambda *_: Validation(0, 1, 0, []), settings, Run(folder), torch.device("cpu"))
+    return Trainer(
+        model, examples, lambda *_: Validation(0, {"bleu": 0}, "bleu"), settings, Run(folder), torch.device("cpu")
+    )
 
 
 def losses(job: Trainer, of: Any) -> None:
@@ -39,7 +41,7 @@ def losses(job: Trainer, of: Any) -> None:
         rate = job.optimizer.param_groups[0]["lr"]
         return torch.add(summed(*batch) * 0.0, of(rate) * (batch[3] != 0).sum())
 
-    job.model.summed = scripted  # type: ignore[assignment, method-assign]
+    job.model.summed = scripted
 
 
 def test_rates_rise_evenly_and_the_loss_is_smoothed(tmp_path: Path) -> None:

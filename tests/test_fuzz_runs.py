@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from regard.evaluate import read_gold
 from regard.models import build
 from regard.recipes import read
 from regard.runs import Run, checkpoint
-from regard.text import Subwords, TextSettings, Words, learn
+from regard.text import Subwords, TextSettings, Words, learn, save
 from regard.training import Trainer
 from regard.training.configuration import check
 from regard.training.metrics import forget_after
@@ -217,7 +218,7 @@ def new_run(folder: Path, config: dict[str, Any]) -> Kept:
     folder.mkdir()
     tokenizers = learn(TextSettings(**config["text"]), lambda: LINES, lambda: LINES)
     run = Run(folder)
-    run.create(config, tokenizers)
+    run.create(config, partial(save, tokenizers, TextSettings(**config["text"])))
     tensors = checkpoint.unique_tensors(build(config, tokenizers.source.size, tokenizers.target.size))
     best = {"step": 2, "loss": 1.0, "bleu": 2.0}
     for step in (2, 4):

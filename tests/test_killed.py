@@ -42,7 +42,7 @@ fork = multiprocessing.get_context("fork")
 def job(folder: Path) -> loop.Trainer:
     made = trainer(folder, **SETTINGS)
     validate = made.validate
-    made.validate = lambda model, device: validate(model, device)._replace(bleu=BLEUS[made.position.step])
+    made.validate = lambda model, device: validate(model, device)._replace(figures={"bleu": BLEUS[made.position.step]})
     return made
 
 

@@ -118,7 +118,7 @@ looking = pytest.mark.parametrize("form", LOOKING, ids=form_name)
 def model_of(form: tuple[str, dict[str, Any]], **more: Any) -> Seq2Seq:
     torch.manual_seed(7)
     name, overrides = form
-    model = build(name, SOURCE, TARGET, **({"size": SIZE} | overrides | more)).double().eval()
+    model: Seq2Seq = build(name, SOURCE, TARGET, **({"size": SIZE} | overrides | more)).double().eval()
     with torch.no_grad():  # the papers' first weights are too small to tell a mistake from a rounding
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
@@ -444,7 +444,7 @@ def test_the_doubly_stochastic_penalty_is_the_papers() -> None:
 
 def test_without_input_feeding_the_first_layer_is_narrower() -> None:
     widths = {
-        feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size  # type: ignore[union-attr, index]
+        feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size
         for feeding in (True, False)
     }
     assert widths == {True: 16, False: 8}
@@ -456,13 +456,13 @@ def test_paper_sizes_and_ties() -> None:
         bahdanau = build("bahdanau2015", 30000, 30000)
     count = sum(parameter.numel() for parameter in base.parameters())
     assert abs(count - 65e6) < 3e6  # the paper's Table 3 says 65 million
-    assert bahdanau.encoder.embedding.embedding_dim == 620  # type: ignore[union-attr]
-    assert bahdanau.decoder.output.W_o.in_features == 500  # type: ignore[union-attr]
+    assert bahdanau.encoder.embedding.embedding_dim == 620
+    assert bahdanau.decoder.output.W_o.in_features == 500
     tied = build("vaswani2017-base", 9, 9, size=8)
-    assert tied.encoder.embedding.words.weight is tied.decoder.output.weight  # type: ignore[union-attr]
+    assert tied.encoder.embedding.words.weight is tied.decoder.output.weight
     apart = build("vaswani2017-base", 9, 10, size=8)
-    assert apart.encoder.embedding.words.weight is not apart.decoder.output.weight  # type: ignore[union-attr]
-    assert apart.decoder.embedding.words.weight is apart.decoder.output.weight  # type: ignore[union-attr]
+    assert apart.encoder.embedding.words.weight is not apart.decoder.output.weight
+    assert apart.decoder.embedding.words.weight is apart.decoder.output.weight
 
 
 @pytest.mark.parametrize("name", names())
@@ -475,8 +475,8 @@ def test_pad_is_a_vector_of_zeros(name: str) -> None:
 
 def test_a_new_size_carries_the_embedding_with_it() -> None:
     small = build("bahdanau2015", 9, 9, size=12)
-    assert small.encoder.embedding.embedding_dim == 12  # type: ignore[union-attr]
-    assert build("bahdanau2015", 9, 9, size=12, embedding=5).encoder.embedding.embedding_dim == 5  # type: ignore[union-attr]
+    assert small.encoder.embedding.embedding_dim == 12
+    assert build("bahdanau2015", 9, 9, size=12, embedding=5).encoder.embedding.embedding_dim == 5
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_every_recipe_builds_from_its_mapping(name: str) -> None:
 
 def test_a_mapping_need_not_name_every_key() -> None:
     mapping = {"model": {"kind": "luong", "size": 8}}
-    assert build(mapping, 9, 9, score="dot", input_feeding=False).decoder.attention.score.__class__.__name__ == "Dot"  # type: ignore[union-attr]
+    assert build(mapping, 9, 9, score="dot", input_feeding=False).decoder.attention.score.__class__.__name__ == "Dot"
     with pytest.raises(UserError, match=r"no model\.kind None"):
         build({}, 9, 9)
 

@@ -46,10 +46,11 @@ from regard.nn import (
 from regard.recipes import SECTIONS, names, override, read
 from regard.runs import checkpoint
 from regard.symbols import BOS, PAD, UNK
+from regard.tasks import Validation
+from regard.tasks.translation import Validator
 from regard.text import Subwords, Words
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import optimizer
-from regard.training.validation import Validation, Validator
 
 RECIPES = {name: read(name) for name in names()}
 TRANSFORMERS = [name for name, recipe in RECIPES.items() if recipe["model"]["kind"] == "transformer"]
@@ -1186,7 +1187,7 @@ def validate_pairs(bench: Bench) -> None:
 
 
 def best(bench: Bench) -> None:
-    found = iter([Validation(3.0, 1.0, 1.0, []), Validation(1.0, 1.0, 2.0, []), Validation(2.0, 1.0, 9.0, [])] * 2)
+    found = iter([Validation(loss, {"bleu": bleu}, "bleu") for loss, bleu in ((3.0, 1.0), (1.0, 2.0), (2.0, 9.0))] * 2)
     for chosen, step in (("bleu", 6), ("loss", 4)):
         job = bench.job(best=chosen, steps=6)
         job.validate = lambda *_: next(found)
@@ -1295,7 +1296,7 @@ def seed(bench: Bench) -> None:
 def init_from(bench: Bench) -> None:
     parent = train("bahdanau2015", files(bench.corpus, "test"), bench.place() / "run", **{**QUICK, "training.steps": 2})
     child = bench.wired({"training.init_from": str(parent.folder), "model.size": 24, "training.seed": 5})
-    assert equal(child.model.state_dict(), parent.model(parent.tokenizers()).state_dict())
+    assert equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
     theirs: Any = parent.tokenizers().source
     assert child.validate.tokenizers.source.vocabulary == theirs.vocabulary
     alone = bench.wired({"model.size": 24, "training.seed": 5})

@@ -25,7 +25,7 @@ LENGTHS = torch.tensor([4, 2, 3])
 
 def model_of(name: str, seed: int = 0, sharp: float = 0.6) -> Seq2Seq:
     torch.manual_seed(seed)
-    model = build(name, VOCABULARY, VOCABULARY, size=8, layers=1).eval()
+    model: Seq2Seq = build(name, VOCABULARY, VOCABULARY, size=8, layers=1).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=sharp)

@@ -27,11 +27,12 @@ from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
+from regard.tasks import Validation
+from regard.tasks.translation import Validator
 from regard.training import Interrupted, Trainer, TrainingSettings, train
 from regard.training.gradients import Gradients
 from regard.training.objective import Objective
 from regard.training.processes import ALONE, own_card
-from regard.training.validation import Validation, Validator
 from regard.translate import against, load
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
@@ -43,7 +44,7 @@ def small(name: str, **more: Any) -> dict[str, Any]:
 
 
 def weights(run: Run) -> dict[str, Tensor]:
-    return run.model(run.tokenizers(), run.newest()).state_dict()
+    return dict(run.model(run.tokenizers().sizes, run.newest()).state_dict())
 
 
 def go_on(folder: Path, changes: dict[str, Any], data: list[Path] | None = None) -> Run:
@@ -136,7 +137,7 @@ class Scripted:
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
         bleu = next(self.bleus)
-        return Validation(10 - bleu, 1.0, bleu, [])
+        return Validation(10 - bleu, {"bleu": bleu}, "bleu")
 
 
 def examples(count: int = 24) -> Examples:
@@ -164,7 +165,7 @@ def test_early_stopping_counts_validations_without_a_new_best(tmp_path: Path) ->
     position = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=2, steps=99).fit()
     assert position.step == 8
     assert position.best is not None
-    assert (position.best.step, position.best.bleu) == (4, 5.0)
+    assert (position.best.step, position.best.score) == (4, 5.0)
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
 def test_among_equal_bleus_the_loss_decides(tmp_path: Path) -> None:
     losses = iter([8.2, 8.0, 8.1, 8.3])
     job = trainer(tmp_path, patience=2, steps=8)
-    job.validate = lambda *_: Validation(next(losses), 1.0, 0.0, [])
+    job.validate = lambda *_: Validation(next(losses), {"bleu": 0.0}, "bleu")
     position = job.fit()
     assert position.best is not None
     assert (position.best.step, position.best.loss) == (4, 8.0)
@@ -288,8 +289,9 @@ def test_a_batch_that_does_not_fit_is_cut_until_it_does(
     (tmp_path / "cut").mkdir()
     cut = trainer(tmp_path / "cut", dropout=0.0, steps=4)
     greedy = Greedy(3, back)
-    cut.model.encoder.embedding = torch.nn.Sequential(cut.model.encoder.embedding, greedy)  # type: ignore[arg-type]
-    cut.validate = lambda *_: Validation(1.0, 1.0, 1.0, [])
+    reader: Any = cut.model.encoder
+    reader.embedding = torch.nn.Sequential(reader.embedding, greedy)
+    cut.validate = lambda *_: Validation(1.0, {"bleu": 1.0}, "bleu")
     end = cut.fit()
     assert end.step == 4
     assert end.pieces > 1
@@ -303,7 +305,8 @@ def test_a_batch_that_does_not_fit_is_cut_until_it_does(
 
 def test_one_pair_that_does_not_fit_is_the_end(tmp_path: Path) -> None:
     job = trainer(tmp_path, steps=4)
-    job.model.encoder.embedding = torch.nn.Sequential(job.model.encoder.embedding, Greedy(0, False))  # type: ignore[arg-type]
+    reader: Any = job.model.encoder
+    reader.embedding = torch.nn.Sequential(reader.embedding, Greedy(0, False))
     with pytest.raises(UserError, match="not even one pair at a time fits into the memory"):
         job.fit()
 
@@ -315,7 +318,7 @@ def poisoned(job: Trainer, steps: set[int]) -> None:
     def poison(*batch: Any) -> Tensor:
         return summed(*batch) * (math.nan if job.position.step + 1 in steps else 1.0)
 
-    job.model.summed = poison  # type: ignore[assignment, method-assign]
+    job.model.summed = poison
 
 
 def test_an_update_that_is_no_number_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -393,7 +396,7 @@ def test_a_running_mean_is_what_is_validated_kept_and_used(tmp_path: Path) -> No
 
     def look(model: Seq2Seq, device: torch.device) -> Validation:
         seen.append([weight.detach().clone() for weight in model.parameters()])
-        return Validation(1.0, 1.0, 1.0, [])
+        return Validation(1.0, {"bleu": 1.0}, "bleu")
 
     job.validate = look
     update = job.update
@@ -436,7 +439,7 @@ def test_the_mean_of_the_newest_checkpoints_is_the_model_if_it_is_no_worse(tmp_p
 def test_the_best_few_are_kept_in_order(tmp_path: Path) -> None:
     job = trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
     end = job.fit()
-    assert [best.bleu for best in end.ranked] == [5.0, 4.0, 3.0]
+    assert [best.score for best in end.ranked] == [5.0, 4.0, 3.0]
     assert job.run.steps() == [2, 6, 10]
 
 
@@ -598,13 +601,13 @@ def test_more_processes_than_cards(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dev_set_that_does_not_fit_is_measured_in_pieces(run: Run, corpus: Path) -> None:
     tokenizers = run.tokenizers()
     validator = Validator(pairs(files(corpus, "dev")), tokenizers, 4000, 20)
-    model = run.model(tokenizers)
+    model = run.model(tokenizers.sizes)
     whole = validator(model, torch.device("cpu"))
-    model.encoder.embedding = torch.nn.Sequential(model.encoder.embedding, Greedy(3, False))  # type: ignore[arg-type]
+    model.encoder.embedding = torch.nn.Sequential(model.encoder.embedding, Greedy(3, False))
     pieces = validator(model, torch.device("cpu"))
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-5)
-    assert pieces.bleu == whole.bleu
-    model.encoder.embedding[1].rows = 0  # type: ignore[assignment]
+    assert pieces.score == whole.score
+    model.encoder.embedding[1].rows = 0
     with pytest.raises(torch.OutOfMemoryError):
         validator(model, torch.device("cpu"))
 
@@ -669,7 +672,7 @@ def test_a_run_translates_without_its_optimizer(run: Run, tmp_path: Path) -> Non
     shutil.copytree(run.folder, copy.folder)
     for step in copy.steps():
         (copy.checkpoint_folder(step) / "optimizer.safetensors").unlink()
-    assert not copy.model(copy.tokenizers()).training
+    assert not copy.model(copy.tokenizers().sizes).training
 
 
 def test_what_changes_when_a_run_goes_on_is_remembered(run: Run, tmp_path: Path) -> None:
@@ -771,8 +774,8 @@ def test_separate_vocabularies_tie_the_decoder_alone(corpus: Path, tmp_path: Pat
     more = small("vaswani2017-base", text__shared=False, training__steps=1)
     run = train("vaswani2017-base", files(corpus, "train"), tmp_path / "run", **more)
     one_size = build(run.config(), 9, 9)
-    assert one_size.encoder.embedding.words.weight is not one_size.decoder.output.weight  # type: ignore[union-attr]
-    assert one_size.decoder.embedding.words.weight is one_size.decoder.output.weight  # type: ignore[union-attr]
+    assert one_size.encoder.embedding.words.weight is not one_size.decoder.output.weight
+    assert one_size.decoder.embedding.words.weight is one_size.decoder.output.weight
 
 
 def test_a_corpus_in_which_nothing_is_short_enough(corpus: Path, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from regard.translate.wording import ForbiddenWords, filled
 
 @pytest.fixture(scope="module")
 def translator(run: Run) -> Translator:
-    return regard.load(run.folder)
+    loaded: Translator = regard.load(run.folder)
+    return loaded
 
 
 @pytest.fixture(scope="module")

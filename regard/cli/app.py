@@ -15,6 +15,7 @@ from regard.cli.failure import fail, under_torchrun
 from regard.cli.keys import keys
 from regard.cli.listing import runs
 from regard.cli.plot import plot
+from regard.cli.predict import predict
 from regard.cli.recipes import recipes
 from regard.cli.serve import serve
 from regard.cli.synthetic import back_translate, distill
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(cls=Train)(train)
 app.command()(translate)
+app.command()(predict)
 app.command()(evaluate)
 app.command()(align)
 app.command()(plot)

@@ -58,6 +58,9 @@ def evaluate(
         reports = {name: {"system": name, **scores(written, corpus, lowercase)} for name, written in systems.items()}
     else:
         folders, files = split_runs(paths)
+        if answers(folders[0]):
+            typer.echo(of_answers(folders, files, as_json))
+            return
         if not files:
             raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
         corpus = pairs(files)
@@ -71,6 +74,34 @@ def evaluate(
             reports[name] = {"system": name, **report}
     told = side_by_side(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
     typer.echo(json.dumps(told, ensure_ascii=False) if as_json else listed(told))
+
+
+def answers(folder: Path) -> bool:
+    """Whether a run's model does something else than translate."""
+    from regard.runs import Run
+
+    return bool(Run(folder).config().get("task", "translate") != "translate")
+
+
+def of_answers(folders: Sequence[Path], files: Sequence[Path], as_json: bool) -> str:
+    """What models score that answer, one beside the other."""
+    from regard.api import load
+
+    if not files:
+        raise UserError("nothing to score on: name, after the run, data that says what is right")
+    told = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
+    if as_json:
+        return json.dumps(told[0] if len(told) == 1 else {"systems": told}, ensure_ascii=False)
+    return "\n\n".join("\n".join(f"{name:<12} {plain(value)}" for name, value in one.items()) for one in told)
+
+
+def plain(value: Any) -> str:
+    """A figure as people read it; a table has a line for each row."""
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict):
+        return "".join(f"\n  {name:<12} {plain(inner)}" for name, inner in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def read(path: Path, corpus: Sequence[Pair]) -> list[str]:

@@ -26,8 +26,8 @@ Row = dict[str, str]
 def runs(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or runs; `runs` if none.")] = None,
     sort: Annotated[
-        str, typer.Option(help="`bleu`, `loss`, `name`, or `time`: those that were written last come first.")
-    ] = "bleu",
+        str, typer.Option(help="`score`, `loss`, `name`, or `time`: those that were written last come first.")
+    ] = "score",
     differences: Annotated[
         bool, typer.Option("--differences", help="Which keys of their configs differ, and how.")
     ] = False,
@@ -66,7 +66,7 @@ def runs(
             typer.echo("their configs do not differ")
 
 
-def score(one: Summary, name: str) -> float | None:
+def figure(one: Summary, name: str) -> float | None:
     """A figure of the best validation."""
     return getattr(one.best, name) if one.best else None
 
@@ -82,8 +82,8 @@ def upwards(value: float | None) -> float:
 
 
 ORDERS: dict[str, Callable[[Summary], Any]] = {
-    "bleu": lambda one: (downwards(score(one, "bleu")), upwards(score(one, "loss"))),
-    "loss": lambda one: upwards(score(one, "loss")),
+    "score": lambda one: (downwards(figure(one, "score")), upwards(figure(one, "loss"))),
+    "loss": lambda one: upwards(figure(one, "loss")),
     "name": lambda one: "",
     "time": lambda one: downwards(one.written),
 }
@@ -91,16 +91,19 @@ ORDERS: dict[str, Callable[[Summary], Any]] = {
 
 def row(one: Summary, listed: Sequence[Summary]) -> Row:
     """A run on one line."""
-    bleus, losses, perplexities = ([score(each, name) for each in listed] for name in ("bleu", "loss", "perplexity"))
+    losses, perplexities = ([figure(each, name) for each in listed] for name in ("loss", "perplexity"))
+    measure = one.best.measure if one.best else NOTHING
+    scores = [each.best.score for each in listed if each.best and each.best.measure == measure]
     return {
         "run": str(one.folder),
         "recipe": one.recipe or NOTHING,
         "parameters": shown(one.parameters, ","),
         "steps": shown(one.steps or None, ","),
         "epochs": shown(one.epochs, ".1f"),
-        "BLEU": marked(score(one, "bleu"), ".1f", bleus, max),
-        "loss": marked(score(one, "loss"), ".3f", losses, min),
-        "perplexity": marked(score(one, "perplexity"), ".2f", perplexities, min),
+        "score": marked(figure(one, "score"), ".1f", scores, max),
+        "of": measure,
+        "loss": marked(figure(one, "loss"), ".3f", losses, min),
+        "perplexity": marked(figure(one, "perplexity"), ".2f", perplexities, min),
         "at step": shown(one.best.step if one.best else None, ","),
         "tokens/s": shown(one.tokens_per_second, ",.0f"),
         "trained": NOTHING if one.seconds is None else duration(one.seconds),

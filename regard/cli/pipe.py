@@ -81,24 +81,24 @@ def chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def as_they_come(texts: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Waits for one text and takes those with it that are there already, up to `most`."""
-    waiting: queue.Queue[str | Exception | None] = queue.Queue(2 * most)
+def as_they_come(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """Waits for one item and takes those with it that are there already, up to `most`."""
+    waiting: queue.Queue[tuple[T] | Exception | None] = queue.Queue(2 * most)
 
     def read() -> None:
         try:
-            for text in texts:
-                waiting.put(text)
+            for item in items:
+                waiting.put((item,))
             waiting.put(None)
         except Exception as error:
             waiting.put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        some: list[str] = []
-        found: str | Exception | None = waiting.get()
-        while isinstance(found, str):
-            some.append(found)
+        some: list[T] = []
+        found = waiting.get()
+        while isinstance(found, tuple):
+            some.append(found[0])
             if len(some) == most or waiting.empty():
                 break
             found = waiting.get()

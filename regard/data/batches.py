@@ -28,12 +28,30 @@ class Batch(NamedTuple):
         guide = None if self.guide is None else self.guide.to(device, non_blocking=True)
         return Batch(source, lengths, target_in, target_out, guide)
 
+    @property
+    def rows(self) -> int:
+        """The number of pairs."""
+        return len(self.source)
+
+    @property
+    def targets(self) -> int:
+        """What the loss is a mean over: target tokens, padding not counted."""
+        return int((self.target_out != PAD).sum())
+
+    @property
+    def tokens(self) -> int:
+        """What speed is measured in: the same."""
+        return self.targets
+
     def pieces(self, count: int) -> list[Batch]:
         """The same pairs in `count` batches, or as many as there are pairs."""
-        rows = len(self.source)
-        ends = np.linspace(0, rows, min(count, rows) + 1).astype(int)
-        cuts = [slice(start, end) for start, end in pairwise(ends)]
-        return [Batch(*(tensor[cut] for tensor in self if tensor is not None)) for cut in cuts]
+        return [Batch(*(tensor[cut] for tensor in self if tensor is not None)) for cut in even(self.rows, count)]
+
+
+def even(rows: int, count: int) -> list[slice]:
+    """So many rows in `count` parts, or as many as there are rows."""
+    ends = np.linspace(0, rows, min(count, rows) + 1).astype(int)
+    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def collate(source: Ragged, target: Ragged, rows: Indices, links: Ragged | None = None) -> Batch:

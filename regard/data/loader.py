@@ -6,12 +6,13 @@ Which batches these are, the order alone decides: the number of readers changes 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from regard.data.order import Order, Place
@@ -19,6 +20,35 @@ from regard.data.ragged import Indices
 from regard.errors import UserError
 
 B_co = TypeVar("B_co", covariant=True)
+
+
+class Batch(Protocol):
+    """What training asks of a batch beside its fields, which it hands to the model one by one."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    @property
+    def rows(self) -> int:
+        """The number of examples."""
+        ...
+
+    @property
+    def targets(self) -> int:
+        """The number of what the loss is a mean over: tokens, sentences, documents."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """What speed is measured in."""
+        ...
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        ...
+
+    def pieces(self, count: int) -> Sequence[Batch]:
+        """The same examples in `count` batches, or as many as there are examples."""
+        ...
 
 
 class Source(Protocol[B_co]):
@@ -48,7 +78,7 @@ class Request(NamedTuple):
 class Share(NamedTuple):
     """The batches of a request."""
 
-    batches: list[Any]
+    batches: list[Batch]
     place: Place
 
 

@@ -13,11 +13,23 @@ from regard.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Which pairs are trained on."""
+class ReadingSettings:
+    """What the `data` section has, whatever the task."""
 
     train: tuple[str, ...] | None = None
     dev: tuple[str, ...] | None = None
+    workers: int = 0
+    timeout: int = 600
+
+    def __post_init__(self) -> None:
+        if self.workers < 0 or self.timeout < 1:
+            raise ValueError(f"workers are not negative and timeout at least 1, not {self.workers}, {self.timeout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(ReadingSettings):
+    """Which pairs are trained on."""
+
     weights: tuple[float, ...] | None = None
     tags: tuple[str | None, ...] | None = None
     alignments: str | None = None
@@ -26,16 +38,13 @@ class DataSettings:
     max_length: int = 256
     sentences: int | None = None
     dev_pairs: int = 1000
-    workers: int = 0
-    timeout: int = 600
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_length < 1 or self.dev_pairs < 1:
             raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
         if self.sentences is not None and self.sentences < 1:
             raise ValueError(f"sentences are at least 1, not {self.sentences}")
-        if self.workers < 0 or self.timeout < 1:
-            raise ValueError(f"workers are not negative and timeout at least 1, not {self.workers}, {self.timeout}")
         if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
             raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
         for tag in self.tags or ():

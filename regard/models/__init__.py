@@ -2,6 +2,7 @@
 
 from regard.models.builder import build
 from regard.models.criterion import CrossEntropy, LossSettings
+from regard.models.model import Model
 from regard.models.outline import outline
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
 
@@ -12,6 +13,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "LossSettings",
+    "Model",
     "Seq2Seq",
     "Viewpoint",
     "build",

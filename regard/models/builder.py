@@ -13,11 +13,11 @@ from regard.config import parse
 from regard.errors import UserError, nearest
 from regard.models import bahdanau, cho, hard, luong, mino, sutskever, transformer, xu
 from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.seq2seq import Seq2Seq
+from regard.models.model import Model
 from regard.recipes.recipe import override, read
 from regard.recipes.sizes import sized
 
-Builder = Callable[[Any, int, int, CrossEntropy], Seq2Seq]
+Builder = Callable[[Any, int, int, CrossEntropy], Model]
 
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
@@ -31,9 +31,10 @@ KINDS: dict[str, tuple[type, Builder]] = {
 }
 
 
-def build(config: str | Mapping[str, Any], source_size: int, target_size: int, **overrides: Any) -> Seq2Seq:
+def build(config: str | Mapping[str, Any], source_size: int, target_size: int, **overrides: Any) -> Any:
     """A model by its recipe's name, or by a recipe as a mapping, for vocabularies of the given sizes.
 
+    A `Seq2Seq`, where the recipe's task is to write; whatever the task, a `Model`.
     Overrides are keys of the recipe's `model` section: `build("luong2015-global", 8000, 8000, size=256, score="dot")`.
     """
     recipe = complete(read(config) if isinstance(config, str) else config)
@@ -61,7 +62,7 @@ def complete(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {**recipe, "model": {**defaults, **model}}
 
 
-def padded(model: Seq2Seq) -> Seq2Seq:
+def padded(model: Model) -> Model:
     """The model with zeros for PAD in its embeddings to begin with, whatever they were initialised with."""
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:

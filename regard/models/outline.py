@@ -9,7 +9,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regard.models.builder import build
-from regard.models.seq2seq import Seq2Seq
 
 FILLS = {"normal_", "uniform_", "zero_", "fill_"}
 
@@ -29,7 +28,7 @@ class Unfilled(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def outline(config: str | Mapping[str, Any], source_size: int, target_size: int) -> Seq2Seq:
+def outline(config: str | Mapping[str, Any], source_size: int, target_size: int) -> Any:
     """The model that `build` would give, with the names and shapes of its weights, on device meta."""
     with torch.device("meta"), Unfilled():
         return build(config, source_size, target_size)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.errors import UserError
 from regard.models import tree
 from regard.models.criterion import CrossEntropy
+from regard.models.model import Model
 from regard.nn import Attended, Memory
 
 
@@ -85,7 +86,7 @@ class Decoder(nn.Module):
         return tree.select(state, rows)
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Model):
     """An encoder, a decoder and what to minimise."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder, criterion: CrossEntropy) -> None:
@@ -112,7 +113,17 @@ class Seq2Seq(nn.Module):
         `guide` B,T,S is where each target token should look, for guided alignment training.
         """
         summed = self.summed(source, lengths, target_in, target_out, guide)
-        return summed / self.criterion.count(target_out).clamp(min=1)
+        return summed / self.count(source, lengths, target_in, target_out).clamp(min=1)
+
+    def count(
+        self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
+    ) -> Tensor:
+        """What a sum over a batch is divided by."""
+        return self.criterion.count(target_out)
+
+    def units(self) -> list[nn.Module]:
+        """Those of both halves."""
+        return [*self.encoder.units(), *self.decoder.units()]
 
     def summed(
         self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.config import parse
-from regard.data.corpus import Pair
-from regard.data.settings import DataSettings
-from regard.data.survey import survey
 from regard.evaluate import Group, by_length
-from regard.plot import heatmap, save
-from regard.report.page import Shown, page
+from regard.plot import heatmap, save, shaded
+from regard.report.answers import READ, answered
+from regard.report.page import Shown, page, whole
 from regard.runs import Run
+from regard.runs.summary import summary
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
+from regard.tasks import TASKS, Task, task_of
 from regard.translate import Translation, Translator, all_heads, load
 
 SAMPLES = 5
@@ -23,9 +22,26 @@ MEASURED = 200  # dev sentences that BLEU by length is of
 
 
 def write_outcome(run: Run) -> Path:
-    """`report.html`, and under `samples/` a heat map for each sentence in it; gives back the report's path."""
-    dev = [pair for pair in dev_pairs(run) if pair.source.strip()][:MEASURED]
-    sources, references = [pair.source for pair in dev], [pair.target for pair in dev]
+    """`report.html`, and under `samples/` a picture for each example in it; gives back the report's path."""
+    task = task_of(run.config())
+    return translated(run) if task is TASKS["translate"] else predicted(run, task)
+
+
+def predicted(run: Run, task: Task) -> Path:
+    """The report of a run whose model answers."""
+    asked = task.dev(run)[:SAMPLES]
+    made = task.load(run.folder).predict([one.input for one in asked])
+    for number, prediction in enumerate(made, 1):
+        if lines := prediction.looks():
+            save(shaded(lines), run.folder / "samples" / f"attention-{number}.png")
+    sections = [answered(one, prediction) for one, prediction in zip(asked, made, strict=True)]
+    return kept(run, whole(run, best(run), "", READ, sections))
+
+
+def translated(run: Run) -> Path:
+    """The report of a run whose model translates."""
+    dev = [asked for asked in TASKS["translate"].dev(run) if asked.input.strip()][:MEASURED]
+    sources, references = [asked.input for asked in dev], [asked.answer for asked in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
@@ -45,9 +61,14 @@ def heads(translator: Translator, translation: Translation) -> dict[str, Floats]
 
 
 def write_page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> Path:
-    """The report of a run."""
+    """The report of a run that translates."""
+    return kept(run, page(run, results, samples, groups))
+
+
+def kept(run: Run, written: str) -> Path:
+    """Where a report is, written."""
     path = run.folder / "report.html"
-    path.write_text(page(run, results, samples, groups), encoding="utf-8")
+    path.write_text(written, encoding="utf-8")
     return path
 
 
@@ -57,12 +78,7 @@ def draw(translation: Translation, path: Path) -> None:
         save(heatmap(translation.attention, translation.source_tokens, translation.tokens), path)
 
 
-def dev_pairs(run: Run) -> list[Pair]:
-    """The dev set that the run was validated on."""
-    config = run.config()
-    return survey(parse(DataSettings, config["data"], "data"), config["training"]["seed"]).dev
-
-
 def best(run: Run) -> dict[str, Any]:
     """The figures of the best checkpoint."""
-    return {f"dev {name}" if name != "step" else name: value for name, value in (run.state()["best"] or {}).items()}
+    found = summary(run.folder).best
+    return {} if found is None else {"step": found.step, "dev loss": found.loss, f"dev {found.measure}": found.score}

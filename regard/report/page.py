@@ -19,9 +19,14 @@ CURVES = (
     ("Training loss", "train", "loss"),
     ("Dev perplexity", "dev", "perplexity"),
     ("Dev BLEU", "dev", "bleu"),
+    ("Dev accuracy", "dev", "accuracy"),
+    ("Dev F1", "dev", "f1"),
     ("Learning rate", "train", "learning_rate"),
     ("Target tokens a second", "train", "tokens_per_second"),
 )
+
+
+READ = "Rows are what the model wrote, columns what it read; the darker, the more weight."
 
 
 class Shown(NamedTuple):
@@ -33,19 +38,22 @@ class Shown(NamedTuple):
 
 
 def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups: Sequence[Group] = ()) -> str:
-    """The whole page as HTML; `groups` are BLEU by sentence length."""
+    """The page of a model that translates, as HTML; `groups` are BLEU by sentence length."""
+    return whole(run, results, by_length(groups), READ, [sample(item) for item in samples])
+
+
+def whole(run: Run, results: Mapping[str, Any], charts: str, how_to_read: str, samples: Sequence[str]) -> str:
+    """A page with some charts beside those of training, and a section for each sample."""
     config = run.config()
-    source, target = (config["data"].get(side) or side for side in ("source", "target"))
-    title = f"{config.get('recipe')}, {source} → {target}"
+    title = titled(config)
     style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     body = (
         f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"
         f"<h2>Results</h2>{table(results)}"
-        f"{by_length(groups)}"
+        f"{charts}"
         f"<h2>Training</h2><div class=charts>{curves(run.metrics())}</div>"
         "<h2>Where it looked</h2>"
-        "<p>Rows are what the model wrote, columns what it read; the darker, the more weight.</p>"
-        f"{''.join(map(sample, samples))}"
+        f"<p>{how_to_read}</p>{''.join(samples)}"
         f"<h2>Configuration</h2>{configuration(config)}"
     )
     return (
@@ -53,6 +61,12 @@ def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"
     )
+
+
+def titled(config: Mapping[str, Any]) -> str:
+    """What a run is called: its recipe, and the languages where there are two."""
+    sides = [config["data"].get(side) or side for side in ("source", "target") if side in config["data"]]
+    return f"{config.get('recipe')}{', ' if sides else ''}{' → '.join(sides)}"
 
 
 def by_length(groups: Sequence[Group]) -> str:

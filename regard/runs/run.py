@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.data.disk import sync
 from regard.errors import UserError
-from regard.models import Seq2Seq, build, outline
+from regard.models import build, outline
 from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
 from regard.text import TextSettings, Tokenizers
@@ -66,12 +66,15 @@ class Run:
         """The vocabularies of both sides."""
         return text.load(parse(TextSettings, self.config()["text"], "text"), self.folder / "tokenizer")
 
-    def create(self, config: Recipe, tokenizers: Tokenizers) -> None:
-        """Makes the folder; the config is written last and at once, so that a half-made folder is not a run."""
+    def create(self, config: Recipe, save: Callable[[Path], None]) -> None:
+        """Makes the folder, into which `save` writes vocabularies.
+
+        The config is written last and at once, so that a half-made folder is not a run.
+        """
         tokenizer_folder = self.folder / "tokenizer"
         shutil.rmtree(tokenizer_folder, ignore_errors=True)
         tokenizer_folder.mkdir(parents=True)
-        text.save(tokenizers, parse(TextSettings, config["text"], "text"), tokenizer_folder)
+        save(tokenizer_folder)
         for path in (*tokenizer_folder.iterdir(), tokenizer_folder):
             sync(path)
         self.write_config(config)
@@ -149,16 +152,19 @@ class Run:
         found = [self.average_folder] if self.average_folder.is_dir() else []
         return found + [self.checkpoint_folder(step) for step in (self.best(), *reversed(self.steps()))]
 
-    def model(self, tokenizers: Tokenizers, step: int | None = None) -> Seq2Seq:
-        """The model of a step, the best where none is given, ready to be used rather than trained."""
-        config, sizes = self.config(), (tokenizers.source.size, tokenizers.target.size)
+    def model(self, sizes: tuple[int, int], step: int | None = None) -> Any:
+        """The model of a step, the best where none is given, ready to be used rather than trained.
+
+        `sizes` are those of its vocabularies.
+        """
+        config = self.config()
         expected = outline(config, *sizes)  # one that does not fit could ask for all the memory there is
         weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
         model = build(config, *sizes)
         model.load_state_dict(weights, strict=False)
         return model.eval()
 
-    def weights(self, expected: Seq2Seq, candidates: Sequence[Path]) -> dict[str, Tensor]:
+    def weights(self, expected: nn.Module, candidates: Sequence[Path]) -> dict[str, Tensor]:
         """Those of the first checkpoint that is whole and fits."""
         *others, last = dict.fromkeys(candidates)
         for folder in others:

@@ -31,7 +31,8 @@ class Validated:
     """What a validation found."""
 
     step: int
-    bleu: float | None
+    score: float | None
+    measure: str  # what the score is
     loss: float | None
     perplexity: float | None
 
@@ -198,12 +199,15 @@ def best_of(state: Mapping[str, Any], rows: list[dict[str, Any]]) -> Validated |
     known = [row for row in rows if isinstance(best, dict) and row["step"] == best.get("step")]
     if known or not isinstance(best, dict):
         return next((validated(row) for row in (known or rows)[-1:]), None)
-    return Validated(int(number(best, "step") or 0), number(best, "bleu"), number(best, "loss"), None)
+    told = {"score": best.get("bleu"), "measure": "bleu", **best}  # as the first release had it
+    step, measure = int(number(best, "step") or 0), str(told["measure"])
+    return Validated(step, number(told, "score"), measure, number(best, "loss"), None)
 
 
 def validated(row: Mapping[str, Any]) -> Validated:
     """A row of validation."""
-    return Validated(row["step"], number(row, "bleu"), number(row, "loss"), number(row, "perplexity"))
+    measure = str(row.get("measure", "bleu"))
+    return Validated(row["step"], number(row, measure), measure, number(row, "loss"), number(row, "perplexity"))
 
 
 def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:

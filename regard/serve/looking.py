@@ -126,7 +126,7 @@ def described(served: Served) -> dict[str, Any]:
         "heads": max((point.head or 0 for point in points), default=-1) + 1 or None,
         "layers": max((point.layer for point in points), default=-1) + 1 or None,
         "scores": {
-            "bleu": best and best.bleu,
+            "bleu": best.score if best and best.measure == "bleu" else None,
             "loss": best and best.loss,
             "perplexity": best and best.perplexity,
         },

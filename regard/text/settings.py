@@ -40,6 +40,11 @@ class Tokenizers(NamedTuple):
     source: Tokenizer
     target: Tokenizer
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many ids each has."""
+        return self.source.size, self.target.size
+
 
 Lines = Callable[[], Iterable[str]]  # text that can be read more than once
 ENOUGH = 2_000_000  # lines to learn subwords from

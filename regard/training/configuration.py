@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.config import parse
-from regard.console import say
-from regard.data.corpus import languages
-from regard.data.settings import DataSettings, corpora
 from regard.errors import UserError
 from regard.models import build
 from regard.recipes import Recipe, override, read, sized
 from regard.runs import Run
-from regard.text import TextSettings
+from regard.tasks import task_of
 from regard.training.settings import TrainingSettings
 
 Named = str | Path | Mapping[str, Any] | None  # a recipe: its name, its file, or itself
@@ -71,8 +68,8 @@ def began_with(run: Run, changes: Mapping[str, Any]) -> None:
 
 def again(config: Recipe) -> Recipe:
     """A run's config as a recipe: without the data that it was trained on."""
-    names = ("train", "dev", "weights", "tags", "alignments", "max_length", "sentences")
-    return override(config, {f"data.{name}": getattr(DataSettings(), name) for name in names})
+    kept, usual = ("source", "target", "dev_pairs", "workers", "timeout"), task_of(config).data()
+    return override(config, {f"data.{name}": getattr(usual, name) for name in config["data"] if name not in kept})
 
 
 def descended(config: Recipe, parent: Run, changes: Mapping[str, Any]) -> Recipe:
@@ -130,47 +127,11 @@ def going_on(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
 def check(config: Mapping[str, Any]) -> TrainingSettings:
     """Parses every section and builds the model without its numbers: a mistake shows before any work is done."""
     whole = sized(config)
-    parse(TextSettings, whole.get("text", {}), "text")
-    parse(DataSettings, whole.get("data", {}), "data")
+    parse(task_of(whole).text, whole.get("text", {}), "text")
+    parse(task_of(whole).data, whole.get("data", {}), "data")
     with torch.device("meta"):
         build(whole, 8, 8)
     return parse(TrainingSettings, whole.get("training", {}), "training")
-
-
-def spoken(config: Mapping[str, Any]) -> Recipe:
-    """The config with the languages that the first corpus says it is in: the others are read for these as well."""
-    wanted = corpora(parse(DataSettings, config["data"], "data"))
-    if not wanted:
-        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    first = wanted[0]
-    asked = config["data"]["source"], config["data"]["target"]
-    named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
-    found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
-    source, target = found["data.source"], found["data.target"]
-    if source and source == target:
-        raise UserError(f"source and target are both {source}: a translation is from one language into another")
-    dev = [Path(name) for name in config["data"]["dev"] or ()]
-    for paths in [corpus.paths for corpus in wanted] + ([dev] if dev else []):
-        question(paths, source, target)
-    return override(config, found)
-
-
-def question(paths: Sequence[Path], source: str | None, target: str | None) -> None:
-    """A word where files are named for other languages than the run's: sides that were swapped look like this."""
-    for ending, wanted in zip(languages(paths, source, target), (source, target), strict=True):
-        if wanted and is_code(ending) and is_code(wanted) and base(ending) != base(wanted):
-            named = " ".join(map(str, paths))
-            say(f"{named}: by its name this is {ending}, but {wanted} is expected here; are the files in order?")
-
-
-def is_code(name: str) -> bool:
-    """Whether a name may be a language's code; `txt` and `source` are none."""
-    return base(name).isalpha() and len(base(name)) == 2
-
-
-def base(code: str) -> str:
-    """The language of a code: of `de-AT`, `de`."""
-    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def located(config: Mapping[str, Any]) -> Recipe:

@@ -34,11 +34,6 @@ def scaler(settings: TrainingSettings, device: torch.device) -> torch.amp.GradSc
     return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
 
 
-def lacks_memory(error: RuntimeError) -> bool:
-    """Whether this is what PyTorch says when there is no memory left; for a CPU's it has no type of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
 def memory(device: torch.device) -> float:
     """The most memory used so far, in MB: the GPU's, or this process's."""
     if device.type == "cuda":

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from regard.console import bar
 from regard.errors import UserError
 from regard.training.loop import Trainer
-from regard.training.objective import tokens
 
 LOW, HIGH, UPDATES = 1e-6, 1.0, 120
 MEMORY = 0.9  # of the running mean that smooths the losses
@@ -34,7 +33,8 @@ def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
             rate = LOW * (HIGH / LOW) ** (number / max(1, updates - 1))
             for group in trainer.optimizer.param_groups:
                 group["lr"] = rate
-            loss = float(gradients.add(share.batches, number + 1, 1).loss) / max(1, tokens(share.batches))
+            targets = sum(batch.targets for batch in share.batches)
+            loss = float(gradients.add(share.batches, number + 1, 1).loss) / max(1, targets)
             gradients.clip(trainer.optimizer)
             mean = MEMORY * mean + (1 - MEMORY) * loss
             tried.append(Tried(rate, mean / (1 - MEMORY ** (number + 1))))

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.console import say
-from regard.data.batches import Batch
-from regard.data.loader import mixed
+from regard.data.loader import Batch, mixed
 from regard.errors import UserError
-from regard.training.device import autocast, lacks_memory, scaler
+from regard.tasks.memory import lacks_memory
+from regard.training.device import autocast, scaler
 from regard.training.objective import Objective
 from regard.training.processes import Processes
 from regard.training.settings import TrainingSettings
@@ -50,7 +50,7 @@ class Gradients:
     def add(self, batches: Sequence[Batch], step: int, pieces: int) -> Added:
         """Adds the gradients up. Where one process runs out of memory, all begin again with smaller pieces."""
         total = max(1.0, self.processes.sums([self.objective.counts(batches)])[0])
-        longest = max(len(batch.source) for batch in batches)
+        longest = max(batch.rows for batch in batches)
         while True:
             self.objective.zero_grad(set_to_none=True)
             loss = self.attempt(batches, total, step, pieces)

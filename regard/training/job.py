@@ -1,37 +1,30 @@
-"""From text files and a recipe to a trained run."""
+"""From files and a recipe to a trained run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from regard.config import parse
 from regard.console import say
-from regard.data.corpus import Pair, pairs
-from regard.data.links import Link
 from regard.data.piped import Copies, copying, is_pipe
-from regard.data.preparation import Prepared, prepare, vocabularies
-from regard.data.settings import DataSettings, corpora
-from regard.data.survey import Survey, survey
+from regard.data.settings import ReadingSettings
 from regard.errors import UserError
-from regard.evaluate import read_gold
-from regard.models import Seq2Seq, build
-from regard.recipes import Recipe, override, sized
+from regard.models import build
 from regard.runs import Run
 from regard.runs.lock import held
-from regard.text import TextSettings, Tokenizers
-from regard.training.configuration import Named, began_with, beginning, check, going_on, located, refuse_another, spoken
+from regard.tasks import Job, task_of
+from regard.training.configuration import Named, began_with, beginning, check, going_on, located, refuse_another
 from regard.training.device import choose_device
 from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
 from regard.training.processes import ALONE, Processes, joined, several, was_restarted
 from regard.training.settings import TrainingSettings
-from regard.training.validation import Validator
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -63,7 +56,7 @@ def train(
         settings = check(config)
         choose_device(settings.device)  # or say that there is none, before anything is written
         with joined(settings.device) as processes:
-            job = prepared(run, config, resume)
+            job = task_of(config).prepared(run, config, resume)
             with held(run.folder) if processes.first else nullcontext():
                 fit(job, processes, resume, copies)
     return run
@@ -73,15 +66,15 @@ def fit(job: Job, processes: Processes, resume: bool, copies: Copies) -> None:
     """Trains; what it made for that is gone when it returns, before the processes part."""
     if not resume:
         refuse_another(job.run)  # one may have begun meanwhile
-    trainer = job.trainer(processes)
+    at_work = trainer(job, processes)
     if resume:
-        trainer.resume()
+        at_work.resume()
     if processes.first:
-        job.write(resume)
+        write(job, resume)
         copies.keep()
-        say(job.description())
+        say(description(job))
     processes.wait()
-    trainer.fit()
+    at_work.fit()
 
 
 def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **overrides: Any) -> list[Tried]:
@@ -91,76 +84,35 @@ def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **
         changes = {**overrides, **files("data.train", data, copies), **files("data.dev", dev, copies)}
         config = beginning(run, recipe, changes)
         check(config)
-        return find(prepared(run, config, resume=False).trainer(ALONE))
+        return find(trainer(task_of(config).prepared(run, config, False), ALONE))
 
 
-class Job(NamedTuple):
-    """All that a trainer needs."""
-
-    run: Run
-    config: Recipe
-    tokenizers: Tokenizers
-    prepared: Prepared
-    dev: list[Pair]
-
-    def trainer(self, processes: Processes) -> Trainer:
-        """The trainer of a model that begins as the seed, or another run, has it."""
-        settings = parse(TrainingSettings, self.config["training"], "training")
-        torch.manual_seed(settings.seed)
-        model = build(self.config, self.tokenizers.source.size, self.tokenizers.target.size)
-        if settings.init_from and not self.run.steps():
-            start(model, Run(Path(settings.init_from)), self.tokenizers)
-        validator = Validator(self.dev, self.tokenizers, settings.batch_tokens, settings.validate_pairs)
-        data = parse(DataSettings, self.config["data"], "data")
-        device = choose_device(settings.device)
-        return Trainer(model, self.prepared.examples, validator, settings, self.run, device, data, processes)
-
-    def write(self, resume: bool) -> None:
-        """Puts down what the run is made of."""
-        if resume:
-            self.run.write_config(located(self.config))
-        else:
-            self.run.create(located(self.config), self.tokenizers)
-
-    def description(self) -> str:
-        """What is about to be trained on what."""
-        left = ((self.prepared.empty, "empty"), (self.prepared.too_long, "too long"))
-        left_out = [f"{count} {reason}" for count, reason in left if count]
-        source, target = self.tokenizers.source.size, self.tokenizers.target.size
-        with torch.device("meta"):
-            parameters = sum(parameter.numel() for parameter in build(self.config, source, target).parameters())
-        return (
-            f"{self.config.get('recipe')}: {parameters:,} parameters, {len(self.prepared.examples):,} pairs"
-            f"{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, {len(self.dev):,} dev pairs, "
-            f"vocabularies {source:,} and {target:,}, on {choose_device(self.config['training']['device']).type}"
-        )
+def trainer(job: Job, processes: Processes) -> Trainer:
+    """The trainer of a model that begins as the seed, or another run, has it."""
+    settings = parse(TrainingSettings, job.config["training"], "training")
+    torch.manual_seed(settings.seed)
+    model = build(job.config, *job.sizes)
+    if settings.init_from and not job.run.steps():
+        model.load_state_dict(Run(Path(settings.init_from)).model(job.sizes).state_dict())
+    data: ReadingSettings = parse(task_of(job.config).data, job.config["data"], "data")
+    device = choose_device(settings.device)
+    return Trainer(model, job.source, job.validate, settings, job.run, device, data, processes)
 
 
-def prepared(run: Run, config: Recipe, resume: bool) -> Job:
-    """Data and vocabularies, encoded; and the config with nothing left open."""
-    config = config if resume else spoken(config)
-    data = parse(DataSettings, config["data"], "data")
-    found = survey(data, config["training"]["seed"])
-    config = config if resume else sized(config, sum(found.counts))
-    settings = parse(TextSettings, config["text"], "text")
-    links = guides(config, data, found)
-    if links is not None and settings.dropout:
-        raise UserError("loss.guided needs tokens that stay what they are, and text.dropout changes them: choose one")
-    start = config["training"]["init_from"]
-    if resume or start:
-        tokenizers = (run if resume else Run(Path(start))).tokenizers()
+def write(job: Job, resume: bool) -> None:
+    """Puts down what the run is made of."""
+    if resume:
+        job.run.write_config(located(job.config))
     else:
-        tokenizers = vocabularies(data, settings, found)
-    ready = prepare(data, settings, tokenizers, found, links)
-    if not resume:
-        found_instead = {"data.max_length": ready.longest, "data.sentences": data.sentences or ready.sentences}
-        config = override(config, found_instead)
-    return Job(run, config, tokenizers, ready, found.dev)
+        job.run.create(located(job.config), job.save)
 
 
-def start(model: Seq2Seq, parent: Run, tokenizers: Tokenizers) -> None:
-    """Gives a model the weights of another run."""
-    model.load_state_dict(parent.model(tokenizers).state_dict())
+def description(job: Job) -> str:
+    """What is about to be trained on what."""
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in build(job.config, *job.sizes).parameters())
+    device = choose_device(job.config["training"]["device"]).type
+    return f"{job.config.get('recipe')}: {parameters:,} parameters, {job.about}, on {device}"
 
 
 def files(key: str, data: Paths | None, copies: Copies) -> dict[str, list[str]]:
@@ -172,15 +124,3 @@ def files(key: str, data: Paths | None, copies: Copies) -> dict[str, list[str]]:
         if is_pipe(path) and several():
             raise UserError(f"{path} is a pipe, which one process alone can read; keep its content in a file first")
     return {key: [str(path) for path in copies.settled(paths)]}
-
-
-def guides(config: Mapping[str, Any], data: DataSettings, found: Survey) -> list[frozenset[Link]] | None:
-    """The links of the training pairs that guide the attention, if it is guided."""
-    weight = config["loss"]["guided"]
-    if not weight:
-        return None
-    if data.alignments is None:
-        raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
-    every = [pair for corpus in corpora(data) for pair in pairs(corpus.paths, data.source, data.target)]
-    gold = read_gold(Path(data.alignments), every)
-    return [links.possible for pair, links in zip(every, gold, strict=True) if pair.source not in found.held]

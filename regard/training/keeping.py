@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.models import Seq2Seq
+from regard.models import Model
 from regard.runs import Run, checkpoint
 from regard.training.averages import RunningMean, averaged
 from regard.training.position import Best, Position
@@ -24,7 +25,7 @@ class Keeper:
     def __init__(
         self,
         run: Run,
-        model: Seq2Seq,
+        model: Model,
         mean: RunningMean,
         optimizer: torch.optim.Optimizer,
         settings: TrainingSettings,
@@ -106,7 +107,7 @@ class Keeper:
 
     def average(self, steps: Sequence[int], found: Best) -> None:
         """Keeps the mean of the checkpoints of some steps, with what it was found to be worth."""
-        state = {"steps": list(steps), "best": {"step": steps[-1], "loss": found.loss, "bleu": found.bleu}}
+        state = {"steps": list(steps), "best": asdict(replace(found, step=steps[-1]))}
         checkpoint.write(self.run.average_folder, self.averaged(steps), {}, state)
 
     def averaged(self, steps: Sequence[int]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +18,17 @@ from torch import Tensor
 from regard.console import bar, is_terminal, say
 from regard.data.loader import Share, Source, load, reported, requests
 from regard.data.order import Order
-from regard.data.settings import DataSettings
+from regard.data.settings import ReadingSettings
 from regard.errors import UserError
-from regard.models import Seq2Seq
+from regard.models import Model
 from regard.runs import Run, checkpoint
+from regard.tasks import Validate, Validation
 from regard.training.averages import RunningMean
 from regard.training.device import memory
 from regard.training.gradients import Gradients
 from regard.training.keeping import Keeper
 from regard.training.metrics import Metrics
-from regard.training.objective import Objective, tokens
+from regard.training.objective import Objective
 from regard.training.optimizer import optimizer
 from regard.training.position import Best, Position
 from regard.training.processes import ALONE, Processes, copies
@@ -35,9 +36,8 @@ from regard.training.schedule import learning_rate
 from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
 from regard.training.signals import Interrupted, Signals
-from regard.training.validation import Validation
 
-Validate = Callable[[Seq2Seq, torch.device], Validation]
+NAMES = {"bleu": "BLEU", "f1": "F1"}  # as they are written
 
 
 @dataclass
@@ -61,13 +61,13 @@ class Trainer:
 
     def __init__(
         self,
-        model: Seq2Seq,
+        model: Model,
         source: Source[Any],
         validate: Validate,
         settings: TrainingSettings,
         run: Run,
         device: torch.device,
-        data: DataSettings | None = None,
+        data: ReadingSettings | None = None,
         processes: Processes = ALONE,
     ) -> None:
         sharded = settings.shard and processes.count > 1
@@ -79,7 +79,7 @@ class Trainer:
         self.source = source
         self.validate = validate
         self.settings = settings
-        self.data = data or DataSettings()
+        self.data = data or ReadingSettings()
         self.run = run
         self.device = device
         self.processes = processes
@@ -182,7 +182,8 @@ class Trainer:
         norm = self.gradients.clip(self.optimizer)
         numbers = torch.stack([added.loss, norm.to(added.loss.dtype)]).tolist()
         signal = self.signals.number
-        summed, trained, stop, stopped = self.processes.sums([numbers[0], tokens(share.batches), signal, signal > 0])
+        targets, read = (sum(getattr(batch, name) for batch in share.batches) for name in ("targets", "tokens"))
+        summed, trained, seen, stop, stopped = self.processes.sums([numbers[0], targets, read, signal, signal > 0])
         loss = summed / max(1.0, trained)  # whatever it is divided by to be minimised: so it is beside the dev loss
         finite = math.isfinite(loss) and math.isfinite(numbers[1])
         if finite:
@@ -191,7 +192,7 @@ class Trainer:
         self.gradients.scaler.update()
         position.step, position.place, position.pieces = step, share.place, added.pieces
         self.count(finite, loss, numbers[1])
-        self.speed.tokens += trained
+        self.speed.tokens += seen
         figures = {
             "loss": loss,
             "learning_rate": rate,
@@ -234,12 +235,9 @@ class Trainer:
         position.bad_validations = 0 if better else position.bad_validations + 1
         self.stale = True
         if found is not None:
-            self.metrics.write("dev", position.step, loss=new.loss, perplexity=found.perplexity, bleu=new.bleu)
+            self.metrics.write("dev", position.step, loss=new.loss, **found.figures, measure=found.measure)
             self.metrics.show(found.samples, position.step)
-            say(
-                f"step {position.step}: dev loss {new.loss:.3f}, perplexity {found.perplexity:.2f}, "
-                f"BLEU {new.bleu:.1f}{' (best)' if better else ''}"
-            )
+            say(f"step {position.step}: dev loss {new.loss:.3f}, {told(found.figures)}{' (best)' if better else ''}")
         self.speed.restart()
 
     def validated(self, weights: dict[str, Tensor] | None = None) -> tuple[Validation | None, Best]:
@@ -256,12 +254,12 @@ class Trainer:
             self.whole.load_state_dict(kept, strict=False)
             if self.whole is not self.model:
                 self.whole.cpu()  # until the next time its place is for training
-        loss, bleu = self.processes.of_first([found.loss, found.bleu] if found else [0.0, 0.0])
-        return found, Best(self.position.step, loss, bleu)
+        loss, score = self.processes.of_first([found.loss, found.score] if found else [0.0, 0.0])
+        return found, Best(self.position.step, loss, score, found.measure if found else "")
 
     def rank(self, found: Best) -> tuple[float, float]:
-        """The higher the better; among equal BLEUs, as at the very beginning, the loss decides."""
-        return (found.bleu if self.settings.best == "bleu" else 0.0, -found.loss)
+        """The higher the better; among equal scores, as at the very beginning, the loss decides."""
+        return (0.0 if self.settings.best == "loss" else found.score, -found.loss)
 
     def save(self, interim: bool = False) -> None:
         """Writes a checkpoint, if this step has none yet, and removes what is not to be kept.
@@ -317,11 +315,17 @@ class Trainer:
         best = self.position.best
         better = best is None or self.rank(found) >= self.rank(best)
         say(
-            f"the mean of steps {', '.join(map(str, steps))}: dev loss {found.loss:.3f}, BLEU {found.bleu:.1f}, "
+            f"the mean of steps {', '.join(map(str, steps))}: dev loss {found.loss:.3f}, "
+            f"{told({found.measure: found.score})}, "
             f"{'which is the model from now on' if better else 'which is no better than the best'}"
         )
         if better and self.processes.first:
             self.keeper.average(steps, found)
+
+
+def told(figures: Mapping[str, float]) -> str:
+    """What was measured, in words."""
+    return ", ".join(f"{NAMES.get(name, name)} {value:.2f}" for name, value in figures.items())
 
 
 def note(figures: dict[str, float]) -> str:

@@ -9,9 +9,8 @@ from typing import Any, TextIO
 
 from regard.console import say
 from regard.errors import UserError
-from regard.plot import heatmap
 from regard.runs import Run
-from regard.training.validation import Sample
+from regard.tasks import Sample
 
 
 class Metrics:
@@ -46,20 +45,19 @@ class Metrics:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
 
     def show(self, samples: Sequence[Sample], step: int) -> None:
-        """Some sentences as they are translated now: in a file, and for TensorBoard where the model looked."""
+        """Some examples as the model does them now: in a file, and for TensorBoard where the model looked."""
         if self.file is None:
             return
         folder = self.run.folder / "samples"
         folder.mkdir(exist_ok=True)
-        texts = ({name: getattr(sample, name) for name in ("source", "reference", "translation")} for sample in samples)
-        lines = (json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+        lines = (json.dumps(sample.told(), ensure_ascii=False) + "\n" for sample in samples)
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
         if self.board is not None:
             for number, sample in enumerate(samples, 1):
-                if sample.attention is not None:
-                    picture = heatmap(sample.attention, sample.source_tokens, sample.tokens)
+                if (picture := sample.picture()) is not None:
                     self.board.add_figure(f"attention/{number}", picture, step, close=False)
-                self.board.add_text(f"translation/{number}", f"{sample.source} → {sample.translation}", step)
+                told = [f"{name}: {text}" for name, text in sample.told().items()]
+                self.board.add_text(f"sample/{number}", "  \n".join(told), step)
 
     def close(self) -> None:
         """Writes what is still in memory."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
-from regard.models import Seq2Seq
+from regard.data.loader import Batch
+from regard.models import Model
 
 
 class Objective(nn.Module):
     """Batch by batch, the loss's share of an update."""
 
-    def __init__(self, model: Seq2Seq) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
 
@@ -26,9 +26,4 @@ class Objective(nn.Module):
 
     def counts(self, batches: Sequence[Batch]) -> float:
         """What the summed loss of batches is divided by."""
-        return float(sum(int(self.model.criterion.count(batch.target_out)) for batch in batches))
-
-
-def tokens(batches: Sequence[Batch]) -> int:
-    """Target tokens, padding not counted."""
-    return sum(int((batch.target_out != 0).sum()) for batch in batches)
+        return float(sum(int(self.model.count(*batch)) for batch in batches))

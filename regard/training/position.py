@@ -14,7 +14,16 @@ class Best:
 
     step: int
     loss: float
-    bleu: float
+    score: float  # the higher the better …
+    measure: str  # … and what it is: bleu, accuracy and the like
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Best:
+        """What was written down; the first release knew of BLEU alone."""
+        if "bleu" in document:
+            document = {"score": document["bleu"], "measure": "bleu"} | document
+            del document["bleu"]
+        return cls(**document)
 
 
 @dataclass
@@ -47,7 +56,7 @@ class Position:
         try:
             found = cls(
                 place=Place(**document["place"]),
-                ranked=[Best(**best) for best in document["ranked"]],
+                ranked=[Best.of(best) for best in document["ranked"]],
                 **{name: document[name] for name in simple},
             )
         except (KeyError, TypeError) as error:
@@ -56,7 +65,7 @@ class Position:
         for count in (*counts, *found.place, *(best.step for best in found.ranked)):
             if type(count) is not int or count < 0:
                 raise ValueError(f"{count!r} is no number of updates, batches or validations")
-        for number in (found.seconds, *(number for best in found.ranked for number in (best.loss, best.bleu))):
+        for number in (found.seconds, *(number for best in found.ranked for number in (best.loss, best.score))):
             if type(number) not in (int, float):
                 raise ValueError(f"{number!r} is not a number")
         return found

@@ -31,7 +31,7 @@ class TrainingSettings:
     average: int = 1
     validate_every: int = 1000
     validate_pairs: int = 500
-    best: Literal["bleu", "loss"] = "bleu"
+    best: Literal["score", "loss", "bleu"] = "score"  # bleu: what the first release called the score
     patience: int | None = 10
     bad_updates: int = 20
     checkpoint_every: int = 1000

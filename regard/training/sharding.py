@@ -15,7 +15,7 @@ from regard.training.processes import Processes
 def shard(objective: Objective, processes: Processes, device: torch.device) -> None:
     """Leaves each process a part of every weight; those of a unit come together while it is at work."""
     mesh = init_device_mesh(device.type, (processes.count,))
-    for unit in (*objective.model.encoder.units(), *objective.model.decoder.units()):
+    for unit in objective.model.units():
         fully_shard(unit, mesh=mesh)
         if hasattr(unit, "project"):
             register_fsdp_forward_method(unit, "project")

@@ -331,12 +331,16 @@ def load(*runs: str | Path, device: str | torch.device | None = None) -> Transla
     if not runs:
         raise UserError("no run to load")
     opened = [Run(Path(run)) for run in runs]
+    for one in opened:
+        task = one.config().get("task", "translate")
+        if task != "translate":
+            raise UserError(f"{one.folder} does not translate, its task is {task!r}: regard predict {one.folder}")
     tokenizers = [run.tokenizers() for run in opened]
     for run, other in zip(runs, tokenizers, strict=True):
         for mine, its in zip(tokenizers[0], other, strict=True):
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
-    models = [run.model(own) for run, own in zip(opened, tokenizers, strict=True)]
+    models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
     learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
     return Translator(
         models,

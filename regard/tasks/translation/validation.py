@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from regard.data.corpus import Pair
 from regard.data.examples import Examples
 from regard.data.order import cuts
-from regard.data.ragged import Ragged
+from regard.data.ragged import Indices, Ragged
 from regard.evaluate import bleu
 from regard.models import Seq2Seq
+from regard.plot import heatmap
 from regard.search import Floats, Hypothesis, search
 from regard.symbols import EOS, NAMES, PAD
+from regard.tasks.memory import in_pieces
+from regard.tasks.task import Validation
 from regard.text import Tokenizers
-from regard.training.device import lacks_memory
 
 SAMPLES = 5
-
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -37,18 +37,17 @@ class Sample(NamedTuple):
     tokens: Sequence[str] = ()
     attention: Floats | None = None  # tokens × source tokens
 
+    def told(self) -> dict[str, str]:
+        """Source, reference and translation."""
+        return {"source": self.source, "reference": self.reference, "translation": self.translation}
 
-class Validation(NamedTuple):
-    """Cross-entropy per token, its perplexity, greedy BLEU, and some sentences."""
-
-    loss: float
-    perplexity: float
-    bleu: float
-    samples: list[Sample]
+    def picture(self) -> Figure | None:
+        """The heat map."""
+        return None if self.attention is None else heatmap(self.attention, self.source_tokens, self.tokens)
 
 
 class Validator:
-    """The dev set, encoded once."""
+    """The dev set, encoded once: cross-entropy per token, its perplexity, greedy BLEU, and some sentences."""
 
     def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers, batch_tokens: int, translated: int) -> None:
         whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
@@ -72,13 +71,14 @@ class Validator:
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in found]
         samples = [self.sample(row, found[row], texts[row]) for row in range(min(SAMPLES, len(found)))]
         score = bleu(texts, references, self.tokenizers.target.lowercase)  # what it cannot write is no mistake
-        return Validation(loss, math.exp(min(loss, 100.0)), score.value, samples)
+        figures = {"perplexity": math.exp(min(loss, 100.0)), "bleu": score.value}
+        return Validation(loss, figures, "bleu", samples)
 
     @torch.inference_mode()
     def loss(self, model: Seq2Seq, device: torch.device) -> float:
         """Cross-entropy per target token over the whole dev set, without label smoothing."""
 
-        def summed(rows: Rows) -> tuple[float, float]:
+        def summed(rows: Indices) -> tuple[float, float]:
             batch = self.examples.batch(rows).to(device)
             logits, target = model(batch.source, batch.lengths, batch.target_in).float(), batch.target_out
             total = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
@@ -90,7 +90,7 @@ class Validator:
     def translate(self, model: Seq2Seq, device: torch.device) -> list[Hypothesis]:
         """Greedy translations of the first `translated` sentences."""
 
-        def best(rows: Rows) -> dict[int, Hypothesis]:
+        def best(rows: Indices) -> dict[int, Hypothesis]:
             batch = self.examples.batch(rows).to(device)
             made = search(model, batch.source, batch.lengths, beam=1)
             return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
@@ -105,20 +105,7 @@ class Validator:
         read = [*source.pieces(self.examples.source[row].tolist()), NAMES[EOS]]
         return Sample(*pair, text, read, target.pieces(hypothesis.tokens), hypothesis.attention)
 
-    def batches(self, count: int) -> list[Rows]:
+    def batches(self, count: int) -> list[Indices]:
         """The first `count` pairs, sorted by length and cut."""
         sizes = self.examples.sizes
         return cuts(np.argsort(sizes[:count], kind="stable"), sizes, self.batch_tokens)
-
-
-def in_pieces(work: Callable[[Rows], T], rows: Rows) -> list[T]:
-    """What work finds for some rows: at once, or in halves where there is not enough memory for that."""
-    try:
-        return [work(rows)]
-    except RuntimeError as error:
-        if not lacks_memory(error) or len(rows) == 1:
-            raise
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    middle = len(rows) // 2
-    return in_pieces(work, rows[:middle]) + in_pieces(work, rows[middle:])

@@ -1,0 +1,31 @@
+"""Answers of a model on the page: what was asked, what is right, and words as dark as they were looked at."""
+
+from __future__ import annotations
+
+from html import escape
+
+from regard.plot import Line
+from regard.report.page import table
+from regard.tasks import Asked, Prediction
+
+READ = "The darker a word, the more weight it had; beside a line, what the line as a whole had."
+
+
+def answered(asked: Asked, prediction: Prediction) -> str:
+    """One answer beside the right one."""
+    lines = prediction.looks()
+    looked = "".join(map(line, lines)) if lines else "<p>This model does not look anywhere.</p>"
+    return f"<section>{table({'right': asked.answer, 'model': prediction.line()})}{looked}</section>"
+
+
+def line(looked: Line) -> str:
+    """Words that were looked at."""
+    words = " ".join(word(*pair) for pair in zip(looked.words, looked.weights, strict=True))
+    own = "" if looked.weight is None else word(f"{looked.weight:.2f}", looked.weight)
+    return f"<p class=looked><b>{escape(looked.label)}</b> {own} {words}</p>"
+
+
+def word(written: str, weight: float) -> str:
+    """One word on its shade."""
+    shade = " class=dark" if weight >= 0.5 else ""
+    return f'<span{shade} style="--w:{weight:.3f}" title="{weight:.3f}">{escape(written)}</span>'

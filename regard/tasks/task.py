@@ -1,0 +1,115 @@
+"""What training asks of a task: which examples there are, how good a model is at them, and who uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from matplotlib.figure import Figure
+
+from regard.data.loader import Source
+from regard.plot import Line
+from regard.recipes import Recipe
+from regard.runs import Run
+
+
+class Sample(Protocol):
+    """An example of the dev set as the model does it now."""
+
+    def told(self) -> dict[str, str]:
+        """What was asked, what would be right, and what the model made of it."""
+        ...
+
+    def picture(self) -> Figure | None:
+        """Where the model looked, if it looks."""
+        ...
+
+
+class Validation(NamedTuple):
+    """What a model is worth on the dev set."""
+
+    loss: float
+    figures: Mapping[str, float]  # by name
+    measure: str  # the one of them that says which model is the best: the higher the better
+    samples: Sequence[Sample] = ()
+
+    @property
+    def score(self) -> float:
+        """How good the model is."""
+        return self.figures[self.measure]
+
+
+Validate = Callable[[Any, torch.device], Validation]  # leaves the model as it was; takes nothing from random generators
+
+
+class Job(NamedTuple):
+    """All that a trainer needs of a task."""
+
+    run: Run
+    config: Recipe  # with nothing left open
+    source: Source[Any]
+    validate: Validate
+    sizes: tuple[int, int]  # of the vocabularies: what is read, and what is written or chosen from
+    save: Callable[[Path], None]  # writes the vocabularies into a folder
+    about: str  # the examples, in words
+
+
+class Prediction(Protocol):
+    """What a model makes of one input."""
+
+    def line(self) -> str:
+        """In one line, for a pipe."""
+        ...
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it, the weights included."""
+        ...
+
+    def looks(self) -> list[Line]:
+        """What the model looked at: words with their weights; nothing where it does not look."""
+        ...
+
+
+class Predictor(Protocol):
+    """A trained model at work."""
+
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """A prediction for each input, in order."""
+        ...
+
+    def read(self, lines: Iterable[str]) -> Iterator[Any]:
+        """The inputs that the lines of a pipe hold, each as soon as it is there."""
+        ...
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Figures on data that says what is right; the one that counts is named by `Task.measure`."""
+        ...
+
+
+class Asked(NamedTuple):
+    """An input, and what is right."""
+
+    input: Any
+    answer: str
+
+
+class Corpus(NamedTuple):
+    """Embedded data of a task, written to a folder, and what makes a recipe small enough for it."""
+
+    train: Sequence[Path]
+    dev: Sequence[Path]
+    test: Sequence[Path]
+    changes: Mapping[str, Any]  # dotted keys
+
+
+class Task(NamedTuple):
+    """A kind of work that a recipe names as its `task`."""
+
+    data: type  # what its recipes' `data` section is read as …
+    text: type  # … and `text`
+    measure: str  # of `Validation` and `Predictor.evaluate`
+    prepared: Callable[[Run, Recipe, bool], Job]  # a run, its recipe, and whether it goes on
+    load: Callable[..., Any]  # a run -> what works with its best model, a `Predictor` or a `Translator`
+    dev: Callable[[Run], Sequence[Asked]]  # what a run was validated on
