@@ -71,7 +71,8 @@ def test_the_figures_are_those_of_the_run(regard: Command, run: Run, tmp_path: P
     assert one["folder"] == "runs/one"
     assert one["recipe"] == "bahdanau2015"
     assert (one["steps"], one["finished"], one["damage"]) == (24, True, None)
-    assert one["best"] == {name: best[name] for name in ("step", "bleu", "loss", "perplexity")}
+    figures = {name: best[name] for name in ("step", "measure", "loss", "perplexity")}
+    assert one["best"] == {**figures, "score": best["bleu"]}
     assert one["seconds"] == state["seconds"]
     assert one["parameters"] == sum(tensor.numel() for tensor in tensors.values())
     assert one["config"] == run.config()
@@ -82,7 +83,7 @@ def test_the_figures_are_those_of_the_run(regard: Command, run: Run, tmp_path: P
 
 @pytest.mark.parametrize(
     ("sort", "names"),
-    [("bleu", "good sure poor"), ("loss", "sure good poor"), ("name", "good poor sure")],
+    [("score", "good sure poor"), ("loss", "sure good poor"), ("name", "good poor sure")],
 )
 def test_the_order_is_the_one_asked_for(regard: Command, shelf: Path, sort: str, names: str) -> None:
     found = [Path(one["folder"]).name for one in listed(regard, "--sort", sort)["runs"]]
