@@ -15,7 +15,7 @@ from regard.documents import ENDINGS
 from regard.serve import answers
 from regard.serve.described import asked
 from regard.serve.detection import Guess
-from regard.serve.fields import Fields, read
+from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import Refusal
@@ -35,9 +35,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/translate", response_model=answers.Translated, **asked(answers.TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translate text, or a list of texts."""
-        fields = await read(request)
-        given = fields.values.get("q")
-        key = service.admit(request, fields, len(given) if isinstance(given, list) else 1)
+        fields, key = await service.hear(request)
         texts, several = fields.texts("q")
         source, target = fields.text("source"), fields.text("target")
         alternatives = others(service, fields)
@@ -60,8 +58,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
     async def detect(request: Request) -> Response:
         """Tell which language a text is in."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         texts, _ = fields.texts("q")
         service.check_sizes(texts, key)
         return JSONResponse([detected(guess) for guess in service.detect("\n".join(texts))])
@@ -94,8 +91,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/suggest", response_model=answers.Success, **asked(answers.SuggestRequest))
     async def suggest(request: Request) -> Response:
         """Keep a better translation that somebody suggests."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         place = service.settings.suggestions
         if place is None:
             raise Refusal("Suggestions are disabled on this server.", 403)

@@ -17,7 +17,6 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from regard.documents import ENDINGS, Limits, translated
 from regard.serve import answers
 from regard.serve.described import refused
-from regard.serve.fields import read
 from regard.serve.fleet import Served
 from regard.serve.keys import Key
 from regard.serve.refusal import Refusal
@@ -84,8 +83,7 @@ def router(service: Service) -> APIRouter:
     )
     async def translate_file(request: Request) -> Response:
         """Translate a document; the answer says where the translation can be fetched."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         if not service.settings.files:
             raise Refusal("Files translation are disabled on this server.", 403)
         file = fields.file("file")

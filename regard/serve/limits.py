@@ -23,13 +23,17 @@ class Limits:
     def spend(self, client: str, cost: int, per_minute: int) -> None:
         """Takes so many requests off what a client has left; refused where it has not so many."""
         self.refuse_banned(client)
+        self.check(client, cost, per_minute)
+        for item in self.items(per_minute):
+            self.windows.hit(item, client, cost=cost)
+
+    def check(self, client: str, cost: int, per_minute: int) -> None:
+        """Refuses a client that has not so many left."""
         for item in self.items(per_minute):
             if cost > item.amount or not self.windows.test(item, client, cost=cost):
                 self.violated(client)
                 wait = max(1, math.ceil(self.windows.get_window_stats(item, client).reset_time - time.time()))
                 raise Refusal(f"Slowdown: {item.amount} per 1 {item.GRANULARITY.name}", 429, {"Retry-After": str(wait)})
-        for item in self.items(per_minute):
-            self.windows.hit(item, client, cost=cost)
 
     def items(self, per_minute: int) -> list[RateLimitItem]:
         """The limits that hold."""

@@ -17,7 +17,7 @@ from regard.search import Open, watch
 from regard.serve import answers
 from regard.serve.aside import Aside
 from regard.serve.described import asked, refused
-from regard.serve.fields import Fields, read
+from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import OverloadedError, Refusal
@@ -73,8 +73,7 @@ def router(service: Service) -> APIRouter:
 
 async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fields]:
     """The model and the text that somebody wants to look at."""
-    fields = await read(request)
-    key = service.admit(request, fields)
+    fields, key = await service.hear(request)
     text = fields.text("q")
     service.check_sizes([text], key)
     if len(text) > LONGEST:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from regard.errors import UserError
 from regard.serve.aside import Aside
 from regard.serve.detection import Detector, Guess, has_words
-from regard.serve.fields import Fields
+from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
 from regard.serve.fleet import Fleet, Served, muster
 from regard.serve.keys import Key, Keys
@@ -33,23 +33,37 @@ class Service:
         self.detect = Detector(self.fleet.languages)
         self.keys = Keys(settings.keys) if settings.keys else None
         self.limits = Limits(settings)
+        self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
+        self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
         self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated
 
-    def admit(self, request: Request, fields: Fields, cost: int = 1) -> Key | None:
-        """Whoever asks may ask, and for so much; their key, if they have one."""
-        client, cost = f"address {self.address(request)}", max(1, cost)
+    async def hear(self, request: Request) -> tuple[Fields, Key | None]:
+        """What is asked for, of whoever may ask for so much; and their key, if they have one.
+
+        Whoever is banned, or has nothing left, is refused before a byte of the body is read. Where keys are known, one
+        may be in that body: then whoever has nothing left without a key is refused only after it was read, and what
+        bounds their work on it are its size, how few bodies are taken apart at once, and the ban that comes in the end.
+        """
+        client = f"address {self.address(request)}"
         self.limits.refuse_banned(client)
+        if self.keys is None:
+            self.limits.check(client, 1, self.settings.req_limit)
+        fields = await read(request, self.reading)
+        return fields, await self.admit(client, fields)
+
+    async def admit(self, client: str, fields: Fields) -> Key | None:
+        """Takes what is asked for off what a client, or its key, has left."""
         try:
-            key = self.key(fields.text("api_key", default=""))
+            key = await self.key(fields.text("api_key", default=""))
         except Refusal:
-            self.limits.spend(client, cost, self.settings.req_limit)  # who guesses keys is counted as well
+            self.limits.spend(client, fields.cost, self.settings.req_limit)  # who guesses keys is counted as well
             raise
         if key is None:
-            self.limits.spend(client, cost, self.settings.req_limit)
+            self.limits.spend(client, fields.cost, self.settings.req_limit)
         else:
             usual = self.settings.req_limit or -1  # 0 is for those without a key
-            self.limits.spend(f"key {key.id}", cost, usual if key.req_limit is None else key.req_limit)
+            self.limits.spend(f"key {key.id}", fields.cost, usual if key.req_limit is None else key.req_limit)
         return key
 
     def address(self, request: Request) -> str:
@@ -59,13 +73,13 @@ class Service:
             return told
         return request.client.host if request.client else ""
 
-    def key(self, given: str) -> Key | None:
+    async def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
         if self.keys is None:
             return None
         if given:
             try:
-                found = self.keys.find(given)
+                found = await self.lookups(self.keys.find, given)
             except UserError as error:
                 note("keys", logging.ERROR, error)
                 raise Refusal("Keys cannot be looked up at the moment", 503, {"Retry-After": "2"}) from error
@@ -145,7 +159,7 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        for part in (self.documents, self.looks, self.fleet):
+        for part in (self.documents, self.looks, self.lookups, self.reading, self.fleet):
             part.close()
 
 
