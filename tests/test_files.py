@@ -28,9 +28,10 @@ def translator(able: Run) -> Translator:
     return load(able.folder)
 
 
-def sent(server: Server, name: str, content: bytes, **fields: str) -> httpx.Response:
-    asked = {"source": "en", "target": "de", **fields}
-    return httpx.post(f"{server.url}/translate_file", data=asked, files={"file": (name, content)}, timeout=300)
+def sent(server: Server, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
+    asked, told = {"source": "en", "target": "de", **fields}, {"X-Forwarded-For": client}
+    url = f"{server.url}/translate_file"
+    return httpx.post(url, data=asked, files={"file": (name, content)}, headers=told, timeout=300)
 
 
 def fetched(server: Server, answer: httpx.Response) -> bytes:
@@ -122,3 +123,13 @@ def test_settings_say_what_is_taken(server: Server, able: Run) -> None:
         assert httpx.get(f"{closed.url}/frontend/settings").json()["filesTranslation"] is False
         answer = sent(closed, "letter.txt", b"the old house")
         assert (answer.status_code, answer.json()["error"]) == (403, "Files translation are disabled on this server.")
+
+
+def test_what_one_client_sends_does_not_push_out_what_another_has(able: Run) -> None:
+    with serving(able.folder, "--trust-proxy", "--kept-limit", 2_000_000) as server:
+
+        def place(client: str) -> str:
+            return str(sent(server, "a.txt", b"-", client=client).json()["translatedFileUrl"])
+
+        places = [place("10.0.0.1"), *[place("10.0.0.2") for _ in range(4)]]
+        assert [httpx.get(found).status_code for found in places] == [200, 404, 404, 200, 200]

@@ -33,6 +33,9 @@ def serve(
     ] = USUAL.alternatives_limit,
     body_limit: Annotated[int, typer.Option(help="Bytes of one request.", min=1)] = USUAL.body_limit,
     file_limit: Annotated[int, typer.Option(help="Bytes of one file.", min=1)] = USUAL.file_limit,
+    kept_limit: Annotated[
+        int, typer.Option(help="Bytes of translated files that are kept to be fetched; a tenth for each client.", min=1)
+    ] = USUAL.kept_limit,
     patience: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = USUAL.patience,
     req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = USUAL.req_limit,
     hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = USUAL.hourly_req_limit,
@@ -86,6 +89,7 @@ def serve(
             alternatives_limit=alternatives_limit,
             body_limit=body_limit,
             file_limit=file_limit,
+            kept_limit=kept_limit,
             patience=patience,
             req_limit=req_limit,
             hourly_req_limit=hourly_req_limit,

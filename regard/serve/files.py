@@ -1,13 +1,10 @@
-"""Files that are translated whole, and kept for a while to be fetched."""
+"""Files that are translated whole."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import UploadFile
@@ -24,8 +21,6 @@ from regard.serve.service import Service
 from regard.translate import Options
 
 AT_ONCE = 100  # texts of a file that wait together
-KEPT = 1800.0  # seconds that a translated file can be fetched
-MOST = 100  # of them are kept
 NAME = 100  # letters of a file's name that are kept
 FORM = {
     "required": True,
@@ -46,34 +41,9 @@ FORM = {
 }
 
 
-class Shelf:
-    """Translated files, each under a name that nobody can guess."""
-
-    def __init__(self) -> None:
-        self.folder = TemporaryDirectory(prefix="regard-files-")
-        self.files: dict[str, float] = {}  # and when each was put here
-
-    def put(self, name: str, content: bytes) -> str:
-        """Keeps a file; the name that it can be fetched by."""
-        now = time.monotonic()
-        old = [key for key, since in self.files.items() if now - since > KEPT]
-        for key in {*old, *list(self.files)[: max(0, len(self.files) - MOST + 1)]}:
-            del self.files[key]
-            (Path(self.folder.name) / key.partition(".")[0]).unlink(missing_ok=True)
-        key = f"{uuid.uuid4()}.{name}"
-        (Path(self.folder.name) / key.partition(".")[0]).write_bytes(content)
-        self.files[key] = now
-        return key
-
-    def get(self, key: str) -> Path | None:
-        """Where a file lies, if it is still there; what a stranger says is never made part of a path."""
-        known = key in self.files and time.monotonic() - self.files[key] <= KEPT
-        return Path(self.folder.name) / key.partition(".")[0] if known else None
-
-
 def router(service: Service) -> APIRouter:
     """The routes for files."""
-    routes, shelf = APIRouter(tags=["LibreTranslate"]), Shelf()
+    routes, shelf = APIRouter(tags=["LibreTranslate"]), service.shelf
 
     @routes.post(
         "/translate_file",
@@ -95,8 +65,11 @@ def router(service: Service) -> APIRouter:
         if PurePosixPath(name).suffix.lower() not in ENDINGS:
             raise Refusal("Invalid request: file format not supported")
         spoken, wanted, _ = service.languages(source, target, [content[:5000].decode("utf-8", "ignore")])
+        owner = service.client(request, key)
+        shelf.check(owner, len(content))  # its translation will be about as long
         made = await whole(service, service.route(spoken, wanted), name, content, key)
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{shelf.put(name, made)}"})
+        place = await shelf.put(owner, name, made)
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{place}"})
 
     @routes.get("/download_file/{name}", response_class=FileResponse, responses={404: {"description": "Not there."}})
     async def download_file(name: str) -> Response:

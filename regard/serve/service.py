@@ -20,6 +20,7 @@ from regard.serve.limits import Limits
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
+from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
 
 
@@ -33,6 +34,7 @@ class Service:
         self.detect = Detector(self.fleet.languages)
         self.keys = Keys(settings.keys) if settings.keys else None
         self.limits = Limits(settings)
+        self.shelf = Shelf(settings.kept_limit)
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
         self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
@@ -45,15 +47,16 @@ class Service:
         may be in that body: then whoever has nothing left without a key is refused only after it was read, and what
         bounds their work on it are its size, how few bodies are taken apart at once, and the ban that comes in the end.
         """
-        client = f"address {self.address(request)}"
+        client = self.client(request)
         self.limits.refuse_banned(client)
         if self.keys is None:
             self.limits.check(client, 1, self.settings.req_limit)
         fields = await read(request, self.reading)
-        return fields, await self.admit(client, fields)
+        return fields, await self.admit(request, fields)
 
-    async def admit(self, client: str, fields: Fields) -> Key | None:
+    async def admit(self, request: Request, fields: Fields) -> Key | None:
         """Takes what is asked for off what a client, or its key, has left."""
+        client = self.client(request)
         try:
             key = await self.key(fields.text("api_key", default=""))
         except Refusal:
@@ -63,8 +66,12 @@ class Service:
             self.limits.spend(client, fields.cost, self.settings.req_limit)
         else:
             usual = self.settings.req_limit or -1  # 0 is for those without a key
-            self.limits.spend(f"key {key.id}", fields.cost, usual if key.req_limit is None else key.req_limit)
+            self.limits.spend(self.client(request, key), fields.cost, usual if key.req_limit is None else key.req_limit)
         return key
+
+    def client(self, request: Request, key: Key | None = None) -> str:
+        """Whom all that is asked for is counted to: a key, or else an address."""
+        return f"key {key.id}" if key else f"address {self.address(request)}"
 
     def address(self, request: Request) -> str:
         """Who asks; behind a proxy that is trusted, who that one says it was: the last entry, which it wrote itself."""
@@ -159,7 +166,7 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        for part in (self.documents, self.looks, self.lookups, self.reading, self.fleet):
+        for part in (self.documents, self.looks, self.lookups, self.reading, self.fleet, self.shelf):
             part.close()
 
 
