@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import zipfile
 from collections.abc import Iterator
@@ -133,3 +134,19 @@ def test_what_one_client_sends_does_not_push_out_what_another_has(able: Run) -> 
 
         places = [place("10.0.0.1"), *[place("10.0.0.2") for _ in range(4)]]
         assert [httpx.get(found).status_code for found in places] == [200, 404, 404, 200, 200]
+
+
+def test_the_language_of_a_document_is_told_by_its_text(server: Server, translator: Translator) -> None:
+    text = "The old house is in the garden."
+    made = translator.translate([text], tags=True)[0].text
+    german = "Das alte Haus steht im Garten und der junge Mann sieht den Garten. " * 60
+    page = f"<!-- {german} --><p class='{german}'>{text}</p>"
+    found = fetched(server, sent(server, "page.html", page.encode(), source="auto"))
+    assert found.decode() == page.replace(text, html.escape(made, quote=False))
+    document = docx.Document()
+    document.add_paragraph(text)
+    document.core_properties.comments = german[:255]
+    written = io.BytesIO()
+    document.save(written)
+    found = fetched(server, sent(server, "report.docx", written.getvalue(), source="auto"))
+    assert docx.Document(io.BytesIO(found)).paragraphs[0].text == made

@@ -11,11 +11,11 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from regard.documents import ENDINGS, Limits, translated
+from regard.documents import ENDINGS, Limits, bare, translated
 from regard.serve import answers
 from regard.serve.described import refused
-from regard.serve.fleet import Served
 from regard.serve.keys import Key
+from regard.serve.languages import AUTO
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.translate import Options
@@ -64,10 +64,10 @@ def router(service: Service) -> APIRouter:
             raise Refusal("Invalid request: empty file")
         if PurePosixPath(name).suffix.lower() not in ENDINGS:
             raise Refusal("Invalid request: file format not supported")
-        spoken, wanted, _ = service.languages(source, target, [content[:5000].decode("utf-8", "ignore")])
+        pair = service.codes(source, target)
         owner = service.client(request, key)
         shelf.check(owner, len(content))  # its translation will be about as long
-        made = await whole(service, service.route(spoken, wanted), name, content, key)
+        made = await whole(service, pair, name, content, key)
         place = await shelf.put(owner, name, made)
         return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{place}"})
 
@@ -82,8 +82,13 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def whole(service: Service, route: Sequence[Served], name: str, content: bytes, key: Key | None) -> bytes:
-    """A document, translated in a thread; its texts are decoded together with what others ask for."""
+async def whole(service: Service, pair: tuple[str, str], name: str, content: bytes, key: Key | None) -> bytes:
+    """A document, translated in a thread; its texts are decoded together with what others ask for.
+
+    They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
+    """
+    if pair[0] != AUTO:
+        service.route(*pair)  # refused before anything is read
     loop = asyncio.get_running_loop()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
@@ -91,6 +96,8 @@ async def whole(service: Service, route: Sequence[Served], name: str, content: b
         made: list[str] = []
         for text in texts:
             service.check_sizes([text], key)
+        spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
+        route = service.route(spoken, wanted)
         for start in range(0, len(texts), AT_ONCE):
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
             made += [one.text for one in asyncio.run_coroutine_threadsafe(asked, loop).result()]

@@ -112,12 +112,17 @@ class Service:
 
     def languages(self, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, Guess | None]:
         """The languages that are asked for, and the guess where the first was to be guessed."""
-        wanted = code(source), code(target)
-        guess = self.guessed(texts) if wanted[0] == AUTO else None
-        for language in wanted[guess is not None :]:
-            if language not in self.fleet.languages:
+        spoken, wanted = self.codes(source, target)
+        guess = self.guessed(texts) if spoken == AUTO else None
+        return (guess.language if guess else spoken), wanted, guess
+
+    def codes(self, source: str, target: str) -> tuple[str, str]:
+        """The languages that are asked for, which must be served; the first may still have to be guessed."""
+        asked = code(source), code(target)
+        for language in asked:
+            if language not in self.fleet.languages and (language, asked[0]) != (AUTO, AUTO):
                 raise Refusal(f"{language} is not supported")
-        return (guess.language if guess else wanted[0]), wanted[1], guess
+        return asked
 
     def route(self, spoken: str, target: str) -> list[Served]:
         """The models to go through."""
