@@ -36,7 +36,9 @@ def serve(
     kept_limit: Annotated[
         int, typer.Option(help="Bytes of translated files that are kept to be fetched; a tenth for each client.", min=1)
     ] = USUAL.kept_limit,
-    patience: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = USUAL.patience,
+    patience: Annotated[
+        float, typer.Option(help="Seconds that a client may take to send a request, or take nothing of its answer.")
+    ] = USUAL.patience,
     req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = USUAL.req_limit,
     hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = USUAL.hourly_req_limit,
     daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = USUAL.daily_req_limit,
