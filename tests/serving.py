@@ -23,6 +23,15 @@ from regard.serve.settings import Settings
 T = TypeVar("T")
 
 
+class Clock:
+    """Time that goes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @dataclass
 class Server:
     """A process that serves, what it has logged, and a client for it."""

@@ -8,15 +8,17 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import Command
-from serving import Server, serving
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import Clock, Server, serving
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.runs import Run
+from regard.serve.address import household
 from regard.serve.keys import Keys, hashed
-from regard.serve.limits import Limits
+from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
 from regard.serve.refusal import Refusal
-from regard.serve.settings import Settings
 
 ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
@@ -103,23 +105,90 @@ def test_limits_at_the_service(able: Run) -> None:
 
 
 def test_windows_move_and_clients_are_apart() -> None:
-    limits = Limits(Settings(hourly_req_limit=3))
-    limits.spend("a", 1, 2)
-    limits.spend("b", 2, 2)
+    clock = Clock()
+    limits, two = Limits(clock=clock), Allowance(minute=2)
+    limits.spend("a", 1, two)
+    limits.spend("b", 2, two)
     with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("a", 2, 2)
-    limits.spend("a", 1, 2)
+        limits.spend("a", 2, two)
+    clock.now = 30.0
+    limits.spend("a", 1, two)
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
+        limits.spend("a", 1, two)
+    assert refused.value.headers == {"Retry-After": "30"}
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
+        limits.spend("c", 3, two)
+    assert refused.value.headers == {"Retry-After": "60"}
+    clock.now = 60.0
+    limits.spend("a", 1, two)
     with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("c", 3, 2)
+        limits.spend("a", 1, two)
     for _ in range(3):
-        limits.spend("d", 1, -1)
+        limits.spend("d", 1, Allowance(hour=3))
     with pytest.raises(Refusal, match="Slowdown: 3 per 1 hour"):
-        limits.spend("d", 1, -1)
-    none = Limits(Settings())
+        limits.spend("d", 1, Allowance(hour=3))
     for _ in range(1000):
-        none.spend("a", 1, -1)
+        limits.spend("e", 1, Allowance())
     with pytest.raises(Refusal, match="Slowdown: 0 per 1 minute"):
-        none.spend("a", 1, 0)
+        limits.spend("e", 1, Allowance(minute=0))
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
+def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
+    asked: list[tuple[float, int]], most: int
+) -> None:
+    clock, granted = Clock(), list[tuple[float, int]]()
+    limits = Limits(clock=clock)
+    for pause, cost in asked:
+        clock.now += pause
+        exact = sum(cost for when, cost in granted if when + 60 > clock.now)
+        generous = sum(cost for when, cost in granted if when + 61 > clock.now)  # the length of a slot more
+        try:
+            limits.spend("a", cost, Allowance(minute=most))
+        except Refusal:
+            assert generous + cost > most
+        else:
+            assert exact + cost <= most
+            granted.append((clock.now, cost))
+
+
+def test_clients_are_forgotten_when_their_time_is_over() -> None:
+    clock = Clock()
+    limits = Limits(ban_after=1, clock=clock)
+    for number in range(5000):
+        clock.now += 0.1
+        limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
+        with pytest.raises(Refusal, match="Slowdown"):
+            limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
+    assert len(limits.ledgers["minute"].clients) <= 601
+    assert len(limits.ledgers["day"].clients) == len(limits.violations.clients) == 5000
+    clock.now += 86_400.0
+    limits.spend("another", 1, Allowance(1, 1, 1))
+    assert [len(ledger.clients) for ledger in limits.ledgers.values()] == [1, 1, 1]
+    with pytest.raises(Refusal, match="Slowdown"):
+        limits.spend("another", 1, Allowance(1, 1, 1))
+    assert list(limits.violations.clients) == ["another"]
+
+
+def test_however_many_ask_so_many_are_remembered_and_each_in_a_few_slots() -> None:
+    ledger = Ledger(86_400.0, most=10)
+    for number in range(1000):
+        ledger.add(f"client {number % 20}", 1, float(number))
+    assert list(ledger.clients) == [f"client {number}" for number in range(10, 20)]
+    for number in range(86_400):
+        ledger.add("busy", 1, 1000.0 + number)
+    assert len(ledger.clients["busy"]) <= SLOTS + 1
+    assert ledger.spent("busy", 1000.0 + 86_399) == 86_400
+
+
+def test_a_household_is_one_client() -> None:
+    assert household("2001:db8:1:2:3:4:5:6") == household("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+    assert household("2001:db8:1:3::1") != household("2001:db8:1:2::1")
+    assert household("fe80::1%eth0") == "fe80::/64"
+    assert household("::1") == "::/64"
+    assert household("::ffff:10.0.0.1") == household("10.0.0.1") == "10.0.0.1"
+    assert household("10.0.0.2") != household("10.0.0.1")
+    assert household("unknown") == "unknown"
 
 
 def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
@@ -134,9 +203,11 @@ def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(able: Run, trust
     with serving(able.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
         found = [
             httpx.post(f"{server.url}/translate", json=ASKED, headers={"X-Forwarded-For": told}).status_code
-            for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2")
+            for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2", "2001:db8::1", "2001:db8::2")
         ]
-        assert found == ([200, 200, 429] if trusted else [200, 429, 429]), "what a client says itself is not believed"
+        assert found == ([200, 200, 429, 200, 429] if trusted else [200, *[429] * 4]), (
+            "what a client says itself is not believed"
+        )
 
 
 def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -> None:

@@ -8,18 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from serving import Clock
 
 from regard.serve.refusal import Refusal
 from regard.serve.shelf import KEPT, LEAST, Shelf
-
-
-class Clock:
-    """Time that goes when it is told to."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from regard.errors import UserError
+from regard.serve.address import household
 from regard.serve.aside import Aside
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields, read
@@ -16,7 +17,7 @@ from regard.serve.figures import Figures
 from regard.serve.fleet import Fleet, Served, muster
 from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, NEAR, code, name, written
-from regard.serve.limits import Limits
+from regard.serve.limits import Allowance, Limits
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
@@ -33,7 +34,7 @@ class Service:
         self.fleet: Fleet = muster(runs, settings, self.figures.batch)
         self.detect = Detector(self.fleet.languages)
         self.keys = Keys(settings.keys) if settings.keys else None
-        self.limits = Limits(settings)
+        self.limits = Limits(settings.ban_after)
         self.shelf = Shelf(settings.kept_limit)
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
         self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
@@ -50,7 +51,7 @@ class Service:
         client = self.client(request)
         self.limits.refuse_banned(client)
         if self.keys is None:
-            self.limits.check(client, 1, self.settings.req_limit)
+            self.limits.check(client, 1, self.allowed())
         fields = await read(request, self.reading)
         return fields, await self.admit(request, fields)
 
@@ -60,14 +61,19 @@ class Service:
         try:
             key = await self.key(fields.text("api_key", default=""))
         except Refusal:
-            self.limits.spend(client, fields.cost, self.settings.req_limit)  # who guesses keys is counted as well
+            self.limits.spend(client, fields.cost, self.allowed())  # who guesses keys is counted as well
             raise
-        if key is None:
-            self.limits.spend(client, fields.cost, self.settings.req_limit)
-        else:
-            usual = self.settings.req_limit or -1  # 0 is for those without a key
-            self.limits.spend(self.client(request, key), fields.cost, usual if key.req_limit is None else key.req_limit)
+        self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
         return key
+
+    def allowed(self, key: Key | None = None) -> Allowance:
+        """How much may be asked for, with a key or without one."""
+        settings = self.settings
+        usual = Allowance(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
+        if key is None:
+            return usual
+        minute = usual.minute or -1  # 0 is for those without a key
+        return usual._replace(minute=minute if key.req_limit is None else key.req_limit)
 
     def client(self, request: Request, key: Key | None = None) -> str:
         """Whom all that is asked for is counted to: a key, or else an address."""
@@ -77,8 +83,8 @@ class Service:
         """Who asks; behind a proxy that is trusted, who that one says it was: the last entry, which it wrote itself."""
         told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
         if self.settings.trust_proxy and told:
-            return told
-        return request.client.host if request.client else ""
+            return household(told)
+        return household(request.client.host) if request.client else ""
 
     async def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
