@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from regard.documents import ENDINGS
 from regard.serve import answers
 from regard.serve.described import asked
-from regard.serve.detection import Guess
+from regard.serve.detection import Guess, has_words
 from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
@@ -44,7 +44,7 @@ def router(service: Service) -> APIRouter:
         form = fields.text("format", "text")
         if form not in FORMATS:
             raise Refusal(f"{form} format is not supported")
-        lost = guess is not None and not guess.confidence  # nothing in there that could be translated
+        lost = guess is not None and not any(map(has_words, texts))
         route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
         aligned = fields.flag("alignment")
         if aligned and sum(len(text.split()) ** 2 for text in texts) > WEIGHTS:

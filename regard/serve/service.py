@@ -16,7 +16,7 @@ from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
 from regard.serve.fleet import Fleet, Served, muster
 from regard.serve.keys import Key, Keys
-from regard.serve.languages import AUTO, NEAR, code, name, written
+from regard.serve.languages import AUTO, code, name, written
 from regard.serve.limits import Allowance, Limits
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
@@ -119,7 +119,7 @@ class Service:
     def languages(self, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, Guess | None]:
         """The languages that are asked for, and the guess where the first was to be guessed."""
         spoken, wanted = self.codes(source, target)
-        guess = self.guessed(texts) if spoken == AUTO else None
+        guess = self.guessed(texts, wanted) if spoken == AUTO else None
         return (guess.language if guess else spoken), wanted, guess
 
     def codes(self, source: str, target: str) -> tuple[str, str]:
@@ -147,12 +147,23 @@ class Service:
             raise Refusal(f"there is no model {name!r}; there are {', '.join(served)}")
         return served[name or next(iter(served))]
 
-    def guessed(self, texts: Sequence[str]) -> Guess:
-        """The language of all texts together, as it is served."""
-        guess = self.detect("\n".join(texts))[0]
-        near = NEAR.get(guess.language, guess.language)
-        served = self.fleet.languages
-        return guess._replace(language=near) if guess.language not in served and near in served else guess
+    def guessed(self, texts: Sequence[str], target: str) -> Guess:
+        """The language of all texts together; one that the detector does not know is the guess where no other may be.
+
+        A text that would stay as it is, as it seems to be in the target's own language already, may well be in one of
+        those: it is not if it is in the target's language even among all languages that there are.
+        """
+        text = "\n".join(texts)
+        guess = self.detect(text)[0]
+        if not has_words(text) or (guess.confidence and self.fleet.route(guess.language, target)):
+            return guess
+        unknown = [language for language in self.detect.unknown if self.fleet.route(language, target)]
+        if guess.confidence and (not unknown or self.detect.sure(text, guess.language)):
+            return guess
+        if len(unknown) != 1:
+            served = ", ".join(map(written, unknown or self.fleet.languages))
+            raise Refusal(f"The language of the text cannot be told; say which it is: {served}")
+        return Guess(unknown[0], 0.0)
 
     async def translate(self, texts: Sequence[str], route: Sequence[Served], options: Options) -> list[Translation]:
         """A translation of each text; one without words stays as it is."""
