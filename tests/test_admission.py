@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.address import household
-from regard.serve.keys import Keys, hashed
+from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
 from regard.serve.refusal import Refusal
 
@@ -25,7 +26,7 @@ ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.db")
-    key = keys.add(req_limit=120, char_limit=5000, note="the wiki")
+    key = keys.add("the wiki", req_limit=120, hourly_req_limit=600, char_limit=5000)
     other = keys.add()
     assert key != other
     assert key.encode() not in (tmp_path / "keys.db").read_bytes()
@@ -33,7 +34,8 @@ def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
     assert dict(rows) == {key[:8]: hashed(key), other[:8]: hashed(other)}
     found = keys.find(key)
     assert found is not None
-    assert (found.id, found.req_limit, found.char_limit, found.note) == (key[:8], 120, 5000, "the wiki")
+    assert (found.id, found.note, found.char_limit) == (key[:8], "the wiki", 5000)
+    assert (found.req_limit, found.hourly_req_limit, found.daily_req_limit) == (120, 600, None)
     assert [one.id for one in keys.list()].count(key[:8]) == 1
     for wrong in ("", key[:8], key[:-1], key + "0", key[:8] + "0" * 32, "'; drop table keys; --", "\ud800", "é" * 40):
         assert keys.find(wrong) is None
@@ -58,12 +60,12 @@ def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
 
 
 def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
-    key = regard("keys", "add", "the wiki", "--req-limit", 120).stdout.strip()
+    key = regard("keys", "add", "the wiki", "--req-limit", 120, "--daily-req-limit", 900).stdout.strip()
     assert len(key) == 40
     assert (tmp_path / "keys.db").is_file()
     listed = regard("keys", "list").stdout
     assert listed.startswith(key[:8])
-    assert listed.rstrip().endswith("120 -  the wiki")
+    assert listed.rstrip().endswith("120 - 900 -  the wiki")
     assert regard("keys", "revoke", key[:8]).returncode == 0
     assert regard("keys", "list").stdout == ""
     done = regard("keys", "revoke", "nothing")
@@ -89,6 +91,35 @@ def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
         assert server.ask("/translate", **ASKED, api_key=late)["translatedText"], "made while it runs"
         keys.revoke(late)
         assert server.error("/translate", 403, **ASKED, api_key=late) == "Invalid API key"
+
+
+def test_a_key_has_limits_of_its_own_for_every_period(able: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.db"
+    keys = Keys(file)
+    hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
+    usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
+    limits = ("--hourly-req-limit", 2, "--daily-req-limit", 0)
+    with serving(able.folder, "--keys", file, *limits) as server:
+
+        def said(key: str, times: int) -> list[str]:
+            asked = [httpx.post(f"{server.url}/detect", json={"q": "a", "api_key": key}) for _ in range(times)]
+            return [answer.json()["error"] if answer.status_code == 429 else "" for answer in asked]
+
+        assert said("", 1) == ["Slowdown: 0 per 1 day"], "without a key"
+        assert said(hourly, 2) == ["", "Slowdown: 1 per 1 hour"]
+        assert said(daily, 4) == ["", "", "", "Slowdown: 3 per 1 day"]
+        assert said(usual, 3) == ["", "", "Slowdown: 2 per 1 hour"]
+        assert said(free, 5) == [""] * 5
+
+
+def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
+    key = "0123456789abcdef" * 2
+    with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
+        columns = "id text primary key, hash blob, req_limit integer, char_limit integer, note text, made text"
+        database.execute(f"create table keys ({columns})")
+        database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hashed(key)))
+    for _ in range(2):
+        assert Keys(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
 
 
 def test_limits_at_the_service(able: Run) -> None:

@@ -72,8 +72,9 @@ class Service:
         usual = Allowance(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         if key is None:
             return usual
-        minute = usual.minute or -1  # 0 is for those without a key
-        return usual._replace(minute=minute if key.req_limit is None else key.req_limit)
+        own = (key.req_limit, key.hourly_req_limit, key.daily_req_limit)
+        # 0 for everybody is meant for those without a key.
+        return Allowance(*[(most or -1) if mine is None else mine for mine, most in zip(own, usual, strict=True)])
 
     def client(self, request: Request, key: Key | None = None) -> str:
         """Whom all that is asked for is counted to: a key, or else an address."""
