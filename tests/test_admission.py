@@ -87,6 +87,25 @@ def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
         too_long = server.error("/translate", 400, **ASKED, api_key=tight)
         assert too_long == "Invalid request: request (13) exceeds text limit (5)"
         assert server.error("/translate", 429, **ASKED, api_key=tight) == "Slowdown: 1 per 1 minute"
+        for path in ("/v1/models", "/v1/models/able/curves"):
+            assert httpx.get(f"{server.url}{path}").json() == {
+                "error": "Visit https://example.org/keys to get an API key"
+            }
+            assert httpx.get(f"{server.url}{path}", params={"api_key": "wrong"}).status_code == 403
+            assert httpx.get(f"{server.url}{path}", params={"api_key": key}).status_code == 200
+            assert httpx.get(f"{server.url}{path}", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        for path in ("/detect", "/suggest", "/translate_file", "/v1/trace", "/v1/translate/stream"):
+            assert server.error(path, 400, **ASKED) == "Visit https://example.org/keys to get an API key"
+        for path in ("/health", "/ready", "/metrics", "/openapi.json", "/"):
+            assert httpx.get(f"{server.url}{path}").status_code == 200
+        for said, status in (
+            (f"Bearer {key}", 200),
+            (f"bearer {key}", 200),
+            ("Bearer wrong", 403),
+            (f"Basic {key}", 400),
+        ):
+            answer = httpx.post(f"{server.url}/translate", json=ASKED, headers={"Authorization": said})
+            assert answer.status_code == status, said
         late = keys.add()
         assert server.ask("/translate", **ASKED, api_key=late)["translatedText"], "made while it runs"
         keys.revoke(late)
@@ -120,6 +139,19 @@ def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
         database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hashed(key)))
     for _ in range(2):
         assert Keys(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
+
+
+def test_a_key_in_the_headers_is_looked_at_before_the_body(able: Run, tmp_path: Path) -> None:
+    key = Keys(tmp_path / "keys.db").add(req_limit=1)
+    with serving(able.folder, "--keys", tmp_path / "keys.db") as server:
+
+        def asked(key: str, body: bytes) -> int:
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            return httpx.post(f"{server.url}/detect", content=body, headers=headers).status_code
+
+        assert asked("wrong", b"{") == 403
+        assert asked(key, b"{") == 400
+        assert [asked(key, b'{"q": "a"}'), asked(key, b"{")] == [200, 429]
 
 
 def test_limits_at_the_service(able: Run) -> None:

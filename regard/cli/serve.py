@@ -49,7 +49,7 @@ def serve(
         Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")
     ] = USUAL.keys,
     require_key: Annotated[
-        bool, typer.Option("--require-key", help="Translate for nobody without a key.")
+        bool, typer.Option("--require-key", help="Answer nobody without a key.")
     ] = USUAL.require_key,
     key_link: Annotated[
         str, typer.Option(help="Where one gets a key, for the answer to those without.")

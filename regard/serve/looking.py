@@ -37,15 +37,17 @@ def router(service: Service) -> APIRouter:
     """All of them."""
     routes = APIRouter(prefix="/v1", tags=["regard"])
 
-    @routes.get("/models", response_model=answers.Models)
-    async def models() -> Response:
+    @routes.get("/models", response_model=answers.Models, responses=refused())
+    async def models(request: Request) -> Response:
         """The models that are served: recipe, sizes, scores."""
+        await service.enter(request)
         found = [await asyncio.to_thread(described, served) for served in service.fleet.served.values()]
         return JSONResponse({"models": found})
 
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
-    async def curves(model: str, after: int = -1) -> Response:
+    async def curves(request: Request, model: str, after: int = -1) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
+        await service.enter(request)
         return JSONResponse(await asyncio.to_thread(measured, service.named(model), after))
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from regard.errors import UserError
 from regard.serve.address import household
 from regard.serve.aside import Aside
+from regard.serve.bearer import bearer
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
@@ -44,27 +45,35 @@ class Service:
     async def hear(self, request: Request) -> tuple[Fields, Key | None]:
         """What is asked for, of whoever may ask for so much; and their key, if they have one.
 
-        Whoever is banned, or has nothing left, is refused before a byte of the body is read. Where keys are known, one
-        may be in that body: then whoever has nothing left without a key is refused only after it was read, and what
-        bounds their work on it are its size, how few bodies are taken apart at once, and the ban that comes in the end.
+        Whoever is banned, or has nothing left, is refused before a byte of the body is read. Where keys are known and
+        the headers hold none, one may be in that body: then whoever has nothing left without a key is refused only
+        after it was read, and what bounds their work on it are its size, how few bodies are taken apart at once, and
+        the ban that comes in the end.
         """
-        client = self.client(request)
+        client, given = self.client(request), bearer(request.headers)
         self.limits.refuse_banned(client)
-        if self.keys is None:
-            self.limits.check(client, 1, self.allowed())
+        key = await self.known(request, given) if given else None
+        if given or self.keys is None:
+            self.limits.check(self.client(request, key), 1, self.allowed(key))
         fields = await read(request, self.reading)
-        return fields, await self.admit(request, fields)
-
-    async def admit(self, request: Request, fields: Fields) -> Key | None:
-        """Takes what is asked for off what a client, or its key, has left."""
-        client = self.client(request)
-        try:
-            key = await self.key(fields.text("api_key", default=""))
-        except Refusal:
-            self.limits.spend(client, fields.cost, self.allowed())  # who guesses keys is counted as well
-            raise
+        if not given:
+            key = await self.known(request, fields.text("api_key", default=""), fields.cost)
         self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
-        return key
+        return fields, key
+
+    async def enter(self, request: Request) -> None:
+        """Whoever only looks around must have a key where one is required; nothing is taken off what they have left."""
+        self.limits.refuse_banned(self.client(request))
+        await self.known(request, bearer(request.headers) or request.query_params.get("api_key", ""))
+
+    async def known(self, request: Request, given: str, cost: int = 1) -> Key | None:
+        """The key that was given; who guesses is counted as well."""
+        try:
+            return await self.key(given)
+        except Refusal as refusal:
+            if refusal.status < 500:
+                self.limits.spend(self.client(request), cost, self.allowed())
+            raise
 
     def allowed(self, key: Key | None = None) -> Allowance:
         """How much may be asked for, with a key or without one."""

@@ -44,12 +44,13 @@ const WORST = "The server cannot be reached.";
  * @param {AbortSignal} [signal]
  */
 export async function send(path, body = null, signal = undefined) {
+  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
   const posted = body && {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(key() ? { ...body, api_key: key() } : body),
+    headers: { ...headers, "Content-Type": "application/json" },
+    body: JSON.stringify(body),
   };
-  const answer = await whole(fetch(path, { ...posted, signal }), signal);
+  const answer = await whole(fetch(path, { headers, ...posted, signal }), signal);
   if (!answer.ok) throw await refusal(answer);
   return answer;
 }
