@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from regard.errors import UserError
 from regard.serve import compatible, files, looking
 from regard.serve.answers import Error
+from regard.serve.bearer import bearer
 from regard.serve.described import refused
 from regard.serve.guard import Guard
 from regard.serve.refusal import OverloadedError, Refusal
@@ -61,7 +62,7 @@ def tended(app: FastAPI, service: Service) -> None:
     )
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
+        given = bearer(request.headers).encode("utf-8", "replace")
         if token and not hmac.compare_digest(given, token.encode()):
             return JSONResponse({"error": "Unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
         return Response(service.figures.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
