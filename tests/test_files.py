@@ -66,6 +66,14 @@ def test_word(server: Server, translator: Translator) -> None:
     assert any(run.bold for run in found.paragraphs[1].runs)
 
 
+def test_messages(server: Server, translator: Translator) -> None:
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    content = head + 'msgid "the old house"\nmsgstr ""\n\nmsgid "done"\nmsgstr "getan"\n'
+    made = translator.translate(["the old house"], tags=True)[0].text
+    expected = content.replace('msgstr ""\n\nmsgid "done"', f'msgstr "{made}"\n\nmsgid "done"')
+    assert fetched(server, sent(server, "program.po", content.encode())).decode() == expected
+
+
 def test_many_at_once(server: Server, translator: Translator) -> None:
     text = "the young man sees the garden and the old house."
     made = translator.translate([text], tags=True)[0].text

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.documents import ENDINGS
+from regard.documents import readable
 from regard.serve import answers
 from regard.serve.described import asked
 from regard.serve.detection import Guess, has_words
@@ -193,5 +193,5 @@ def frontend(service: Service) -> dict[str, Any]:
         "keyRequired": settings.require_key,
         "language": {"source": named(first.source), "target": named(first.target)},
         "suggestions": settings.suggestions is not None,
-        "supportedFilesFormat": list(ENDINGS),
+        "supportedFilesFormat": readable(),
     }
