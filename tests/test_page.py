@@ -315,6 +315,18 @@ def test_a_step_is_drawn_in_the_models_own_order(visit: Visit, model: str, order
     assert symbols.locator("sub").first.text_content() == order[0][1:]
 
 
+def test_an_attentional_state_is_drawn_where_the_order_has_one(visit: Visit) -> None:
+    def luong(trace: Any) -> Any:
+        steps = [{**step, "attentional": [0.5, -0.5, 1.0]} for step in trace["steps"]]
+        return {**trace, "order": ["h_t", "a_t", "c_t", "h̃_t"], "steps": steps}
+
+    page = visit("steps", prepare=lambda page: patched(page, "**/v1/trace", luong))
+    say(page, model="bahdanau")
+    stage = page.locator("#steps .stage[data-stage='h̃_t']")
+    expect(stage).to_contain_text("attentional state")
+    expect(stage.locator(".strip")).to_have_count(1)
+
+
 def test_a_model_without_attention_says_so(visit: Visit) -> None:
     page = visit()
     say(page, model="plain")

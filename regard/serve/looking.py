@@ -173,6 +173,7 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
             "window": step.window,
             "context": numbers(step.context),
             "state": numbers(step.state),
+            "attentional": numbers(step.attentional),
         }
         for number, (step, kept) in enumerate(zip(trace.steps(translator, ids, made), beams, strict=False))
     ]
