@@ -64,6 +64,9 @@ def serve(
     trust_proxy: Annotated[
         bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: only behind a proxy of your own.")
     ] = USUAL.trust_proxy,
+    url_prefix: Annotated[
+        str, typer.Option(help="Serve everything under this path, as in /translate, and nothing beside it.")
+    ] = USUAL.url_prefix,
     page: Annotated[bool, typer.Option(help="Whether to serve the page, too.")] = USUAL.page,
 ) -> None:
     """Serve models over HTTP, for LibreTranslate's clients, and with a page that shows the attention.
@@ -104,6 +107,7 @@ def serve(
             suggestions=suggestions,
             metrics_token=metrics_token,
             trust_proxy=trust_proxy,
+            url_prefix=url_prefix,
             page=page,
         ),
     )

@@ -17,6 +17,7 @@ from regard.serve.answers import Error
 from regard.serve.bearer import bearer
 from regard.serve.described import refused
 from regard.serve.guard import Guard
+from regard.serve.prefix import Prefixed, prefix
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.service import Service
 from regard.version import VERSION
@@ -26,6 +27,7 @@ PAGE = Path(__file__).parent / "page"
 
 def application(service: Service) -> Guard:
     """The whole of it."""
+    path = prefix(service.settings.url_prefix)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -38,6 +40,7 @@ def application(service: Service) -> Guard:
         version=VERSION,
         docs_url=None,
         redoc_url=None,
+        servers=[{"url": path}] if path else None,
         lifespan=lifespan,
     )
     app.include_router(compatible.router(service))
@@ -47,7 +50,7 @@ def application(service: Service) -> Guard:
     if service.settings.page:
         paged(app)
     answering(app)
-    return Guard(app, service.settings, service.figures)
+    return Guard(Prefixed(app, path) if path else app, service.settings, service.figures)
 
 
 def tended(app: FastAPI, service: Service) -> None:

@@ -35,4 +35,5 @@ class Settings:
     suggestions: Path | None = None  # where better translations that people suggest are kept
     metrics_token: str = ""  # whoever asks for /metrics must have it, where there is one
     trust_proxy: bool = False  # whether X-Forwarded-For says who asks
+    url_prefix: str = ""  # before the path of every address, as a proxy has it
     page: bool = True
