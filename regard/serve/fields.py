@@ -20,6 +20,7 @@ SMALL = 20_000  # bytes that are taken apart so soon that nobody waits for it
 PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)  # of JSON: a text, or what begins another value
 PARTS = 250_000  # of one body: Python stands still while JSON is read, in whichever thread
 FIELDS = 100  # of one form
+LINE_END = re.compile(r"\r\n?")  # as browsers and old systems write them in forms; JSON says what it means
 
 
 class Fields:
@@ -55,7 +56,7 @@ class Fields:
         given = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in given):
             raise Refusal(f"Invalid request: {name} parameter is neither text nor a list of texts")
-        return [sound(text.replace("\r\n", "\n") if self.is_form else text) for text in given], several
+        return [sound(LINE_END.sub("\n", text) if self.is_form else text) for text in given], several
 
     def number(self, name: str, default: int) -> int:
         """A parameter that is a whole number."""
