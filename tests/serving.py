@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 from conftest import command, environment
+
+from regard.serve.app import application
+from regard.serve.service import Service
+from regard.serve.settings import Settings
+
+T = TypeVar("T")
+
+
+class Clock:
+    """Time that goes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass
@@ -83,3 +100,18 @@ def collect(server: Server) -> None:
             server.log.append(json.loads(line))
         except ValueError:
             server.stray.append(line)  # reading goes on: a server that nobody reads from would stand still
+
+
+def inside(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+    """What somebody is answered who asks a service in this very process, without a socket."""
+
+    async def asking() -> T:
+        service = Service([str(run)], settings)
+        try:
+            transport = httpx.ASGITransport(application(service))
+            async with httpx.AsyncClient(transport=transport, base_url="http://inside") as client:
+                return await ask(client)
+        finally:
+            service.close()
+
+    return asyncio.run(asking())

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 from conftest import Command
-from serving import Server, serving
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import Clock, Server, serving
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.keys import Keys, hashed
-from regard.serve.limits import Limits
+from regard.serve.address import household
+from regard.serve.keys import Key, Keys, hashed
+from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
 from regard.serve.refusal import Refusal
-from regard.serve.settings import Settings
 
 ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 
 def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.db")
-    key = keys.add(req_limit=120, char_limit=5000, note="the wiki")
+    key = keys.add("the wiki", req_limit=120, hourly_req_limit=600, char_limit=5000)
     other = keys.add()
     assert key != other
     assert key.encode() not in (tmp_path / "keys.db").read_bytes()
@@ -31,7 +34,8 @@ def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
     assert dict(rows) == {key[:8]: hashed(key), other[:8]: hashed(other)}
     found = keys.find(key)
     assert found is not None
-    assert (found.id, found.req_limit, found.char_limit, found.note) == (key[:8], 120, 5000, "the wiki")
+    assert (found.id, found.note, found.char_limit) == (key[:8], "the wiki", 5000)
+    assert (found.req_limit, found.hourly_req_limit, found.daily_req_limit) == (120, 600, None)
     assert [one.id for one in keys.list()].count(key[:8]) == 1
     for wrong in ("", key[:8], key[:-1], key + "0", key[:8] + "0" * 32, "'; drop table keys; --", "\ud800", "é" * 40):
         assert keys.find(wrong) is None
@@ -56,12 +60,12 @@ def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
 
 
 def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
-    key = regard("keys", "add", "the wiki", "--req-limit", 120).stdout.strip()
+    key = regard("keys", "add", "the wiki", "--req-limit", 120, "--daily-req-limit", 900).stdout.strip()
     assert len(key) == 40
     assert (tmp_path / "keys.db").is_file()
     listed = regard("keys", "list").stdout
     assert listed.startswith(key[:8])
-    assert listed.rstrip().endswith("120 -  the wiki")
+    assert listed.rstrip().endswith("120 - 900 -  the wiki")
     assert regard("keys", "revoke", key[:8]).returncode == 0
     assert regard("keys", "list").stdout == ""
     done = regard("keys", "revoke", "nothing")
@@ -83,10 +87,71 @@ def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
         too_long = server.error("/translate", 400, **ASKED, api_key=tight)
         assert too_long == "Invalid request: request (13) exceeds text limit (5)"
         assert server.error("/translate", 429, **ASKED, api_key=tight) == "Slowdown: 1 per 1 minute"
+        for path in ("/v1/models", "/v1/models/able/curves"):
+            assert httpx.get(f"{server.url}{path}").json() == {
+                "error": "Visit https://example.org/keys to get an API key"
+            }
+            assert httpx.get(f"{server.url}{path}", params={"api_key": "wrong"}).status_code == 403
+            assert httpx.get(f"{server.url}{path}", params={"api_key": key}).status_code == 200
+            assert httpx.get(f"{server.url}{path}", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        for path in ("/detect", "/suggest", "/translate_file", "/v1/trace", "/v1/translate/stream"):
+            assert server.error(path, 400, **ASKED) == "Visit https://example.org/keys to get an API key"
+        for path in ("/health", "/ready", "/metrics", "/openapi.json", "/"):
+            assert httpx.get(f"{server.url}{path}").status_code == 200
+        for said, status in (
+            (f"Bearer {key}", 200),
+            (f"bearer {key}", 200),
+            ("Bearer wrong", 403),
+            (f"Basic {key}", 400),
+        ):
+            answer = httpx.post(f"{server.url}/translate", json=ASKED, headers={"Authorization": said})
+            assert answer.status_code == status, said
         late = keys.add()
         assert server.ask("/translate", **ASKED, api_key=late)["translatedText"], "made while it runs"
         keys.revoke(late)
         assert server.error("/translate", 403, **ASKED, api_key=late) == "Invalid API key"
+
+
+def test_a_key_has_limits_of_its_own_for_every_period(able: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.db"
+    keys = Keys(file)
+    hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
+    usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
+    limits = ("--hourly-req-limit", 2, "--daily-req-limit", 0)
+    with serving(able.folder, "--keys", file, *limits) as server:
+
+        def said(key: str, times: int) -> list[str]:
+            asked = [httpx.post(f"{server.url}/detect", json={"q": "a", "api_key": key}) for _ in range(times)]
+            return [answer.json()["error"] if answer.status_code == 429 else "" for answer in asked]
+
+        assert said("", 1) == ["Slowdown: 0 per 1 day"], "without a key"
+        assert said(hourly, 2) == ["", "Slowdown: 1 per 1 hour"]
+        assert said(daily, 4) == ["", "", "", "Slowdown: 3 per 1 day"]
+        assert said(usual, 3) == ["", "", "Slowdown: 2 per 1 hour"]
+        assert said(free, 5) == [""] * 5
+
+
+def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
+    key = "0123456789abcdef" * 2
+    with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
+        columns = "id text primary key, hash blob, req_limit integer, char_limit integer, note text, made text"
+        database.execute(f"create table keys ({columns})")
+        database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hashed(key)))
+    for _ in range(2):
+        assert Keys(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
+
+
+def test_a_key_in_the_headers_is_looked_at_before_the_body(able: Run, tmp_path: Path) -> None:
+    key = Keys(tmp_path / "keys.db").add(req_limit=1)
+    with serving(able.folder, "--keys", tmp_path / "keys.db") as server:
+
+        def asked(key: str, body: bytes) -> int:
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            return httpx.post(f"{server.url}/detect", content=body, headers=headers).status_code
+
+        assert asked("wrong", b"{") == 403
+        assert asked(key, b"{") == 400
+        assert [asked(key, b'{"q": "a"}'), asked(key, b"{")] == [200, 429]
 
 
 def test_limits_at_the_service(able: Run) -> None:
@@ -103,30 +168,99 @@ def test_limits_at_the_service(able: Run) -> None:
 
 
 def test_windows_move_and_clients_are_apart() -> None:
-    limits = Limits(Settings(hourly_req_limit=3))
-    limits.spend("a", 1, 2)
-    limits.spend("b", 2, 2)
+    clock = Clock()
+    limits, two = Limits(clock=clock), Allowance(minute=2)
+    limits.spend("a", 1, two)
+    limits.spend("b", 2, two)
     with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("a", 2, 2)
-    limits.spend("a", 1, 2)
+        limits.spend("a", 2, two)
+    clock.now = 30.0
+    limits.spend("a", 1, two)
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
+        limits.spend("a", 1, two)
+    assert refused.value.headers == {"Retry-After": "30"}
+    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
+        limits.spend("c", 3, two)
+    assert refused.value.headers == {"Retry-After": "60"}
+    clock.now = 60.0
+    limits.spend("a", 1, two)
     with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("c", 3, 2)
+        limits.spend("a", 1, two)
     for _ in range(3):
-        limits.spend("d", 1, -1)
+        limits.spend("d", 1, Allowance(hour=3))
     with pytest.raises(Refusal, match="Slowdown: 3 per 1 hour"):
-        limits.spend("d", 1, -1)
-    none = Limits(Settings())
+        limits.spend("d", 1, Allowance(hour=3))
     for _ in range(1000):
-        none.spend("a", 1, -1)
+        limits.spend("e", 1, Allowance())
     with pytest.raises(Refusal, match="Slowdown: 0 per 1 minute"):
-        none.spend("a", 1, 0)
+        limits.spend("e", 1, Allowance(minute=0))
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
+def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
+    asked: list[tuple[float, int]], most: int
+) -> None:
+    clock, granted = Clock(), list[tuple[float, int]]()
+    limits = Limits(clock=clock)
+    for pause, cost in asked:
+        clock.now += pause
+        exact = sum(cost for when, cost in granted if when + 60 > clock.now)
+        generous = sum(cost for when, cost in granted if when + 61 > clock.now)  # the length of a slot more
+        try:
+            limits.spend("a", cost, Allowance(minute=most))
+        except Refusal:
+            assert generous + cost > most
+        else:
+            assert exact + cost <= most
+            granted.append((clock.now, cost))
+
+
+def test_clients_are_forgotten_when_their_time_is_over() -> None:
+    clock = Clock()
+    limits = Limits(ban_after=1, clock=clock)
+    for number in range(5000):
+        clock.now += 0.1
+        limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
+        with pytest.raises(Refusal, match="Slowdown"):
+            limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
+    assert len(limits.ledgers["minute"].clients) <= 601
+    assert len(limits.ledgers["day"].clients) == len(limits.violations.clients) == 5000
+    clock.now += 86_400.0
+    limits.spend("another", 1, Allowance(1, 1, 1))
+    assert [len(ledger.clients) for ledger in limits.ledgers.values()] == [1, 1, 1]
+    with pytest.raises(Refusal, match="Slowdown"):
+        limits.spend("another", 1, Allowance(1, 1, 1))
+    assert list(limits.violations.clients) == ["another"]
+
+
+def test_however_many_ask_so_many_are_remembered_and_each_in_a_few_slots() -> None:
+    ledger = Ledger(86_400.0, most=10)
+    for number in range(1000):
+        ledger.add(f"client {number % 20}", 1, float(number))
+    assert list(ledger.clients) == [f"client {number}" for number in range(10, 20)]
+    for number in range(86_400):
+        ledger.add("busy", 1, 1000.0 + number)
+    assert len(ledger.clients["busy"]) <= SLOTS + 1
+    assert ledger.spent("busy", 1000.0 + 86_399) == 86_400
+
+
+def test_a_household_is_one_client() -> None:
+    assert household("2001:db8:1:2:3:4:5:6") == household("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+    assert household("2001:db8:1:3::1") != household("2001:db8:1:2::1")
+    assert household("fe80::1%eth0") == "fe80::/64"
+    assert household("::1") == "::/64"
+    assert household("::ffff:10.0.0.1") == household("10.0.0.1") == "10.0.0.1"
+    assert household("10.0.0.2") != household("10.0.0.1")
+    assert household("unknown") == "unknown"
 
 
 def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
     with serving(able.folder, "--metrics-token", "secret") as server:
         assert httpx.get(f"{server.url}/metrics").status_code == 401
-        assert httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
-        assert httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer secret"}).status_code == 200
+        said = {"Bearer wrong": 401, "secret": 401, "Basic secret": 401, "Bearersecret": 401, "Bearer": 401}
+        for header, status in {**said, "Bearer secret": 200, "bearer secret": 200}.items():
+            answer = httpx.get(f"{server.url}/metrics", headers={"Authorization": header})
+            assert answer.status_code == status, header
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -134,9 +268,11 @@ def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(able: Run, trust
     with serving(able.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
         found = [
             httpx.post(f"{server.url}/translate", json=ASKED, headers={"X-Forwarded-For": told}).status_code
-            for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2")
+            for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2", "2001:db8::1", "2001:db8::2")
         ]
-        assert found == ([200, 200, 429] if trusted else [200, 429, 429]), "what a client says itself is not believed"
+        assert found == ([200, 200, 429, 200, 429] if trusted else [200, *[429] * 4]), (
+            "what a client says itself is not believed"
+        )
 
 
 def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -> None:

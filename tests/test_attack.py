@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import select
 import socket
 import string
 from collections.abc import Iterator
@@ -84,6 +85,33 @@ def test_clients_that_are_too_slow(server: Server) -> None:
     assert raw(server, unended, close=False) == b"", "headers that never end"
     assert raw(server, b"", close=False) == b"", "somebody who says nothing at all"
     assert alive(server)
+
+
+def unread(server: Server, length: int) -> socket.socket:
+    """A connection on which a long answer was asked for, nothing of which is read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", server.port))
+    body = json.dumps({"q": "x" * length, "source": "de", "target": "de"}).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    return connection
+
+
+def test_clients_that_do_not_listen(able: Run) -> None:
+    with serving(able.folder, "--patience", 1, "--char-limit", -1, "--body-limit", 30_000_000) as server:
+        with unread(server, 20_000_000) as connection:
+            ended = select.poll()
+            ended.register(connection, 0)  # no more than that it has ended
+            assert ended.poll(60_000) == [(connection.fileno(), select.POLLERR | select.POLLHUP)]
+        with unread(server, 20_000_000) as connection:
+            received = 0
+            while part := connection.recv(65536):
+                received += len(part)
+                if received > 20_000_000:
+                    break
+        assert received > 20_000_000, "who listens, however little at a time, hears it to the end"
 
 
 @pytest.mark.parametrize(

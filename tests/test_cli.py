@@ -16,7 +16,9 @@ import pytest
 from conftest import QUICK, ROOT, Command, command, environment, files
 
 from regard.cli.train import spread
+from regard.documents import translated
 from regard.runs import Run
+from regard.translate import load
 from regard.version import VERSION
 
 KEYS = [f"{key}={'null' if value is None else value}" for key, value in QUICK.items()]
@@ -505,3 +507,24 @@ def test_what_was_cut_off_is_counted(regard: Command, run: Run) -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows[1]["ended"]
     assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])
+
+
+def test_a_document_is_translated_as_a_whole(regard: Command, run: Run, tmp_path: Path) -> None:
+    content = {
+        "page.html": b"<p>The <b>dog</b> sleeps .</p>",
+        "words.po": b'msgid "The dog sleeps ."\nmsgstr ""\n',
+    }
+    translator = load(run.folder)
+    for name, source in content.items():
+        (tmp_path / name).write_bytes(source)
+        made = translated(name, source, lambda texts: [one.text for one in translator.translate(texts, tags=True)])
+        assert regard("translate", run.folder, name).stdout == made.decode()
+    assert "one document at a time" in regard("translate", run.folder, *content).stderr
+    for option in (["--json"], ["--n-best", 2], ["--alignments", "pharaoh"]):
+        done = regard("translate", run.folder, "page.html", *option)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "page.html is translated as a document" in done.stderr
+    (tmp_path / "not.docx").write_bytes(b"no zip file")
+    done = regard("translate", run.folder, "not.docx")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not.docx" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import struct
+import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
@@ -20,7 +21,7 @@ from lxml import etree
 from odf import opendocument, teletype
 from odf import text as odf_text
 
-from regard.documents import ENDINGS, DocumentError, Limits, translated
+from regard.documents import ENDINGS, DocumentError, Limits, readable, translated
 from regard.documents.archive import LEAST
 from regard.errors import UserError
 from regard.translate import tags
@@ -181,6 +182,93 @@ def test_segments_of_the_second_version_are_filled_as_well() -> None:
 
 
 # Pages
+
+PO = r"""# Words of a program
+#, fuzzy
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=3; plural=n%10;\n"
+
+#: window.c:12
+#, c-format
+msgctxt "menu"
+msgid "Open the \"old\" <b>file</b> %s & go"
+msgstr ""
+
+msgid "already"
+msgstr "schon"
+
+#, fuzzy
+msgid "doubtful"
+msgstr "zweifelhaft"
+
+msgid ""
+"  two lines,\n"
+"\n"
+"and a second one\n"
+msgstr ""
+
+msgid "one file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+msgstr[2] ""
+
+msgid "1.2 -"
+msgstr ""
+
+#~ msgid "gone"
+#~ msgstr ""
+"""
+
+
+def test_messages_without_a_translation_are_filled_and_all_others_left_alone() -> None:
+    lines = ["  two lines,", "and a second one"]
+    texts = ['Open the "old" <r1>file</r1> %s &amp; go', *map(str.strip, lines), "one file", "%d files"]
+    assert asked("a.po", PO.encode()) == texts
+    made = translated("a.po", PO.encode(), lambda texts: [text.replace("e", "E") for text in texts]).decode()
+    expected = PO
+    for message, filled in (
+        ('''%s & go"\nmsgstr ""''', '''%s & go"\nmsgstr "OpEn thE \\"old\\" <b>filE</b> %s & go"'''),
+        (
+            '''second one\\n"\nmsgstr ""''',
+            '''second one\\n"\nmsgstr ""\n"  two linEs,\\n"\n"\\n"\n"and a sEcond onE\\n"''',
+        ),
+        (
+            '''msgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""''',
+            '''msgstr[0] "onE filE"\nmsgstr[1] "%d filEs"\nmsgstr[2] "%d filEs"''',
+        ),
+    ):
+        assert message in expected
+        expected = expected.replace(message, filled)
+    assert made == expected
+
+
+def test_messages_are_left_out_where_what_reads_them_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert readable() == list(ENDINGS)
+    for name in ("translate", "translate.storage", "translate.storage.poparser", "translate.storage.pypo"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DocumentError, match=r"a\.po needs translate-toolkit; install it with pip install"):
+        translated("a.po", PO.encode(), never)
+    monkeypatch.setattr("regard.documents.document.find_spec", lambda name: None)
+    assert readable() == [ending for ending in ENDINGS if ending != ".po"]
+
+
+def test_forms_are_as_many_as_the_header_says() -> None:
+    plural = b'\nmsgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
+    for said, forms in ((b"nplurals=1", ["%D FILES"]), (b"", ["ONE FILE", "%D FILES"])):
+        head = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nPlural-Forms: ' + said + b';\\n"\n'
+        made = translated("a.po", head + plural, louder).decode()
+        assert re.findall(r'msgstr\[\d\] "(.*)"', made) == forms
+
+
+def test_messages_in_an_old_encoding_are_read() -> None:
+    content = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\nmsgid "é a"\nmsgstr ""\n'
+    made = translated("a.po", content.encode("latin-1"), louder).decode()
+    assert 'msgstr "É A"' in made
+    assert "charset=UTF-8" in made
+
 
 PAGE = """<!DOCTYPE html>
 <html lang=en><head><meta charset="utf-8"><title>The page &amp; more</title>
@@ -829,6 +917,7 @@ EXAMPLES: dict[str, bytes] = {
     ".srt": SUBTITLES.encode(),
     ".xliff": XLIFF.encode(),
     ".xlf": XLIFF.replace("UTF-8", "UTF-16").encode("utf-16"),
+    ".po": PO.encode(),
     ".docx": word_document(),
     ".pptx": slides(),
     ".odt": open_text(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import zipfile
 from collections.abc import Iterator
@@ -28,9 +29,10 @@ def translator(able: Run) -> Translator:
     return load(able.folder)
 
 
-def sent(server: Server, name: str, content: bytes, **fields: str) -> httpx.Response:
-    asked = {"source": "en", "target": "de", **fields}
-    return httpx.post(f"{server.url}/translate_file", data=asked, files={"file": (name, content)}, timeout=300)
+def sent(server: Server, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
+    asked, told = {"source": "en", "target": "de", **fields}, {"X-Forwarded-For": client}
+    url = f"{server.url}/translate_file"
+    return httpx.post(url, data=asked, files={"file": (name, content)}, headers=told, timeout=300)
 
 
 def fetched(server: Server, answer: httpx.Response) -> bytes:
@@ -62,6 +64,14 @@ def test_word(server: Server, translator: Translator) -> None:
     assert found.paragraphs[0].text == translator.translate(["the old house"], tags=True)[0].text
     assert found.paragraphs[0].style.name == "Heading 1"  # type: ignore[union-attr]
     assert any(run.bold for run in found.paragraphs[1].runs)
+
+
+def test_messages(server: Server, translator: Translator) -> None:
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    content = head + 'msgid "the old house"\nmsgstr ""\n\nmsgid "done"\nmsgstr "getan"\n'
+    made = translator.translate(["the old house"], tags=True)[0].text
+    expected = content.replace('msgstr ""\n\nmsgid "done"', f'msgstr "{made}"\n\nmsgid "done"')
+    assert fetched(server, sent(server, "program.po", content.encode())).decode() == expected
 
 
 def test_many_at_once(server: Server, translator: Translator) -> None:
@@ -122,3 +132,29 @@ def test_settings_say_what_is_taken(server: Server, able: Run) -> None:
         assert httpx.get(f"{closed.url}/frontend/settings").json()["filesTranslation"] is False
         answer = sent(closed, "letter.txt", b"the old house")
         assert (answer.status_code, answer.json()["error"]) == (403, "Files translation are disabled on this server.")
+
+
+def test_what_one_client_sends_does_not_push_out_what_another_has(able: Run) -> None:
+    with serving(able.folder, "--trust-proxy", "--kept-limit", 2_000_000) as server:
+
+        def place(client: str) -> str:
+            return str(sent(server, "a.txt", b"-", client=client).json()["translatedFileUrl"])
+
+        places = [place("10.0.0.1"), *[place("10.0.0.2") for _ in range(4)]]
+        assert [httpx.get(found).status_code for found in places] == [200, 404, 404, 200, 200]
+
+
+def test_the_language_of_a_document_is_told_by_its_text(server: Server, translator: Translator) -> None:
+    text = "The old house is in the garden."
+    made = translator.translate([text], tags=True)[0].text
+    german = "Das alte Haus steht im Garten und der junge Mann sieht den Garten. " * 60
+    page = f"<!-- {german} --><p class='{german}'>{text}</p>"
+    found = fetched(server, sent(server, "page.html", page.encode(), source="auto"))
+    assert found.decode() == page.replace(text, html.escape(made, quote=False))
+    document = docx.Document()
+    document.add_paragraph(text)
+    document.core_properties.comments = german[:255]
+    written = io.BytesIO()
+    document.save(written)
+    found = fetched(server, sent(server, "report.docx", written.getvalue(), source="auto"))
+    assert docx.Document(io.BytesIO(found)).paragraphs[0].text == made

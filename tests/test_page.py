@@ -85,7 +85,12 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
     asked: list[str] = []
     contexts = []
 
-    def opened(view: str = "attention", prepare: Callable[[Page], object] = lambda page: None, **options: Any) -> Page:
+    def opened(
+        view: str = "attention",
+        prepare: Callable[[Page], object] = lambda page: None,
+        began: bool = True,
+        **options: Any,
+    ) -> Page:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -97,7 +102,8 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
         page.on("request", lambda request: asked.append(request.url))
         prepare(page)
         page.goto(f"{address}/#{view}")
-        expect(page.locator(f"#tab-{view}")).to_have_attribute("aria-selected", "true")
+        if began:
+            expect(page.locator(f"#tab-{view}")).to_have_attribute("aria-selected", "true")
         return page
 
     yield opened
@@ -307,6 +313,18 @@ def test_a_step_is_drawn_in_the_models_own_order(visit: Visit, model: str, order
     symbols = page.locator("#steps .stage .symbol")
     assert symbols.all_text_contents() == order
     assert symbols.locator("sub").first.text_content() == order[0][1:]
+
+
+def test_an_attentional_state_is_drawn_where_the_order_has_one(visit: Visit) -> None:
+    def luong(trace: Any) -> Any:
+        steps = [{**step, "attentional": [0.5, -0.5, 1.0]} for step in trace["steps"]]
+        return {**trace, "order": ["h_t", "a_t", "c_t", "h̃_t"], "steps": steps}
+
+    page = visit("steps", prepare=lambda page: patched(page, "**/v1/trace", luong))
+    say(page, model="bahdanau")
+    stage = page.locator("#steps .stage[data-stage='h̃_t']")
+    expect(stage).to_contain_text("attentional state")
+    expect(stage.locator(".strip")).to_have_count(1)
 
 
 def test_a_model_without_attention_says_so(visit: Visit) -> None:
@@ -571,12 +589,31 @@ def test_the_key_is_sent_and_kept_for_the_session(visit: Visit) -> None:
     page = visit(prepare=prepare)
     page.fill("#text", SENTENCE)
     page.get_by_label("API key").fill("a secret")
-    with page.expect_request(lambda request: "a secret" in (request.post_data or "")) as info:
+    with page.expect_request("**/translate") as info:
         page.get_by_label("API key").blur()
-    assert json.loads(info.value.post_data or "")["api_key"] == "a secret"
+    assert info.value.headers["authorization"] == "Bearer a secret"
     page.reload()
     expect(page.get_by_label("API key")).to_have_value("a secret")
     assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_page_that_is_told_nothing_without_a_key_begins_when_it_has_one(visit: Visit) -> None:
+    def closed(route: Route) -> None:
+        if route.request.headers.get("authorization") == "Bearer a secret":
+            route.continue_()
+        else:
+            route.fulfill(status=400, json={"error": "Please contact the server operator to get an API key"})
+
+    def prepare(page: Page) -> None:
+        patched(page, "**/frontend/settings", lambda settings: {**settings, "apiKeys": True, "keyRequired": True})
+        page.route("**/v1/models", closed)
+
+    page = visit(prepare=prepare, began=False)
+    expect(page.locator("#notice")).to_contain_text("to get an API key")
+    page.get_by_label("API key").fill("a secret")
+    page.get_by_label("API key").blur()
+    say(page)
+    expect(page.locator("#notice")).to_be_empty()
 
 
 def test_the_key_is_not_asked_for_where_there_are_none(visit: Visit) -> None:

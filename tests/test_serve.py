@@ -70,8 +70,13 @@ def test_lines_are_kept_and_a_form_has_its_own_ends(server: Server, texts: list[
     first, empty, second, last = whole.split("\n")
     assert (empty, last) == ("", "")
     assert second.startswith("  ")
-    form = {"q": f"{texts[0]}\r\n{texts[1]}", "source": "en", "target": "de"}
-    assert httpx.post(f"{server.url}/translate", data=form).json()["translatedText"] == f"{first}\n{second.strip()}"
+    for end in ("\r\n", "\r", "\n"):
+        form = {"q": f"{texts[0]}{end}{texts[1]}", "source": "en", "target": "de"}
+        for sent in ({"data": form}, {"params": form}, {"data": form, "files": {"nothing": b""}}):
+            found = httpx.post(f"{server.url}/translate", **sent).json()["translatedText"]
+            assert found == f"{first}\n{second.strip()}", (end, sent)
+    kept = server.translate(f"{texts[0]}\r{texts[1]}")["translatedText"]
+    assert kept.count("\r") == 1, "JSON says what it means"
 
 
 def test_alternatives_are_others_and_come_where_they_are_asked_for(server: Server, texts: list[str]) -> None:

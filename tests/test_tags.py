@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.translate.tags import parse, restore
+from regard.translate.tags import Ends, parse, partings, restore
 
 
 def carried(text: str, target: str, links: list[tuple[int, int]]) -> str:
@@ -163,3 +163,38 @@ def test_any_text_can_be_read_and_written_back(text: str) -> None:
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
     made = restore(marked, plains, links)
     assert "".join(html.unescape(made).split()) == "".join(html.unescape(text).split())
+
+
+OLD = re.compile(  # what parts a text, as one expression: true, and slow where much begins and nothing ends
+    r"(?:(?<!\s)\s++)?(?:<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*>"
+    r"|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>|</?(?:p|li|h[1-6])(?![\w.:-])\s*/?>)\s*",
+    re.DOTALL | re.IGNORECASE,
+)
+OPENINGS = ("<!--", "<![CDATA[", "<?", "<!x", "<script", "<style>", "<script>")
+ENDINGS = ("-->", "]]>", "?>", ">", "</script>", "</STYLE  >", "--", "]")
+
+
+@given(st.lists(st.sampled_from([*OPENINGS, *ENDINGS, " ", "\n", "a", "<p>", "</li>"]), max_size=30).map("".join))
+def test_what_is_left_as_it_is_ends_at_its_first_end(text: str) -> None:
+    assert list(partings(text)) == [found.span() for found in OLD.finditer(text)]
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("before", ["", "-->]]>?>></script>", "<!---->"])
+def test_beginnings_without_an_end_cost_no_more_than_their_number(
+    opening: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, work = Ends.look, []
+
+    def counted(self: Ends, ending: str, place: int) -> re.Match[str] | None:
+        found = look(self, ending, place)
+        work.append((found.end() if found else len(self.text)) - place)
+        return found
+
+    monkeypatch.setattr(Ends, "look", counted)
+    for count in (1000, 2000):
+        work.clear()
+        text = before + opening * count
+        parse(text)
+        assert sum(work) <= 3 * len(text)
+    assert work, "ends are looked for there, and nowhere else"

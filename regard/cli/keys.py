@@ -16,25 +16,35 @@ KEYS = Path("keys.db")
 def add(
     note: Annotated[str, typer.Argument(help="Whose it is, for `list`.")] = "",
     req_limit: Annotated[int | None, typer.Option(help="Requests in a minute, instead of everybody's.")] = None,
+    hourly_req_limit: Annotated[int | None, typer.Option(help="The same in an hour.")] = None,
+    daily_req_limit: Annotated[int | None, typer.Option(help="The same in a day.")] = None,
     char_limit: Annotated[int | None, typer.Option(help="Characters of one text, instead of everybody's.")] = None,
     file: File = KEYS,
 ) -> None:
-    """Make a key and print it: it is kept as a hash, so nobody can print it again.
+    """Make a key and print it: it is kept as a hash, so nobody can print it again. A limit of -1 is none.
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
     from regard.serve.keys import Keys
 
-    typer.echo(Keys(file).add(req_limit, char_limit, note))
+    key = Keys(file).add(
+        note,
+        req_limit=req_limit,
+        hourly_req_limit=hourly_req_limit,
+        daily_req_limit=daily_req_limit,
+        char_limit=char_limit,
+    )
+    typer.echo(key)
 
 
 @keys.command("list")
 def list_keys(file: File = KEYS) -> None:
-    """List the keys: the letters that each begins with, its limits, and whose it is."""
+    """List the keys: the letters that each begins with, its limits (minute, hour, day, text), its owner."""
     from regard.serve.keys import Keys
 
     for key in Keys(file).list():
-        limits = " ".join("-" if limit is None else str(limit) for limit in (key.req_limit, key.char_limit))
+        bounds = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
+        limits = " ".join("-" if limit is None else str(limit) for limit in bounds)
         typer.echo(f"{key.id}  {key.made}  {limits}  {key.note}".rstrip())
 
 

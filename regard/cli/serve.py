@@ -33,7 +33,12 @@ def serve(
     ] = USUAL.alternatives_limit,
     body_limit: Annotated[int, typer.Option(help="Bytes of one request.", min=1)] = USUAL.body_limit,
     file_limit: Annotated[int, typer.Option(help="Bytes of one file.", min=1)] = USUAL.file_limit,
-    patience: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = USUAL.patience,
+    kept_limit: Annotated[
+        int, typer.Option(help="Bytes of translated files that are kept to be fetched; a tenth for each client.", min=1)
+    ] = USUAL.kept_limit,
+    patience: Annotated[
+        float, typer.Option(help="Seconds that a client may take to send a request, or take nothing of its answer.")
+    ] = USUAL.patience,
     req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = USUAL.req_limit,
     hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = USUAL.hourly_req_limit,
     daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = USUAL.daily_req_limit,
@@ -44,7 +49,7 @@ def serve(
         Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")
     ] = USUAL.keys,
     require_key: Annotated[
-        bool, typer.Option("--require-key", help="Translate for nobody without a key.")
+        bool, typer.Option("--require-key", help="Answer nobody without a key.")
     ] = USUAL.require_key,
     key_link: Annotated[
         str, typer.Option(help="Where one gets a key, for the answer to those without.")
@@ -59,6 +64,9 @@ def serve(
     trust_proxy: Annotated[
         bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: only behind a proxy of your own.")
     ] = USUAL.trust_proxy,
+    url_prefix: Annotated[
+        str, typer.Option(help="Serve everything under this path, as in /translate, and nothing beside it.")
+    ] = USUAL.url_prefix,
     page: Annotated[bool, typer.Option(help="Whether to serve the page, too.")] = USUAL.page,
 ) -> None:
     """Serve models over HTTP, for LibreTranslate's clients, and with a page that shows the attention.
@@ -86,6 +94,7 @@ def serve(
             alternatives_limit=alternatives_limit,
             body_limit=body_limit,
             file_limit=file_limit,
+            kept_limit=kept_limit,
             patience=patience,
             req_limit=req_limit,
             hourly_req_limit=hourly_req_limit,
@@ -98,6 +107,7 @@ def serve(
             suggestions=suggestions,
             metrics_token=metrics_token,
             trust_proxy=trust_proxy,
+            url_prefix=url_prefix,
             page=page,
         ),
     )

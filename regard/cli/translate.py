@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import engine, options
+from regard.cli import document, engine, options
 from regard.cli.pipe import ending_with_the_pipe, lots
 from regard.cli.runs import split_runs
 from regard.errors import UserError
@@ -53,7 +53,7 @@ def translate(
     engine_name: engine.Name = engine.LOCAL,
     workers: engine.Workers = None,
 ) -> None:
-    """Translate a file, or standard input, line by line.
+    """Translate a file, or standard input, line by line; a document (.html, .srt, .po, .docx …) as a whole.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
@@ -68,12 +68,16 @@ def translate(
         raise UserError(
             "--alignments counts words, and --tags puts tags among them; --json has the words that it counts"
         )
+    folders, files = split_runs(runs)
+    whole = document.document(files)
+    if whole and (as_json or alignments or n_best > 1):
+        raise UserError(f"{whole} is translated as a document, for which there is no --json, --alignments or --n-best")
     form = "json" if as_json else "pharaoh" if alignments else "text"
     wishes = Options(
         beam=beam,
         n_best=n_best,
         alignments=form != "text",
-        tags=tags,
+        tags=tags or whole is not None,
         domain=domain,
         length_penalty=penalty(length_penalty),
         coverage_penalty=coverage_penalty,
@@ -92,7 +96,10 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
-    folders, files = split_runs(runs)
+    if whole:
+        with ending_with_the_pipe(), engine.engine(engine_name, workers, folders, wishes) as translated:
+            document.write(whole, translated)
+        return
     given, lines = lots(files, AT_ONCE), Lines(n_best, form)
     with ending_with_the_pipe(), engine.engine(engine_name, workers, folders, wishes) as translated:
         for made in counted(translated(given)):
@@ -161,10 +168,10 @@ class Lines:
     def lines(self, made: Translation) -> list[str]:
         """The lines for one source; several translations carry its number and their score, as Moses writes them."""
         if self.form == "json":
-            document = described(made)
+            shown = described(made)
             if self.n_best > 1:
-                document["alternatives"] = [described(other) for other in made.alternatives]
-            return [json.dumps(document, ensure_ascii=False)]
+                shown["alternatives"] = [described(other) for other in made.alternatives]
+            return [json.dumps(shown, ensure_ascii=False)]
         return [self.row(translation) for translation in (made, *made.alternatives)]
 
     def row(self, translation: Translation) -> str:

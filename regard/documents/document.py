@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import PurePath
 
 from regard.data.files import in_a_line
-from regard.documents import book, exchange, lines, office, opendocument, subtitles, web
+from regard.documents import book, exchange, lines, messages, office, opendocument, subtitles, web
 from regard.documents.archive import Entry, Limits, Reader, unpacked
 from regard.documents.draft import Draft
 from regard.documents.errors import DocumentError
 
+PO = ".po"
 TEXTS: dict[str, Reader] = {
     ".txt": lines.draft,
     ".html": web.draft,
@@ -19,6 +21,7 @@ TEXTS: dict[str, Reader] = {
     ".srt": subtitles.draft,
     ".xliff": exchange.draft,
     ".xlf": exchange.draft,
+    PO: messages.draft,
 }
 ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
     ".docx": office.word,
@@ -30,6 +33,11 @@ ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
 ENDINGS = (*TEXTS, *ARCHIVES)
 
 Translate = Callable[[Sequence[str]], list[str]]
+
+
+def readable() -> list[str]:
+    """The endings of what can be read with what is installed: messages need translate-toolkit."""
+    return [ending for ending in ENDINGS if ending != PO or find_spec("translate")]
 
 
 def translated(name: str, content: bytes, translate: Translate, limits: Limits | None = None) -> bytes:

@@ -192,6 +192,11 @@ def below(pair: Node) -> Iterator[Node]:
         yield from below(node)
 
 
+def bare(text: str) -> str:
+    """What a text for the translator says, without its tags."""
+    return meant(TAG.sub("", text))
+
+
 class Passage:
     """Text for the translator, and the way back."""
 
@@ -206,7 +211,7 @@ class Passage:
         self.core.style = self.core.style or some
         self.trim()
         text = in_a_line("".join(self.shown(self.core.inside)))
-        self.text = text if any(map(str.isalpha, meant(TAG.sub("", text)))) else ""  # empty: nothing to translate
+        self.text = text if any(map(str.isalpha, bare(text))) else ""  # empty: nothing to translate
 
     def peeled(self) -> bool:
         """Takes what does not move off both ends; true where all that is left was in a pair, which is taken off too."""

@@ -99,6 +99,10 @@ class LuongDecoder(Decoder):
         """The top layer's h."""
         return hidden(state.recurrent[-1])
 
+    def attentional(self, state: LuongState) -> Tensor:
+        """h̃_t, which is fed to the next step, too."""
+        return state.fed
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
         words = self.embedding(target_in)

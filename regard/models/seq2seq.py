@@ -73,6 +73,10 @@ class Decoder(nn.Module):
         """The vectors B,n that stand for a state in a picture, if any do."""
         return None
 
+    def attentional(self, state: Any) -> Tensor | None:
+        """The vectors h̃ B,n of a state, made of what was seen and what was in mind, where the order has such."""
+        return None
+
     def viewpoints(self) -> list[Viewpoint]:
         """What `viewpoint` may be set to, where a model looks at the source from more than one."""
         return []

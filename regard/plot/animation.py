@@ -22,6 +22,7 @@ class Step(NamedTuple):
     context: Floats | None = None  # what was seen there
     state: Floats | None = None  # what the decoder had in mind
     window: tuple[int, int] | None = None  # the first and the last place of the source that it looked for
+    attentional: Floats | None = None  # what it made of both, where that is what decides the token
 
 
 def animate(steps: Sequence[Step], source: Sequence[str], path: Path) -> None:

@@ -178,6 +178,7 @@ class TraceStep(BaseModel):
     window: tuple[int, int] | None
     context: list[float] | None
     state: list[float] | None
+    attentional: list[float] | None = Field(description="h̃_t, of models whose order has it.")
 
 
 class Trace(BaseModel):

@@ -14,8 +14,10 @@ from starlette.staticfiles import StaticFiles
 from regard.errors import UserError
 from regard.serve import compatible, files, looking
 from regard.serve.answers import Error
+from regard.serve.bearer import bearer
 from regard.serve.described import refused
 from regard.serve.guard import Guard
+from regard.serve.prefix import Prefixed, prefix
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.service import Service
 from regard.version import VERSION
@@ -25,6 +27,7 @@ PAGE = Path(__file__).parent / "page"
 
 def application(service: Service) -> Guard:
     """The whole of it."""
+    path = prefix(service.settings.url_prefix)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -37,6 +40,7 @@ def application(service: Service) -> Guard:
         version=VERSION,
         docs_url=None,
         redoc_url=None,
+        servers=[{"url": path}] if path else None,
         lifespan=lifespan,
     )
     app.include_router(compatible.router(service))
@@ -46,7 +50,7 @@ def application(service: Service) -> Guard:
     if service.settings.page:
         paged(app)
     answering(app)
-    return Guard(app, service.settings, service.figures)
+    return Guard(Prefixed(app, path) if path else app, service.settings, service.figures)
 
 
 def tended(app: FastAPI, service: Service) -> None:
@@ -61,7 +65,7 @@ def tended(app: FastAPI, service: Service) -> None:
     )
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
+        given = bearer(request.headers).encode("utf-8", "replace")
         if token and not hmac.compare_digest(given, token.encode()):
             return JSONResponse({"error": "Unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
         return Response(service.figures.page(), media_type="text/plain; version=0.0.4; charset=utf-8")

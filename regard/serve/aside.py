@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from regard.serve.refusal import OverloadedError
 
 T = TypeVar("T")
+
+
+async def at_once(work: Callable[..., T], *arguments: Any) -> T:
+    """Done here and now: less trouble than handing it to a thread."""
+    return work(*arguments)
 
 
 class Aside:
@@ -18,16 +24,22 @@ class Aside:
     def __init__(self, threads: int, room: int) -> None:
         self.pool = ThreadPoolExecutor(threads)
         self.room = threads + room
-        self.busy = 0  # what is worked on, and what waits
+        self.busy = 0  # what is worked on, and what waits; also where nobody waits for it any longer
+        self.lock = threading.Lock()
 
     async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
         """What the work gives."""
-        if self.busy >= self.room:
-            raise OverloadedError(f"{self.busy} are at work or wait already")
-        self.busy += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
-        finally:
+        with self.lock:
+            if self.busy >= self.room:
+                raise OverloadedError(f"{self.busy} are at work or wait already")
+            self.busy += 1
+        future = self.pool.submit(work, *arguments)
+        future.add_done_callback(self.ended)
+        return await asyncio.wrap_future(future)
+
+    def ended(self, future: Future[Any]) -> None:
+        """Something is done, or was given up before it began."""
+        with self.lock:
             self.busy -= 1
 
     def close(self) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.documents import ENDINGS
+from regard.documents import readable
 from regard.serve import answers
 from regard.serve.described import asked
-from regard.serve.detection import Guess
-from regard.serve.fields import Fields, read
+from regard.serve.detection import Guess, has_words
+from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import Refusal
@@ -35,9 +35,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/translate", response_model=answers.Translated, **asked(answers.TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translate text, or a list of texts."""
-        fields = await read(request)
-        given = fields.values.get("q")
-        key = service.admit(request, fields, len(given) if isinstance(given, list) else 1)
+        fields, key = await service.hear(request)
         texts, several = fields.texts("q")
         source, target = fields.text("source"), fields.text("target")
         alternatives = others(service, fields)
@@ -46,7 +44,7 @@ def router(service: Service) -> APIRouter:
         form = fields.text("format", "text")
         if form not in FORMATS:
             raise Refusal(f"{form} format is not supported")
-        lost = guess is not None and not guess.confidence  # nothing in there that could be translated
+        lost = guess is not None and not any(map(has_words, texts))
         route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
         aligned = fields.flag("alignment")
         if aligned and sum(len(text.split()) ** 2 for text in texts) > WEIGHTS:
@@ -60,8 +58,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
     async def detect(request: Request) -> Response:
         """Tell which language a text is in."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         texts, _ = fields.texts("q")
         service.check_sizes(texts, key)
         return JSONResponse([detected(guess) for guess in service.detect("\n".join(texts))])
@@ -94,8 +91,7 @@ def router(service: Service) -> APIRouter:
     @routes.post("/suggest", response_model=answers.Success, **asked(answers.SuggestRequest))
     async def suggest(request: Request) -> Response:
         """Keep a better translation that somebody suggests."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         place = service.settings.suggestions
         if place is None:
             raise Refusal("Suggestions are disabled on this server.", 403)
@@ -197,5 +193,5 @@ def frontend(service: Service) -> dict[str, Any]:
         "keyRequired": settings.require_key,
         "language": {"source": named(first.source), "target": named(first.target)},
         "suggestions": settings.suggestions is not None,
-        "supportedFilesFormat": list(ENDINGS),
+        "supportedFilesFormat": readable(),
     }

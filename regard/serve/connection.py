@@ -1,21 +1,29 @@
-"""One client's connection: how long it may take to say what it wants, and what happens when it falls silent."""
+"""One client's connection: how long it may take to say what it wants and to listen, and what comes of its silence."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+PACE = 1000  # bytes in a second that whoever listens must take
+AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
+
 
 class Connection(H11Protocol):
-    """As uvicorn has it; besides, headers must come in time, and who has said all may still listen."""
+    """As uvicorn has it; besides, headers must come and answers be taken in time, and who has said all may listen."""
 
-    patience = 30.0  # seconds from the first byte of a request to the last of its headers
+    patience = 30.0  # seconds from the first byte of a request to the last of its headers, and for an answer to move
     timer: asyncio.TimerHandle | None = None
+    listening: asyncio.TimerHandle | None = None
+    left = 0  # bytes of an answer that were not taken when they were last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait."""
+        """Begins to wait; the least that cannot be sent at once is told."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
         self.wait()
 
     def data_received(self, data: bytes) -> None:
@@ -35,6 +43,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits no longer."""
         self.rest()
+        self.heard()
         super().connection_lost(exc)
 
     @property
@@ -52,6 +61,35 @@ class Connection(H11Protocol):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+    def pause_writing(self) -> None:
+        """Something could not be sent: begins to wait for whoever listens."""
+        super().pause_writing()
+        self.heard()
+        self.left = self.transport.get_write_buffer_size()
+        self.listening = self.loop.call_later(self.patience, self.urge)
+
+    def resume_writing(self) -> None:
+        """All of it is sent."""
+        self.heard()
+        super().resume_writing()
+
+    def heard(self) -> None:
+        """Stops waiting for whoever listens."""
+        if self.listening is not None:
+            self.listening.cancel()
+            self.listening = None
+
+    def urge(self) -> None:
+        """Ends a connection whose client takes next to nothing of its answer, and frees what was kept for it."""
+        left = self.transport.get_write_buffer_size()
+        if self.left - left >= PACE * self.patience:
+            self.left = left
+            self.listening = self.loop.call_later(self.patience, self.urge)
+            return
+        self.listening = None
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        self.transport.abort()
 
     def give_up(self) -> None:
         """Ends a connection on which nothing sensible came."""

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from regard.serve.aside import Aside, at_once
 from regard.serve.refusal import Refusal, missing
+
+SMALL = 20_000  # bytes that are taken apart so soon that nobody waits for it
+PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)  # of JSON: a text, or what begins another value
+PARTS = 250_000  # of one body: Python stands still while JSON is read, in whichever thread
+FIELDS = 100  # of one form
+LINE_END = re.compile(r"\r\n?")  # as browsers and old systems write them in forms; JSON says what it means
 
 
 class Fields:
@@ -18,6 +29,12 @@ class Fields:
     def __init__(self, values: dict[str, Any], is_form: bool) -> None:
         self.values = values
         self.is_form = is_form
+
+    @property
+    def cost(self) -> int:
+        """Requests that it counts as: as many as it has texts."""
+        texts = self.values.get("q")
+        return max(1, len(texts)) if isinstance(texts, list) else 1
 
     def text(self, name: str, default: str | None = None) -> str:
         """A parameter that is one text; without a default it must be there."""
@@ -39,7 +56,7 @@ class Fields:
         given = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in given):
             raise Refusal(f"Invalid request: {name} parameter is neither text nor a list of texts")
-        return [sound(text.replace("\r\n", "\n") if self.is_form else text) for text in given], several
+        return [sound(LINE_END.sub("\n", text) if self.is_form else text) for text in given], several
 
     def number(self, name: str, default: int) -> int:
         """A parameter that is a whole number."""
@@ -66,15 +83,17 @@ class Fields:
         return value
 
 
-async def read(request: Request) -> Fields:
-    """The parameters of a request."""
+async def read(request: Request, aside: Aside) -> Fields:
+    """The parameters of a request; a body that is not small is taken apart aside."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return Fields(from_json(await request.body()), is_form=False)
+        return Fields(await parsed(from_json, await request.body(), aside), is_form=False)
     values: dict[str, Any] = dict(request.query_params)
-    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+    if kind == "application/x-www-form-urlencoded":
+        values |= await parsed(from_form, await request.body(), aside)
+    elif kind == "multipart/form-data":
         try:
-            values |= dict(await request.form(max_files=1, max_fields=100))
+            values |= dict(await request.form(max_files=1, max_fields=FIELDS))
         except HTTPException as error:
             raise Refusal(f"Invalid form: {error.detail}", error.status_code) from error
         except (UnicodeDecodeError, ValueError) as error:
@@ -82,8 +101,23 @@ async def read(request: Request) -> Fields:
     return Fields(values, is_form=True)
 
 
+async def parsed(parse: Callable[[bytes], dict[str, Any]], body: bytes, aside: Aside) -> dict[str, Any]:
+    """What a body says."""
+    return await (aside if len(body) > SMALL else at_once)(parse, body)
+
+
+def from_form(body: bytes) -> dict[str, Any]:
+    """The fields of a form."""
+    try:
+        return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS))
+    except ValueError as error:
+        raise Refusal("Invalid form") from error
+
+
 def from_json(body: bytes) -> dict[str, Any]:
     """The object that a body holds."""
+    if next(islice(PART.finditer(body), PARTS, None), None):
+        raise Refusal(f"Invalid request: the body has more than {PARTS} parts", 413)
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,32 +1,26 @@
-"""Files that are translated whole, and kept for a while to be fetched."""
+"""Files that are translated whole."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from regard.documents import ENDINGS, Limits, translated
+from regard.documents import ENDINGS, Limits, bare, translated
 from regard.serve import answers
 from regard.serve.described import refused
-from regard.serve.fields import read
-from regard.serve.fleet import Served
 from regard.serve.keys import Key
+from regard.serve.languages import AUTO
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.translate import Options
 
 AT_ONCE = 100  # texts of a file that wait together
-KEPT = 1800.0  # seconds that a translated file can be fetched
-MOST = 100  # of them are kept
 NAME = 100  # letters of a file's name that are kept
 FORM = {
     "required": True,
@@ -47,34 +41,9 @@ FORM = {
 }
 
 
-class Shelf:
-    """Translated files, each under a name that nobody can guess."""
-
-    def __init__(self) -> None:
-        self.folder = TemporaryDirectory(prefix="regard-files-")
-        self.files: dict[str, float] = {}  # and when each was put here
-
-    def put(self, name: str, content: bytes) -> str:
-        """Keeps a file; the name that it can be fetched by."""
-        now = time.monotonic()
-        old = [key for key, since in self.files.items() if now - since > KEPT]
-        for key in {*old, *list(self.files)[: max(0, len(self.files) - MOST + 1)]}:
-            del self.files[key]
-            (Path(self.folder.name) / key.partition(".")[0]).unlink(missing_ok=True)
-        key = f"{uuid.uuid4()}.{name}"
-        (Path(self.folder.name) / key.partition(".")[0]).write_bytes(content)
-        self.files[key] = now
-        return key
-
-    def get(self, key: str) -> Path | None:
-        """Where a file lies, if it is still there; what a stranger says is never made part of a path."""
-        known = key in self.files and time.monotonic() - self.files[key] <= KEPT
-        return Path(self.folder.name) / key.partition(".")[0] if known else None
-
-
 def router(service: Service) -> APIRouter:
     """The routes for files."""
-    routes, shelf = APIRouter(tags=["LibreTranslate"]), Shelf()
+    routes, shelf = APIRouter(tags=["LibreTranslate"]), service.shelf
 
     @routes.post(
         "/translate_file",
@@ -84,8 +53,7 @@ def router(service: Service) -> APIRouter:
     )
     async def translate_file(request: Request) -> Response:
         """Translate a document; the answer says where the translation can be fetched."""
-        fields = await read(request)
-        key = service.admit(request, fields)
+        fields, key = await service.hear(request)
         if not service.settings.files:
             raise Refusal("Files translation are disabled on this server.", 403)
         file = fields.file("file")
@@ -96,9 +64,12 @@ def router(service: Service) -> APIRouter:
             raise Refusal("Invalid request: empty file")
         if PurePosixPath(name).suffix.lower() not in ENDINGS:
             raise Refusal("Invalid request: file format not supported")
-        spoken, wanted, _ = service.languages(source, target, [content[:5000].decode("utf-8", "ignore")])
-        made = await whole(service, service.route(spoken, wanted), name, content, key)
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{shelf.put(name, made)}"})
+        pair = service.codes(source, target)
+        owner = service.client(request, key)
+        shelf.check(owner, len(content))  # its translation will be about as long
+        made = await whole(service, pair, name, content, key)
+        place = await shelf.put(owner, name, made)
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{place}"})
 
     @routes.get("/download_file/{name}", response_class=FileResponse, responses={404: {"description": "Not there."}})
     async def download_file(name: str) -> Response:
@@ -111,8 +82,13 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def whole(service: Service, route: Sequence[Served], name: str, content: bytes, key: Key | None) -> bytes:
-    """A document, translated in a thread; its texts are decoded together with what others ask for."""
+async def whole(service: Service, pair: tuple[str, str], name: str, content: bytes, key: Key | None) -> bytes:
+    """A document, translated in a thread; its texts are decoded together with what others ask for.
+
+    They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
+    """
+    if pair[0] != AUTO:
+        service.route(*pair)  # refused before anything is read
     loop = asyncio.get_running_loop()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
@@ -120,6 +96,8 @@ async def whole(service: Service, route: Sequence[Served], name: str, content: b
         made: list[str] = []
         for text in texts:
             service.check_sizes([text], key)
+        spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
+        route = service.route(spoken, wanted)
         for start in range(0, len(texts), AT_ONCE):
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
             made += [one.text for one in asyncio.run_coroutine_threadsafe(asked, loop).result()]

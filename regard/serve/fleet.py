@@ -7,18 +7,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from regard.errors import UserError
 from regard.runs import Run
 from regard.search import Hypothesis
+from regard.serve.aside import at_once
 from regard.serve.batching import Batcher
 from regard.serve.languages import code
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
 
-T = TypeVar("T")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it
 
 
@@ -93,11 +92,6 @@ class Served:
             return draft.finished([self.translator.written(piece, some, options) for piece, some in each])
 
         return await off(finished)
-
-
-async def at_once(work: Callable[..., T], *arguments: Any) -> T:
-    """Done here and now: less trouble than handing it to a thread."""
-    return work(*arguments)
 
 
 class Fleet:

@@ -17,9 +17,11 @@ from regard.errors import UserError
 TABLE = """
 create table if not exists keys (
     id text primary key, hash blob not null, req_limit integer, char_limit integer, note text not null,
-    made text not null
+    made text not null, hourly_req_limit integer, daily_req_limit integer
 )
 """
+LATER = ("hourly_req_limit", "daily_req_limit")  # columns that older files lack
+KNOWN = "id, note, made, req_limit, hourly_req_limit, daily_req_limit, char_limit"
 LETTERS = 8  # of a key's beginning, which names it
 
 
@@ -28,10 +30,12 @@ class Key:
     """What is known of a key; a limit of None is that of everybody."""
 
     id: str
-    req_limit: int | None
-    char_limit: int | None
     note: str
     made: str
+    req_limit: int | None = None  # in a minute …
+    hourly_req_limit: int | None = None
+    daily_req_limit: int | None = None
+    char_limit: int | None = None
 
 
 class Keys:
@@ -41,6 +45,10 @@ class Keys:
         self.path = path
         with self.opened() as database:
             database.execute(TABLE)
+            there = {row[1] for row in database.execute("pragma table_info(keys)")}
+            for column in LATER:
+                if column not in there:
+                    database.execute(f"alter table keys add column {column} integer")
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -51,19 +59,28 @@ class Keys:
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error
 
-    def add(self, req_limit: int | None = None, char_limit: int | None = None, note: str = "") -> str:
+    def add(
+        self,
+        note: str = "",
+        *,
+        req_limit: int | None = None,
+        hourly_req_limit: int | None = None,
+        daily_req_limit: int | None = None,
+        char_limit: int | None = None,
+    ) -> str:
         """A new key; nobody can tell it again."""
         key = secrets.token_hex(20)
         made = datetime.now(UTC).isoformat(timespec="seconds")
         with self.opened() as database:
-            row = (key[:LETTERS], hashed(key), req_limit, char_limit, note, made)
-            database.execute("insert into keys values (?, ?, ?, ?, ?, ?)", row)
+            limits = (req_limit, hourly_req_limit, daily_req_limit, char_limit)
+            row = (key[:LETTERS], note, made, *limits, hashed(key))
+            database.execute(f"insert into keys ({KNOWN}, hash) values (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return key
 
     def list(self) -> list[Key]:
         """All keys, the oldest first."""
         with self.opened() as database:
-            rows = database.execute("select id, req_limit, char_limit, note, made from keys order by made, id")
+            rows = database.execute(f"select {KNOWN} from keys order by made, id")
             return [Key(*row) for row in rows]
 
     def revoke(self, id: str) -> None:
@@ -74,7 +91,7 @@ class Keys:
 
     def find(self, key: str) -> Key | None:
         """The key, if there is such a one. How long it takes tells nothing of it."""
-        wanted = "select id, req_limit, char_limit, note, made, hash from keys where id = ?"
+        wanted = f"select {KNOWN}, hash from keys where id = ?"
         id = key[:LETTERS] if key.isascii() else ""
         with self.opened() as database:
             row = database.execute(wanted, (id,)).fetchone()

@@ -7,7 +7,7 @@ from babel import Locale, UnknownLocaleError
 # What programs say -> what is spoken of in here, and back: the same language has been called by both.
 SPOKEN = {"pt-br": "pb", "zh-hans": "zh", "zh-hant": "zt"}
 WRITTEN = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-NEAR = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # what was detected may be served as the other one
+NEAR = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # a detector may know the one, and the other be served
 AUTO = "auto"
 
 

@@ -4,53 +4,108 @@ from __future__ import annotations
 
 import math
 import time
-
-from limits import RateLimitItem, RateLimitItemPerDay, RateLimitItemPerHour, RateLimitItemPerMinute
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.serve.refusal import Refusal
-from regard.serve.settings import Settings
+
+PERIODS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
+SLOTS = 60  # of a period: what is asked for in one of them is remembered, and forgotten, together
+MOST = 50_000  # clients that are remembered at a time
+
+
+class Allowance(NamedTuple):
+    """Requests in each period; −1: as many as one likes."""
+
+    minute: int = -1
+    hour: int = -1
+    day: int = -1
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """Those that there are."""
+        return {name: most for name, most in self._asdict().items() if most >= 0}
+
+
+@dataclass(slots=True)
+class Slot:
+    """What was asked for from one moment to another."""
+
+    first: float
+    last: float
+    cost: int
+
+
+class Ledger:
+    """What each client asked for within a period that moves along; who asked for nothing in it is forgotten."""
+
+    def __init__(self, period: float, most: int = MOST) -> None:
+        """`most` clients at a time: were there more, those who have not come for longest would be forgotten."""
+        self.period = period
+        self.most = most
+        self.clients: OrderedDict[str, deque[Slot]] = OrderedDict()  # who came last is last
+
+    def window(self, client: str, now: float) -> deque[Slot]:
+        """What a client asked for, the oldest first."""
+        slots = self.clients.get(client, deque())
+        while slots and slots[0].last + self.period <= now:
+            slots.popleft()
+        return slots
+
+    def spent(self, client: str, now: float) -> int:
+        """How much that was."""
+        return sum(slot.cost for slot in self.window(client, now))
+
+    def wait(self, client: str, most: int, now: float) -> float:
+        """Seconds until it was no more than so much."""
+        over = self.spent(client, now) - most
+        for slot in self.window(client, now):
+            over -= slot.cost
+            if over <= 0:
+                return slot.last + self.period - now
+        return self.period
+
+    def add(self, client: str, cost: int, now: float) -> None:
+        """Writes down what a client asks for."""
+        slots = self.clients.setdefault(client, deque())
+        self.clients.move_to_end(client)
+        if slots and now - slots[-1].first < self.period / SLOTS:
+            slots[-1].last, slots[-1].cost = now, slots[-1].cost + cost
+        else:
+            slots.append(Slot(now, now, cost))
+        while len(self.clients) > self.most or not self.window(next(iter(self.clients)), now):
+            self.clients.popitem(last=False)
 
 
 class Limits:
-    """Windows that move along, one for each client."""
+    """The periods of all clients, and who is not listened to for a while."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.windows = MovingWindowRateLimiter(MemoryStorage())
+    def __init__(self, ban_after: int = -1, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ban_after = ban_after
+        self.clock = clock
+        self.ledgers = {name: Ledger(period) for name, period in PERIODS.items()}
+        self.violations = Ledger(PERIODS["hour"])
 
-    def spend(self, client: str, cost: int, per_minute: int) -> None:
+    def spend(self, client: str, cost: int, allowed: Allowance) -> None:
         """Takes so many requests off what a client has left; refused where it has not so many."""
         self.refuse_banned(client)
-        for item in self.items(per_minute):
-            if cost > item.amount or not self.windows.test(item, client, cost=cost):
-                self.violated(client)
-                wait = max(1, math.ceil(self.windows.get_window_stats(item, client).reset_time - time.time()))
-                raise Refusal(f"Slowdown: {item.amount} per 1 {item.GRANULARITY.name}", 429, {"Retry-After": str(wait)})
-        for item in self.items(per_minute):
-            self.windows.hit(item, client, cost=cost)
+        self.check(client, cost, allowed)
+        for name in allowed.bounds:
+            self.ledgers[name].add(client, cost, self.clock())
 
-    def items(self, per_minute: int) -> list[RateLimitItem]:
-        """The limits that hold."""
-        settings = self.settings
-        wanted = (
-            (RateLimitItemPerMinute, per_minute),
-            (RateLimitItemPerHour, settings.hourly_req_limit),
-            (RateLimitItemPerDay, settings.daily_req_limit),
-        )
-        return [item(amount) for item, amount in wanted if amount >= 0]
+    def check(self, client: str, cost: int, allowed: Allowance) -> None:
+        """Refuses a client that has not so many left."""
+        now = self.clock()
+        for name, most in allowed.bounds.items():
+            if self.ledgers[name].spent(client, now) + cost > most:
+                if self.ban_after >= 0:
+                    self.violations.add(client, 1, now)
+                wait = max(1, math.ceil(self.ledgers[name].wait(client, most - cost, now)))
+                raise Refusal(f"Slowdown: {most} per 1 {name}", 429, {"Retry-After": str(wait)})
 
     def refuse_banned(self, client: str) -> None:
-        """Whoever went over the limits too often is not listened to for a while."""
-        if self.settings.ban_after >= 0 and not self.windows.test(self.ban(), "ban", client):
+        """Whoever went over the limits too often in an hour is not listened to."""
+        if self.ban_after >= 0 and self.violations.spent(client, self.clock()) >= max(1, self.ban_after):
             raise Refusal("Too many request limits violations", 403)
-
-    def violated(self, client: str) -> None:
-        """Counts a time over the limit."""
-        if self.settings.ban_after >= 0:
-            self.windows.hit(self.ban(), "ban", client)
-
-    def ban(self) -> RateLimitItem:
-        """Times over the limit in an hour that are borne with."""
-        return RateLimitItemPerHour(max(1, self.settings.ban_after))

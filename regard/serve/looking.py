@@ -17,7 +17,7 @@ from regard.search import Open, watch
 from regard.serve import answers
 from regard.serve.aside import Aside
 from regard.serve.described import asked, refused
-from regard.serve.fields import Fields, read
+from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import OverloadedError, Refusal
@@ -37,15 +37,17 @@ def router(service: Service) -> APIRouter:
     """All of them."""
     routes = APIRouter(prefix="/v1", tags=["regard"])
 
-    @routes.get("/models", response_model=answers.Models)
-    async def models() -> Response:
+    @routes.get("/models", response_model=answers.Models, responses=refused())
+    async def models(request: Request) -> Response:
         """The models that are served: recipe, sizes, scores."""
+        await service.enter(request)
         found = [await asyncio.to_thread(described, served) for served in service.fleet.served.values()]
         return JSONResponse({"models": found})
 
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
-    async def curves(model: str, after: int = -1) -> Response:
+    async def curves(request: Request, model: str, after: int = -1) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
+        await service.enter(request)
         return JSONResponse(await asyncio.to_thread(measured, service.named(model), after))
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
@@ -73,8 +75,7 @@ def router(service: Service) -> APIRouter:
 
 async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fields]:
     """The model and the text that somebody wants to look at."""
-    fields = await read(request)
-    key = service.admit(request, fields)
+    fields, key = await service.hear(request)
     text = fields.text("q")
     service.check_sizes([text], key)
     if len(text) > LONGEST:
@@ -172,6 +173,7 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
             "window": step.window,
             "context": numbers(step.context),
             "state": numbers(step.state),
+            "attentional": numbers(step.attentional),
         }
         for number, (step, kept) in enumerate(zip(trace.steps(translator, ids, made), beams, strict=False))
     ]

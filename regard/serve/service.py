@@ -9,17 +9,20 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from regard.errors import UserError
+from regard.serve.address import household
 from regard.serve.aside import Aside
+from regard.serve.bearer import bearer
 from regard.serve.detection import Detector, Guess, has_words
-from regard.serve.fields import Fields
+from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
 from regard.serve.fleet import Fleet, Served, muster
 from regard.serve.keys import Key, Keys
-from regard.serve.languages import AUTO, NEAR, code, name, written
-from regard.serve.limits import Limits
+from regard.serve.languages import AUTO, code, name, written
+from regard.serve.limits import Allowance, Limits
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
+from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
 
 
@@ -32,40 +35,74 @@ class Service:
         self.fleet: Fleet = muster(runs, settings, self.figures.batch)
         self.detect = Detector(self.fleet.languages)
         self.keys = Keys(settings.keys) if settings.keys else None
-        self.limits = Limits(settings)
+        self.limits = Limits(settings.ban_after)
+        self.shelf = Shelf(settings.kept_limit)
+        self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
+        self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
         self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated
 
-    def admit(self, request: Request, fields: Fields, cost: int = 1) -> Key | None:
-        """Whoever asks may ask, and for so much; their key, if they have one."""
-        client, cost = f"address {self.address(request)}", max(1, cost)
+    async def hear(self, request: Request) -> tuple[Fields, Key | None]:
+        """What is asked for, of whoever may ask for so much; and their key, if they have one.
+
+        Whoever is banned, or has nothing left, is refused before a byte of the body is read. Where keys are known and
+        the headers hold none, one may be in that body: then whoever has nothing left without a key is refused only
+        after it was read, and what bounds their work on it are its size, how few bodies are taken apart at once, and
+        the ban that comes in the end.
+        """
+        client, given = self.client(request), bearer(request.headers)
         self.limits.refuse_banned(client)
+        key = await self.known(request, given) if given else None
+        if given or self.keys is None:
+            self.limits.check(self.client(request, key), 1, self.allowed(key))
+        fields = await read(request, self.reading)
+        if not given:
+            key = await self.known(request, fields.text("api_key", default=""), fields.cost)
+        self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
+        return fields, key
+
+    async def enter(self, request: Request) -> None:
+        """Whoever only looks around must have a key where one is required; nothing is taken off what they have left."""
+        self.limits.refuse_banned(self.client(request))
+        await self.known(request, bearer(request.headers) or request.query_params.get("api_key", ""))
+
+    async def known(self, request: Request, given: str, cost: int = 1) -> Key | None:
+        """The key that was given; who guesses is counted as well."""
         try:
-            key = self.key(fields.text("api_key", default=""))
-        except Refusal:
-            self.limits.spend(client, cost, self.settings.req_limit)  # who guesses keys is counted as well
+            return await self.key(given)
+        except Refusal as refusal:
+            if refusal.status < 500:
+                self.limits.spend(self.client(request), cost, self.allowed())
             raise
+
+    def allowed(self, key: Key | None = None) -> Allowance:
+        """How much may be asked for, with a key or without one."""
+        settings = self.settings
+        usual = Allowance(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         if key is None:
-            self.limits.spend(client, cost, self.settings.req_limit)
-        else:
-            usual = self.settings.req_limit or -1  # 0 is for those without a key
-            self.limits.spend(f"key {key.id}", cost, usual if key.req_limit is None else key.req_limit)
-        return key
+            return usual
+        own = (key.req_limit, key.hourly_req_limit, key.daily_req_limit)
+        # 0 for everybody is meant for those without a key.
+        return Allowance(*[(most or -1) if mine is None else mine for mine, most in zip(own, usual, strict=True)])
+
+    def client(self, request: Request, key: Key | None = None) -> str:
+        """Whom all that is asked for is counted to: a key, or else an address."""
+        return f"key {key.id}" if key else f"address {self.address(request)}"
 
     def address(self, request: Request) -> str:
         """Who asks; behind a proxy that is trusted, who that one says it was: the last entry, which it wrote itself."""
         told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
         if self.settings.trust_proxy and told:
-            return told
-        return request.client.host if request.client else ""
+            return household(told)
+        return household(request.client.host) if request.client else ""
 
-    def key(self, given: str) -> Key | None:
+    async def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
         if self.keys is None:
             return None
         if given:
             try:
-                found = self.keys.find(given)
+                found = await self.lookups(self.keys.find, given)
             except UserError as error:
                 note("keys", logging.ERROR, error)
                 raise Refusal("Keys cannot be looked up at the moment", 503, {"Retry-After": "2"}) from error
@@ -91,12 +128,17 @@ class Service:
 
     def languages(self, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, Guess | None]:
         """The languages that are asked for, and the guess where the first was to be guessed."""
-        wanted = code(source), code(target)
-        guess = self.guessed(texts) if wanted[0] == AUTO else None
-        for language in wanted[guess is not None :]:
-            if language not in self.fleet.languages:
+        spoken, wanted = self.codes(source, target)
+        guess = self.guessed(texts, wanted) if spoken == AUTO else None
+        return (guess.language if guess else spoken), wanted, guess
+
+    def codes(self, source: str, target: str) -> tuple[str, str]:
+        """The languages that are asked for, which must be served; the first may still have to be guessed."""
+        asked = code(source), code(target)
+        for language in asked:
+            if language not in self.fleet.languages and (language, asked[0]) != (AUTO, AUTO):
                 raise Refusal(f"{language} is not supported")
-        return (guess.language if guess else wanted[0]), wanted[1], guess
+        return asked
 
     def route(self, spoken: str, target: str) -> list[Served]:
         """The models to go through."""
@@ -115,12 +157,23 @@ class Service:
             raise Refusal(f"there is no model {name!r}; there are {', '.join(served)}")
         return served[name or next(iter(served))]
 
-    def guessed(self, texts: Sequence[str]) -> Guess:
-        """The language of all texts together, as it is served."""
-        guess = self.detect("\n".join(texts))[0]
-        near = NEAR.get(guess.language, guess.language)
-        served = self.fleet.languages
-        return guess._replace(language=near) if guess.language not in served and near in served else guess
+    def guessed(self, texts: Sequence[str], target: str) -> Guess:
+        """The language of all texts together; one that the detector does not know is the guess where no other may be.
+
+        A text that would stay as it is, as it seems to be in the target's own language already, may well be in one of
+        those: it is not if it is in the target's language even among all languages that there are.
+        """
+        text = "\n".join(texts)
+        guess = self.detect(text)[0]
+        if not has_words(text) or (guess.confidence and self.fleet.route(guess.language, target)):
+            return guess
+        unknown = [language for language in self.detect.unknown if self.fleet.route(language, target)]
+        if guess.confidence and (not unknown or self.detect.sure(text, guess.language)):
+            return guess
+        if len(unknown) != 1:
+            served = ", ".join(map(written, unknown or self.fleet.languages))
+            raise Refusal(f"The language of the text cannot be told; say which it is: {served}")
+        return Guess(unknown[0], 0.0)
 
     async def translate(self, texts: Sequence[str], route: Sequence[Served], options: Options) -> list[Translation]:
         """A translation of each text; one without words stays as it is."""
@@ -145,7 +198,7 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        for part in (self.documents, self.looks, self.fleet):
+        for part in (self.documents, self.looks, self.lookups, self.reading, self.fleet, self.shelf):
             part.close()
 
 

@@ -22,7 +22,8 @@ class Settings:
     alternatives_limit: int = 10
     body_limit: int = 4_000_000  # bytes of one request
     file_limit: int = 20_000_000  # bytes of one file
-    patience: float = 30.0  # seconds that a client may take to send a request
+    kept_limit: int = 1_000_000_000  # bytes of translated files that are kept to be fetched
+    patience: float = 30.0  # seconds that a client may take to send a request, or take nothing of its answer
     req_limit: int = -1  # requests of one client in a minute …
     hourly_req_limit: int = -1
     daily_req_limit: int = -1
@@ -34,4 +35,5 @@ class Settings:
     suggestions: Path | None = None  # where better translations that people suggest are kept
     metrics_token: str = ""  # whoever asks for /metrics must have it, where there is one
     trust_proxy: bool = False  # whether X-Forwarded-For says who asks
+    url_prefix: str = ""  # before the path of every address, as a proxy has it
     page: bool = True

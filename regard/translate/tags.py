@@ -11,20 +11,20 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Literal, NamedTuple
 
 from regard.evaluate import Link
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
-OPAQUE = {  # what is left as it is, by how it ends: where nothing ends so, no beginning is followed up
-    "-->": r"<!--.*?-->",
-    "]]>": r"<!\[CDATA\[.*?\]\]>",
-    "?>": r"<\?.*?\?>",
-    ">": r"<![A-Za-z][^>]*>|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>",
+OPAQUE = {  # what is left as it is: how it begins, and how each part of it ends
+    "comment": (r"<!--", ("-->",)),
+    "data": (r"<!\[CDATA\[", (r"\]\]>",)),
+    "instruction": (r"<\?", (r"\?>",)),
+    "declaration": (r"<![A-Za-z]", (">",)),
+    "program": (r"<(?:script|style)\b", (">", r"</(?:script|style)\s*+>")),
 }
 BLOCKS = (
     "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form h[1-6] "
@@ -33,6 +33,9 @@ BLOCKS = (
 ).replace(" ", "|")
 BEFORE = r"(?:(?<!\s)\s++)?"  # white space from its beginning on: where it begins elsewhere, nothing is tried twice
 BLOCK = rf"</?(?:{BLOCKS})(?![\w.:-]){ATTRIBUTES}/?>"
+OPAQUES = "|".join(f"(?P<{kind}>{beginning})" for kind, (beginning, _) in OPAQUE.items())
+PARTING = re.compile(rf"{BEFORE}(?:{OPAQUES}|{BLOCK})", re.IGNORECASE)
+SPACE = re.compile(r"\s*+")
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
     r"|%%|%(?:\d++\$|\(\w++\))?[-+ #0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
@@ -80,26 +83,58 @@ class Marked(NamedTuple):
 def parse(text: str) -> Marked:
     """Takes the tags out."""
     written = {html.unescape(entity): entity for entity in ENTITY.findall(text) if html.unescape(entity) != entity}
-    between = parting(tuple(end for end in OPAQUE if end in text))
-    markup = bool(written or TAG.search(text) or between.search(text))
+    between = list(partings(text))
+    markup = bool(written or between or TAG.search(text))
     pieces, breaks, place = [], [""], 0
-    for found in between.finditer(text):
-        if text[place : found.start()]:
-            pieces.append(inline(text[place : found.start()], markup))
+    for start, end in between:
+        if text[place:start]:
+            pieces.append(inline(text[place:start], markup))
             breaks.append("")
-        breaks[-1] += found[0]
-        place = found.end()
+        breaks[-1] += text[start:end]
+        place = end
     if text[place:]:
         pieces.append(inline(text[place:], markup))
         breaks.append("")
     return Marked(pieces, breaks, {**written, "&": "&amp;", "<": "&lt;", ">": "&gt;"} if markup else None)
 
 
-@cache
-def parting(ends: tuple[str, ...]) -> re.Pattern[str]:
-    """What parts a text, white space around it included, where things end in these ways."""
-    kinds = "|".join([*(OPAQUE[end] for end in ends), BLOCK])
-    return re.compile(rf"{BEFORE}(?:{kinds})\s*", re.DOTALL | re.IGNORECASE)
+def partings(text: str) -> Iterator[tuple[int, int]]:
+    """Where something parts the text, white space around it included: block tags, and what is left as it is."""
+    ends, place = Ends(text), 0
+    while found := PARTING.search(text, place):
+        place = found.end()
+        end = ends.all(OPAQUE[found.lastgroup][1], place) if found.lastgroup else place
+        if end is not None:
+            space = SPACE.match(text, end)
+            place = space.end() if space else end
+            yield found.start(), place
+
+
+class Ends:
+    """Where things end in a text: looked for once, not anew from every place where something seems to begin."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.known: dict[str, tuple[int, re.Match[str] | None]] = {}  # from which place on, and what was found
+
+    def all(self, endings: Iterable[str], place: int) -> int | None:
+        """The end of what ends in these ways, one after the other, from a place on; None where it does not."""
+        end: int | None = place
+        for ending in endings:
+            end = None if end is None else self.after(ending, end)
+        return end
+
+    def after(self, ending: str, place: int) -> int | None:
+        """The end of the first such ending from a place on; None where there is none."""
+        since, found = self.known.get(ending, (len(self.text) + 1, None))
+        if since > place or (found and found.start() < place):
+            found = self.look(ending, place)
+            self.known[ending] = place, found
+        return found.end() if found else None
+
+    def look(self, ending: str, place: int) -> re.Match[str] | None:
+        """The first such ending from a place on."""
+        return re.compile(ending, re.IGNORECASE).search(self.text, place)
 
 
 def inline(text: str, markup: bool) -> Inline:

@@ -40,7 +40,7 @@ def steps(translator: Translator, source: Sequence[int], ids: Sequence[int]) -> 
         log_probs, state, attended = model.decoder.step(state, torch.tensor([before], device=batch.device))
         chances, likely = log_probs[0].exp().topk(min(CANDIDATES, log_probs.shape[1]))
         known = zip(target_tokens.pieces(likely.tolist()), chances.tolist(), strict=True)
-        shown = model.decoder.shown(state)
+        shown, attentional = model.decoder.shown(state), model.decoder.attentional(state)
         found.append(
             Step(
                 target_tokens.pieces([token])[0],
@@ -49,6 +49,7 @@ def steps(translator: Translator, source: Sequence[int], ids: Sequence[int]) -> 
                 None if attended is None else array(attended.context[0, 0]),
                 None if shown is None else array(shown[0]),
                 None if attended is None else window(attended, int(lengths[0])),
+                None if attentional is None else array(attentional[0]),
             )
         )
     return found

@@ -30,7 +30,7 @@ export class Refused extends Error {
  * @typedef {{token: string, candidates: {token: string, probability: number}[],
  *   beam: {text: string, token: string, log_prob: number, ended: boolean}[], weights: number[] | null,
  *   heads: Record<string, number[]>, window: [number, number] | null, context: number[] | null,
- *   state: number[] | null}} Step
+ *   state: number[] | null, attentional: number[] | null}} Step
  * @typedef {{model: string, order: string[], source: string[], text: string, steps: Step[]}} Trace
  * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null}} Row
  */
@@ -44,12 +44,13 @@ const WORST = "The server cannot be reached.";
  * @param {AbortSignal} [signal]
  */
 export async function send(path, body = null, signal = undefined) {
+  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
   const posted = body && {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(key() ? { ...body, api_key: key() } : body),
+    headers: { ...headers, "Content-Type": "application/json" },
+    body: JSON.stringify(body),
   };
-  const answer = await whole(fetch(path, { ...posted, signal }), signal);
+  const answer = await whole(fetch(path, { headers, ...posted, signal }), signal);
   if (!answer.ok) throw await refusal(answer);
   return answer;
 }

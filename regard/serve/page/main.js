@@ -5,6 +5,8 @@ import { Attention } from "./attention.js";
 import { Choices } from "./choices.js";
 import { Compare } from "./compare.js";
 import { byId } from "./dom.js";
+import { key, setKey } from "./key.js";
+import { Latest } from "./latest.js";
 import { Notice } from "./notice.js";
 import { Steps } from "./steps.js";
 import { Tabs } from "./tabs.js";
@@ -12,15 +14,21 @@ import { Training } from "./training.js";
 import { Translate } from "./translate.js";
 import { Watch } from "./watch.js";
 
-/** Asks what is served, and begins. */
+const latest = new Latest();
+const notice = new Notice(byId("notice"));
+let keyed = start; // what is done with another key
+
+/** Asks what is served, and begins; where nothing is said without a key, one can be given. */
 async function start() {
-  const notice = new Notice(byId("notice"));
+  const signal = latest.start();
   notice.clear();
   try {
-    const [languages, models, settings] = await Promise.all([api.languages(), api.models(), api.settings()]);
-    begin(languages, models, settings);
+    const settings = await api.settings();
+    byId("key-field").hidden = !settings.apiKeys;
+    const [languages, models] = await Promise.all([api.languages(), api.models()]);
+    if (!signal.aborted) begin(languages, models, settings);
   } catch (error) {
-    notice.show(error, start);
+    if (!signal.aborted) notice.show(error, start);
   }
 }
 
@@ -54,6 +62,7 @@ function begin(languages, models, settings) {
     watch.stop();
     if (tabs.current !== "training") panels[tabs.current].show(result);
   });
+  keyed = () => translate.ask();
   const watch = new Watch(translate, attention, () => tabs.open("attention"));
   byId("text").addEventListener("input", () => watch.stop());
   facts(choices.answering);
@@ -70,4 +79,10 @@ function facts(model) {
     .join(" · ");
 }
 
+const field = byId("key");
+field.value = key();
+field.addEventListener("change", () => {
+  setKey(field.value);
+  keyed();
+});
 start();

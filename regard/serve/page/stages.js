@@ -24,7 +24,7 @@ const PICTURES = {
   "h_{t-1}": ({ trace, number }) =>
     vector(trace.steps[number - 1]?.state, named("h_{t-1}"), "Made from what the encoder read."),
   h_t: (here) => vector(step(here).state, named("h_t"), "What the layer passes on; not drawn."),
-  h̃_t: () => make("p", { class: "hint" }, "Made from both; it decides the token."),
+  h̃_t: (here) => vector(step(here).attentional, named("h̃_t"), "Made from both; it decides the token."),
   q_t: () => make("p", { class: "hint" }, "Asks what of the source matters now."),
   c: () => make("p", { class: "hint" }, "One vector for the sentence, the same at every step."),
   c_t: (here) => vector(step(here).context, named("c_t"), "Not drawn."),

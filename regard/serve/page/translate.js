@@ -2,7 +2,6 @@
 
 import { translate } from "./api.js";
 import { byId, make } from "./dom.js";
-import { key, setKey } from "./key.js";
 import { Latest, debounced } from "./latest.js";
 import { Notice } from "./notice.js";
 
@@ -19,7 +18,7 @@ export const LONGEST = 2000; // characters of a text whose attention is asked fo
 export class Translate {
   /**
    * @param {import("./choices.js").Choices} choices
-   * @param {{apiKeys: boolean, charLimit: number, frontendTimeout: number}} settings
+   * @param {{charLimit: number, frontendTimeout: number}} settings
    * @param {(result: Result | null) => void} made told of each new translation; null: there is no text
    */
   constructor(choices, settings, made) {
@@ -38,7 +37,6 @@ export class Translate {
     byId("clear").addEventListener("click", () => this.#write(""));
     byId("swap").addEventListener("click", () => this.#swap());
     byId("copy").addEventListener("click", () => this.#copy());
-    this.#keyField(settings.apiKeys);
     this.#dress();
   }
 
@@ -187,16 +185,5 @@ export class Translate {
     byId("clear").disabled = this.text.value === "";
     byId("watch").disabled = empty;
     byId("copy").disabled = !this.output.textContent;
-  }
-
-  /** @param {boolean} wanted */
-  #keyField(wanted) {
-    byId("key-field").hidden = !wanted;
-    const field = byId("key");
-    field.value = key();
-    field.addEventListener("change", () => {
-      setKey(field.value);
-      this.ask();
-    });
   }
 }

@@ -1,0 +1,43 @@
+"""Documents in `regard translate`: one file in, the same file translated out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.cli.engine import Translate
+from regard.cli.pipe import chunks
+from regard.errors import UserError
+
+AT_ONCE = 512  # texts that are sorted by length together
+
+
+def document(files: Sequence[Path]) -> Path | None:
+    """The file, if it is a document and no lines of text; one at a time is translated."""
+    from regard.documents import ENDINGS
+
+    found = next((file for file in files if file.suffix.lower() in ENDINGS and file.suffix.lower() != ".txt"), None)
+    if found and len(files) > 1:
+        raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
+    return found
+
+
+def write(path: Path, translate: Translate) -> None:
+    """Translates a document to standard output."""
+    from regard.documents import ARCHIVES, translated
+
+    if path.suffix.lower() in ARCHIVES and sys.stdout.isatty():
+        raise UserError(
+            f"{path} is no text that a terminal could show; send it to a file: > {path.stem}-2{path.suffix}"
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+    def texts(given: Sequence[str]) -> list[str]:
+        return [made.text for some in translate(chunks(given, AT_ONCE)) for made in some]
+
+    sys.stdout.buffer.write(translated(path.name, content, texts))
+    sys.stdout.buffer.flush()
