@@ -17,6 +17,7 @@ from regard.serve.answers import Error
 from regard.serve.bearer import bearer
 from regard.serve.described import refused
 from regard.serve.guard import Guard
+from regard.serve.leaving import Leaving
 from regard.serve.prefix import Prefixed, prefix
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.service import Service
@@ -50,7 +51,7 @@ def application(service: Service) -> Guard:
     if service.settings.page:
         paged(app)
     answering(app)
-    return Guard(Prefixed(app, path) if path else app, service.settings, service.figures)
+    return Guard(Leaving(Prefixed(app, path) if path else app), service.settings, service.figures)
 
 
 def tended(app: FastAPI, service: Service) -> None:

@@ -8,6 +8,7 @@ import struct
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+SOON = 5.0  # seconds that whoever says no more is still worked for
 PACE = 1000  # bytes in a second that whoever listens must take
 AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
 
@@ -18,6 +19,7 @@ class Connection(H11Protocol):
     patience = 30.0  # seconds from the first byte of a request to the last of its headers, and for an answer to move
     timer: asyncio.TimerHandle | None = None
     listening: asyncio.TimerHandle | None = None
+    silent: asyncio.TimerHandle | None = None
     left = 0  # bytes of an answer that were not taken when they were last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -35,15 +37,21 @@ class Connection(H11Protocol):
             self.rest()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """A client that says no more is answered all the same, and then the connection ends."""
+        """A client that says no more is answered all the same, if it is soon, and then the connection ends.
+
+        One that has gone for good looks no different until something is sent to it.
+        """
         if self.busy:
             self.cycle.keep_alive = False
+            self.silent = self.loop.call_later(min(SOON, self.patience), self.transport.abort)
         return self.busy
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits no longer."""
         self.rest()
         self.heard()
+        if self.silent is not None:
+            self.silent.cancel()
         super().connection_lost(exc)
 
     @property

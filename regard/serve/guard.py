@@ -32,6 +32,7 @@ SAFE = {
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 }
+GONE = 499  # what is written down of a request whose client left before it was answered
 HEADERS = [(name.lower().encode(), value.encode()) for name, value in (CORS | SAFE).items()]
 
 
@@ -61,7 +62,7 @@ class Guard:
             note("failed", logging.ERROR, error, path=scope["path"])
             await answer.refuse(Refusal("Internal server error", 500), scope, receive)
         finally:
-            self.tell(scope, answer.status, time.perf_counter() - started)
+            self.tell(scope, answer.status or GONE, time.perf_counter() - started)
 
     def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """A body that ends with a refusal where it is too large, or too long in coming."""
