@@ -35,7 +35,7 @@ export class Refused extends Error {
  * @typedef {{token: string, candidates: {token: string, probability: number}[],
  *   beam: {text: string, token: string, log_prob: number, ended: boolean}[], weights: number[] | null,
  *   heads: Record<string, number[]>, window: [number, number] | null, context: number[] | null,
- *   state: number[] | null}} Step
+ *   state: number[] | null, attentional?: number[] | null}} Step
  * @typedef {{model: string, order: string[], pieces: number, source: string[], text: string, steps: Step[]}} Trace
  * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null}} Row
  */

@@ -27,6 +27,7 @@ const PICTURES = {
       ? vector(trace.steps[number - 1].state, named("h_{t-1}"))
       : make("p", { class: "hint" }, "Made from what the encoder read."),
   h_t: (here) => vector(step(here).state, named("h_t")),
+  h̃_t: (here) => vector(step(here).attentional, named("h̃_t")),
   c_t: (here) => vector(step(here).context, named("c_t")),
   a_t: weights,
 };
