@@ -34,6 +34,7 @@ def main(runs: Path) -> None:
     with served(runs) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         translate(opened(browser, address, "attention", **DESK), "translate")
+        files(opened(browser, address, "attention", **DESK))
         matrix(opened(browser, address, "attention", **DESK))
         steps(opened(browser, address, "steps", **DESK))
         compare(opened(browser, address, "compare", **DESK))
@@ -84,6 +85,17 @@ def translate(page: Page, name: str) -> None:
     say(page, SENTENCE)
     page.get_by_role("group", name="Translation").get_by_text("keinen").hover()
     save(page, name)
+
+
+def files(page: Page) -> None:
+    """Documents: one is translated, one is not what it seems, one is of a kind that nobody knows."""
+    say(page, SENTENCE)
+    letter: Any = {"name": "letter.txt", "mimeType": "text/plain", "buffer": SENTENCE.encode()}
+    others = [{"name": name, "mimeType": "", "buffer": b"-"} for name in ("report.docx", "photo.jpg")]
+    page.set_input_files("#file", [letter, *others])
+    page.get_by_role("link", name="Download letter.txt").wait_for()
+    page.locator(".file .notice p").nth(1).wait_for()
+    save(page, "files", clip={"x": 0, "y": 0, "width": 1200, "height": 680})
 
 
 def matrix(page: Page) -> None:

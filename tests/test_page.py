@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from conftest import QUICK, command, environment, files
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect, sync_playwright
 
 from regard.training import train
 
@@ -88,7 +88,7 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
     def opened(
         view: str = "attention",
         prepare: Callable[[Page], object] = lambda page: None,
-        began: bool = True,
+        shown: bool = True,
         **options: Any,
     ) -> Page:
         context = browser.new_context(**options)
@@ -102,7 +102,7 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
         page.on("request", lambda request: asked.append(request.url))
         prepare(page)
         page.goto(f"{address}/#{view}")
-        if began:
+        if shown:
             expect(page.locator(f"#tab-{view}")).to_have_attribute("aria-selected", "true")
         return page
 
@@ -232,14 +232,14 @@ def test_the_matrix_shows_the_models_own_tokens_and_each_of_its_heads(visit: Vis
     say(page, model="transformer")
     tokens = aligned(ask, "transformer")["alignment"]["tokens"]
     matrix = page.locator("#attention table.matrix")
-    page.get_by_label("Matrix of").select_option("tokens")
+    page.get_by_label("Rows and columns").select_option("tokens")
     assert matrix.locator("thead th").all_text_contents() == ["Translation", *tokens["source"]]
     assert shades(matrix.locator("tbody td")) == [weight for row in tokens["weights"] for weight in row]
     trace = ask("v1/trace", q=SENTENCE, model="transformer", beam=5)
-    heads = page.get_by_label("Look of").locator("option").all_text_contents()[1:]
+    heads = page.get_by_label("Attention head").locator("option").all_text_contents()[1:]
     assert heads == list(trace["steps"][0]["heads"]) == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2)]
     for head in heads:
-        page.get_by_label("Look of").select_option(head)
+        page.get_by_label("Attention head").select_option(head)
         expect(matrix.locator("caption")).to_contain_text(head)
         assert shades(matrix.locator("tbody td")) == [
             weight for step in trace["steps"] for weight in step["heads"][head]
@@ -299,20 +299,27 @@ def test_stepping_forth_and_back_shows_what_each_step_did(visit: Visit, ask: Ask
 
 
 @pytest.mark.parametrize(
-    ("model", "order"),
+    ("model", "drawn", "order"),
     [
-        ("bahdanau", ["ht−1", "at", "ct", "ht", "yt"]),
-        ("transformer", ["qt", "at", "ct", "ht", "yt"]),
-        ("plain", ["ht", "yt"]),
+        ("bahdanau", ["ht−1", "at", "ct", "ht", "yt"], ["ht−1", "at", "ct", "ht", "yt"]),
+        ("transformer", ["at", "ct", "yt"], ["qt", "at", "ct", "ht", "yt"]),
+        ("plain", ["ht", "yt"], ["ht", "yt"]),
     ],
 )
-def test_a_step_is_drawn_in_the_models_own_order(visit: Visit, model: str, order: list[str]) -> None:
+def test_a_step_is_drawn_in_the_models_own_order(visit: Visit, model: str, drawn: list[str], order: list[str]) -> None:
     page = visit("steps")
     say(page, model=model)
-    expect(page.locator("#steps .step-count")).to_contain_text("Step 1 of")
-    symbols = page.locator("#steps .stage .symbol")
-    assert symbols.all_text_contents() == order
-    assert symbols.locator("sub").first.text_content() == order[0][1:]
+    steps = page.locator("#steps")
+    expect(steps.locator(".step-count")).to_contain_text("Step 1 of")
+    symbols = steps.locator(".stage .symbol")
+    assert symbols.all_text_contents() == drawn, "what has no numbers to draw has no box"
+    assert symbols.locator("sub").first.text_content() == drawn[0][1:]
+    steps.get_by_text("What the symbols mean").click()
+    assert steps.locator("dt .symbol").all_text_contents() == order
+    assert all(text.strip() for text in steps.locator("dd").all_text_contents())
+    if len(drawn) < len(order):
+        steps.get_by_role("button", name="Next").click()
+        expect(steps.locator("dt").first).to_be_visible()
 
 
 def test_an_attentional_state_is_drawn_where_the_order_has_one(visit: Visit) -> None:
@@ -325,6 +332,114 @@ def test_an_attentional_state_is_drawn_where_the_order_has_one(visit: Visit) -> 
     stage = page.locator("#steps .stage[data-stage='h̃_t']")
     expect(stage).to_contain_text("attentional state")
     expect(stage.locator(".strip")).to_have_count(1)
+
+
+LINES = ["our mother does not see the old house", "At night our mother does not call a colleague .", "the old house"]
+
+
+def test_each_line_of_a_text_can_be_stepped_through(visit: Visit, ask: Ask) -> None:
+    page = visit("steps")
+    say(page, f"{LINES[0]}\n\n {LINES[1]}\n{LINES[2]}\n")
+    line, count = page.get_by_label("Line"), page.locator("#steps .step-count")
+    assert line.locator("option").all_text_contents() == [
+        "1: our mother does not see the old house",
+        "2: At night our mother does not call a coll…",
+        "3: the old house",
+    ]
+    for number, text in enumerate(LINES):
+        line.select_option(index=number)
+        trace = ask("v1/trace", q=text, model="bahdanau", beam=5)
+        assert trace["pieces"] == 1
+        expect(page.locator("#steps .bars li")).to_have_count(len(trace["source"]))
+        tokens = page.locator("#steps .bars .token").all_text_contents()
+        assert tokens == trace["source"]
+        expect(count).to_contain_text(f"of {len(trace['steps'])}:")
+    say(page, LINES[0])
+    expect(line).to_be_hidden()
+    expect(page.locator("#steps .bars li")).to_have_count(len(LINES[0].split()) + 1)
+
+
+def test_a_line_that_the_model_takes_in_pieces_says_so(visit: Visit, ask: Ask) -> None:
+    assert ask("v1/trace", q="\n".join(LINES), model="bahdanau")["pieces"] == 3
+    page = visit("steps", lambda page: patched(page, "**/v1/trace", lambda trace: trace | {"pieces": 4}))
+    say(page)
+    expect(page.locator("#steps")).to_contain_text("The model takes this line in 4 pieces; this is the first.")
+
+
+def test_a_line_that_is_too_long_to_step_through_is_not_sent(visit: Visit) -> None:
+    sent: list[str] = []
+    page = visit("steps", lambda page: patched(page, "**/frontend/settings", lambda found: found | {"charLimit": -1}))
+    page.route("**/translate", lambda route: route.fulfill(json={"translatedText": "so long", "alignment": None}))
+    page.on("request", lambda request: sent.append(request.url))
+    page.fill("#text", f"{'a' * 401}\n{SENTENCE}")
+    expect(page.locator("#steps .hint").first).to_have_text(
+        "This line has more than 400 characters; that is too long to step through."
+    )
+    assert not [url for url in sent if url.endswith("/v1/trace")]
+    page.get_by_label("Line").select_option(index=1)
+    expect(page.locator("#steps .step-count")).to_contain_text("Step 1 of")
+
+
+def test_a_head_is_shown_of_the_first_line_and_says_so(visit: Visit, ask: Ask) -> None:
+    page = visit()
+    say(page, "\n".join(LINES), model="transformer")
+    page.get_by_label("Attention head").select_option("layer 1, head 2")
+    matrix = page.locator("#attention table.matrix")
+    expect(matrix.locator("caption")).to_contain_text("tokens, layer 1, head 2, first line only")
+    assert matrix.locator("thead th").all_text_contents()[1:-1] == LINES[0].split()
+
+
+def test_other_translations_keep_their_lines(visit: Visit) -> None:
+    page = visit()
+    say(page, "\n".join(LINES))
+    page.get_by_text("Other translations").click()
+    other = page.locator("#alternatives li").first
+    assert (other.text_content() or "").count("\n") == 2
+    assert other.inner_text().count("\n") == 2, "as they are seen"
+
+
+def test_numbers_stand_beside_their_bars(visit: Visit) -> None:
+    page = visit("steps")
+    say(page)
+    expect(page.locator("#steps .stages")).to_be_visible()
+    page.click("#tab-compare")
+    expect(page.locator("#compare .differences .chance").first).to_be_visible()
+    for view in ("compare", "steps"):
+        page.click(f"#tab-{view}")
+        for cell in page.locator(f"#{view} .chance").all():
+            figure, bar = (cell.locator(name).bounding_box() for name in (".figure", ".bar"))
+            assert figure
+            assert bar
+            assert figure["x"] + figure["width"] <= bar["x"]
+            text = cell.locator(".figure").evaluate(
+                "one => { const range = new Range(); range.selectNodeContents(one); "
+                "return range.getBoundingClientRect().right }"
+            )
+            assert text <= bar["x"]
+
+
+def test_a_paragraphs_matrix_stays_on_the_screen_with_its_heads_in_sight(visit: Visit) -> None:
+    page = visit(viewport={"width": 1280, "height": 800})
+    say(page, " ".join([SENTENCE] * 6))
+    box = page.locator("#attention .matrix-box .scroll")
+    around = box.bounding_box()
+    assert around
+    assert around["height"] <= 0.86 * 800
+    assert box.evaluate("box => box.scrollHeight > box.clientHeight")
+    cells = page.locator("#attention .matrix td")
+    cells.first.focus()
+    for _ in range(200):
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+    last = page.locator(":focus").bounding_box()
+    top, side = (page.locator(f"#attention .matrix {one} th").last.bounding_box() for one in ("thead", "tbody"))
+    around = box.bounding_box()
+    assert around
+    assert last
+    assert top
+    assert side
+    assert around["y"] <= top["y"] < top["y"] + top["height"] <= last["y"] + 2
+    assert around["x"] <= side["x"] < side["x"] + side["width"] <= last["x"] + 2
 
 
 def test_a_model_without_attention_says_so(visit: Visit) -> None:
@@ -398,17 +513,55 @@ def test_the_difference_of_two_sentences_is_the_least_there_is(visit: Visit) -> 
     assert far == 0.5, "what is left for no word counts"
 
 
-def test_a_text_that_is_too_long_is_refused_in_the_servers_words(visit: Visit) -> None:
+TOO_LONG = f"This text is too long: up to {LIMIT} characters are taken at a time."
+
+
+def test_a_text_that_is_too_long_is_not_sent_and_said_to_be_so_once(visit: Visit) -> None:
+    sent: list[str] = []
     page = visit()
     say(page)
-    page.fill("#text", "a" * (LIMIT + 1))
+    page.on("request", lambda request: sent.append(request.url))
+    page.fill("#text", "🦉" * LIMIT + "a")
     alert = page.locator("#notice")
-    expect(alert).to_have_text(f"Invalid request: request ({LIMIT + 1}) exceeds text limit ({LIMIT})")
+    expect(alert).to_have_text(TOO_LONG)
     expect(alert).to_have_attribute("role", "alert")
-    expect(page.locator("#count")).to_contain_text("too many")
+    page.locator("#text").press_sequentially("bc")
+    expect(page.locator("#count")).to_have_text(f"{LIMIT + 3} / {LIMIT} characters")
+    expect(page.locator("#text")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#answer")).to_have_class("pane stale")
+    assert sent == []
     page.fill("#text", SENTENCE)
+    expect(page.locator(SETTLED)).to_be_visible()
     expect(alert).to_be_empty()
+    page.fill("#text", "🦉" * LIMIT)
+    expect(page.locator(SETTLED)).to_be_visible()
+    expect(alert).to_be_empty()
+
+
+def test_what_is_said_of_a_long_text_stays_while_one_types_on(visit: Visit) -> None:
+    page = visit(prepare=lambda page: page.clock.install(time=0))
+    page.clock.pause_at(60_000)
+    page.fill("#text", "a" * (LIMIT + 1))
+    page.clock.run_for(2000)
+    said = page.locator("#notice p")
+    expect(said).to_have_text(TOO_LONG)
+    said.evaluate("said => said.dataset.first = 'yes'")
+    page.locator("#text").press_sequentially("b")
+    page.clock.run_for(2000)
+    expect(said).to_have_attribute("data-first", "yes")
+
+
+def test_a_key_may_have_a_longer_limit(visit: Visit) -> None:
+    def prepare(page: Page) -> None:
+        patched(page, "**/frontend/settings", lambda settings: {**settings, "apiKeys": True})
+
+    page = visit(prepare=prepare)
+    page.get_by_label("API key").fill("a secret")
+    page.get_by_role("button", name="Use key").click()
+    with page.expect_response("**/translate") as info:
+        page.fill("#text", "a" * (LIMIT + 1))
+    assert info.value.json()["error"].startswith("Invalid request: request")
+    expect(page.locator("#notice")).to_have_text(TOO_LONG)
 
 
 def test_a_slow_server_is_seen_to_be_slow_and_the_newest_answer_wins(visit: Visit) -> None:
@@ -451,6 +604,69 @@ def test_a_server_that_wants_time_is_asked_again_when_it_said(visit: Visit, stat
     expect(page.locator("#notice")).to_be_empty()
 
 
+def test_a_server_that_is_away_is_asked_again_after_growing_pauses(visit: Visit) -> None:
+    asked: list[str] = []
+
+    def away(route: Route) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    page = visit(prepare=lambda page: page.clock.install(time=0))
+    page.clock.pause_at(60_000)
+    page.route("**/translate", away)
+    page.fill("#text", SENTENCE)
+    page.clock.run_for(500)
+    left = page.locator("#notice .wait")
+    for number, pause in enumerate([2, 4, 8, 15, 30, 30], start=1):
+        expect(left).to_have_text(f"{pause} s")
+        assert len(asked) == number
+        page.clock.run_for(1000 * (pause - 1))
+        expect(left).to_have_text("1 s")
+        assert len(asked) == number, "not before its time"
+        with page.expect_event("requestfailed"):
+            page.clock.run_for(1000)
+    expect(left).to_have_text("30 s")
+    page.unroute("**/translate")
+    page.clock.run_for(30_000)
+    expect(page.locator(SETTLED)).to_be_visible()
+    expect(page.locator("#notice")).to_be_empty()
+    page.route("**/translate", away)
+    page.fill("#text", "our mother")
+    page.clock.run_for(500)
+    expect(left).to_have_text("2 s")
+
+
+def test_the_page_begins_by_itself_once_the_server_is_back(visit: Visit) -> None:
+    answers = [{"status": 502, "body": "<html>Bad gateway</html>"}] * 2
+
+    def prepare(page: Page) -> None:
+        page.clock.install(time=0)
+        page.route("**/languages", lambda route: route.fulfill(**answers.pop()) if answers else route.continue_())
+
+    page = visit(prepare=prepare, shown=False)
+    expect(page.locator("#notice")).to_contain_text("The server answered 502.")
+    page.clock.run_for(2000)
+    expect(page.locator("#notice .wait")).to_have_text(re.compile("[34] s"))
+    page.clock.run_for(4000)
+    expect(page.locator("#facts")).not_to_be_empty()
+    expect(page.locator("#notice")).to_be_empty()
+
+
+def test_what_was_typed_outlives_a_reload(visit: Visit) -> None:
+    page = visit()
+    say(page, model="bahdanau-2", text="unsere Mutter")
+    page.reload()
+    expect(page.locator("#text")).to_have_value("unsere Mutter")
+    expect(page.locator("#source")).to_have_value("de")
+    expect(page.locator("#model")).to_have_value("bahdanau-2")
+    expect(page.locator(SETTLED)).to_be_visible()
+    page.click("#clear")
+    page.reload()
+    expect(page.locator("#facts")).not_to_be_empty()
+    expect(page.locator("#text")).to_have_value("")
+    assert page.evaluate("localStorage.length") == 0
+
+
 def test_a_server_that_cannot_be_reached_is_asked_again_on_demand(visit: Visit) -> None:
     page = visit()
     page.route("**/translate", lambda route: route.abort())
@@ -476,6 +692,31 @@ def test_the_curves_of_a_run_are_drawn(visit: Visit, ask: Ask) -> None:
     said = bleu.get_by_role("img").get_attribute("aria-label") or ""
     assert said.startswith("BLEU over 100 steps; at the end: dev ")
     assert float(said.split()[-1]) == pytest.approx(last["bleu"], abs=0.001)
+
+
+@pytest.mark.parametrize("peak", [94.0, 51.0, 100.0, 0.3, 7.2, 0.0])
+def test_the_axis_reaches_as_high_as_the_curve(visit: Visit, peak: float) -> None:
+    rows = [{"kind": "dev", "step": step, "loss": 0.2, "bleu": peak * step / 1100} for step in (300, 1100)]
+    answer = {"rows": rows, "finished": True}
+    page = visit("training", lambda page: page.route("**/curves*", lambda route: route.fulfill(json=answer)))
+    bleu = page.locator("#training figure").nth(1)
+    expect(bleu.locator(".curve")).to_have_count(1)
+    labels = [
+        (float(text.text_content() or ""), text.bounding_box()) for text in bleu.locator("text[text-anchor=end]").all()
+    ]
+    assert len(labels) >= 2
+    value, place = labels[-1]
+    point = bleu.locator(".point").last.bounding_box()
+    assert place
+    assert point
+    assert value >= peak
+    assert place["y"] + place["height"] / 2 <= point["y"] + point["height"] / 2 + 1
+    assert bleu.locator("text[text-anchor=middle]").last.text_content() == "1,100"
+
+
+def test_the_two_losses_are_explained(visit: Visit) -> None:
+    loss = visit("training").locator("#training figure").first
+    expect(loss).to_contain_text("with dropout and label smoothing where the recipe has them")
 
 
 def path(curve: Locator) -> int:
@@ -571,6 +812,23 @@ def test_languages_are_swapped_and_detected(visit: Visit) -> None:
     expect(page.locator("#model")).to_have_value("")
 
 
+def test_the_model_that_is_named_is_the_one_that_answers(visit: Visit) -> None:
+    page = visit()
+    say(page, model="")
+    facts = page.locator("#facts")
+    expect(facts).to_have_text(re.compile("^bahdanau · "))
+    page.get_by_role("button", name="Swap the languages").click()
+    expect(facts).to_have_text(re.compile("^bahdanau-2 · "))
+    expect(page.locator("#model")).to_have_value("")
+    page.select_option("#source", "auto")
+    expect(page.locator(SETTLED)).to_be_visible()
+    page.click("#clear")
+    expect(facts).to_be_empty()  # nobody knows yet
+    page.fill("#text", "Unsere Mutter sieht das alte Haus nicht.")
+    expect(page.locator("#detected")).to_contain_text("German")
+    expect(facts).to_have_text(re.compile("^bahdanau-2 · "))
+
+
 def test_choosing_a_model_chooses_its_languages(visit: Visit, ask: Ask) -> None:
     page = visit()
     names = [model["name"] for model in ask("v1/models")["models"]]
@@ -589,31 +847,67 @@ def test_the_key_is_sent_and_kept_for_the_session(visit: Visit) -> None:
     page = visit(prepare=prepare)
     page.fill("#text", SENTENCE)
     page.get_by_label("API key").fill("a secret")
-    with page.expect_request("**/translate") as info:
+    with page.expect_request(lambda request: "a secret" in (request.post_data or "")) as info:
         page.get_by_label("API key").blur()
-    assert info.value.headers["authorization"] == "Bearer a secret"
+    assert json.loads(info.value.post_data or "")["api_key"] == "a secret"
     page.reload()
     expect(page.get_by_label("API key")).to_have_value("a secret")
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_a_page_that_is_told_nothing_without_a_key_begins_when_it_has_one(visit: Visit) -> None:
-    def closed(route: Route) -> None:
-        if route.request.headers.get("authorization") == "Bearer a secret":
+def keyed(page: Page) -> None:
+    """A service that tells nobody anything without the right key."""
+    link = "https://example.org/keys"
+    demands = {"apiKeys": True, "keyRequired": True, "keyLink": link}
+    patched(page, "**/frontend/settings", lambda settings: settings | demands)
+
+    def guarded(route: Route) -> None:
+        sent = route.request
+        told = (sent.post_data_json or {}).get("api_key") or sent.headers.get("authorization", "")
+        if told.removeprefix("Bearer ") == "right":
             route.continue_()
         else:
-            route.fulfill(status=400, json={"error": "Please contact the server operator to get an API key"})
+            said = "Invalid API key" if told else f"Visit {link} to get an API key"
+            route.fulfill(status=403 if told else 400, json={"error": said})
 
-    def prepare(page: Page) -> None:
-        patched(page, "**/frontend/settings", lambda settings: {**settings, "apiKeys": True, "keyRequired": True})
-        page.route("**/v1/models", closed)
+    page.route("**/v1/**", guarded)
+    page.route("**/translate", guarded)
 
-    page = visit(prepare=prepare, began=False)
-    expect(page.locator("#notice")).to_contain_text("to get an API key")
-    page.get_by_label("API key").fill("a secret")
-    page.get_by_label("API key").blur()
-    say(page)
-    expect(page.locator("#notice")).to_be_empty()
+
+def test_a_key_that_is_needed_is_asked_for_and_used_with_a_button(visit: Visit) -> None:
+    page = visit(prepare=keyed, shown=False)
+    notice, field = page.locator("#notice"), page.get_by_label("API key")
+    expect(notice).to_have_text("This server asks for an API key: type it above and press “Use key”.")
+    expect(page.get_by_role("link", name="Get a key")).to_have_attribute("href", "https://example.org/keys")
+    expect(page.locator("#model, #watch, #tab-attention").filter(visible=True)).to_have_count(0)
+    page.fill("#text", SENTENCE)
+    field.press_sequentially("w")
+    expect(notice).to_be_empty()
+    field.press_sequentially("rong")
+    page.get_by_role("button", name="Use key").click()
+    expect(notice).to_have_text("Invalid API key")
+    field.fill("right")
+    expect(notice).to_be_empty()
+    page.get_by_role("button", name="Use key").click()
+    expect(page.locator(SETTLED)).to_be_visible()
+    expect(page.get_by_text("Kept until this window is closed.")).to_be_visible()
+    assert page.locator("#model option").count() == 1 + len(MODELS) + 1
+    field.fill("wrong")
+    field.press("Enter")
+    expect(notice).to_have_text("Invalid API key")
+    field.press_sequentially("er")
+    expect(notice).to_be_empty()
+    field.fill("")
+    field.press("Enter")
+    expect(notice).to_contain_text("This server asks for an API key")
+
+
+@pytest.mark.parametrize("link", ["", "javascript:alert(1)", "keys"])
+def test_what_is_no_address_of_a_page_is_no_link(visit: Visit, link: str) -> None:
+    changed = {"apiKeys": True, "keyLink": link}
+    page = visit(prepare=lambda page: patched(page, "**/frontend/settings", lambda settings: settings | changed))
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert page.get_by_role("link", name="Get a key").count() == 0
 
 
 def test_the_key_is_not_asked_for_where_there_are_none(visit: Visit) -> None:
@@ -685,11 +979,47 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Visit, addre
         page.click(f"#tab-{view}")
         expect(page.locator(f"#{view} {shown}").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
-    page.click("#tab-attention")
-    assert page.locator("#attention .scroll").evaluate("box => box.scrollWidth > box.clientWidth")
     page.goto(f"{address}/docs")
     expect(page.locator(".route").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    meanings = page.locator("#post-translate dd").all()
+    assert meanings
+    assert all(inside(meaning, 360) for meaning in meanings)
+
+
+def inside(element: Locator, width: int) -> bool:
+    """Whether all of an element is between the edges of the screen."""
+    box = element.bounding_box()
+    assert box
+    return box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
+def test_what_is_wider_than_a_phone_shows_that_there_is_more(visit: Visit) -> None:
+    page = visit(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    say(page, " ".join([SENTENCE] * 3))
+    frame = page.locator("#attention .frame")
+    sign = "frame => getComputedStyle(frame, '::after').content"
+    expect(frame).to_have_class(re.compile("more-right"))
+    assert "›" in frame.evaluate(sign)
+    frame.locator(".scroll").evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    expect(frame).not_to_have_class(re.compile("more-right"))
+    assert frame.evaluate(sign) == "none"
+    assert inside(frame.locator("tbody th").first, 360), "the names of the rows stay"
+
+
+def test_a_sentence_fits_on_a_phone_and_captions_always_do(visit: Visit) -> None:
+    page = visit(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    say(page)
+    assert inside(page.locator("#attention .matrix"), 360)
+    say(page, " ".join([SENTENCE] * 3))
+    for view, captions in {"attention": 1, "compare": 3}.items():
+        page.click(f"#tab-{view}")
+        found = page.locator(f"#{view} caption span")
+        expect(found).to_have_count(captions)
+        for caption in found.all():
+            assert inside(caption, 360)
+            clipped = caption.evaluate("one => one.scrollWidth > one.clientWidth")
+            assert not clipped
 
 
 NAMELESS = re.compile(
@@ -751,7 +1081,141 @@ def test_the_documentation_shows_every_route(visit: Visit, ask: Ask, address: st
     ]
     assert sorted(routes.all_text_contents()) == sorted(described)
     translate = page.locator("#post-translate")
-    expect(translate.locator("tbody th")).to_contain_text(["q", "source", "target"])
+    expect(translate.locator("dt")).to_contain_text(["q", "source", "target"])
     expect(translate.locator("pre").first).to_contain_text(f"curl {address}/translate")
     expect(translate.locator("pre").first).to_contain_text('{"q":"the old house","source":"en","target":"de"}')
     expect(translate.locator("pre").last).to_contain_text('"translatedText"')
+
+
+LETTER: FilePayload = {"name": "letter.txt", "mimeType": "text/plain", "buffer": "\n".join(LINES).encode()}
+
+
+def test_a_file_is_translated_and_can_be_fetched(visit: Visit, ask: Ask) -> None:
+    page = visit()
+    choose = page.get_by_role("button", name="Translate files")
+    expect(choose).to_have_accessible_description(re.compile(r"\.txt, .*\.docx"))
+    with page.expect_file_chooser() as info:
+        choose.focus()  # by when the browser knows that somebody waits for the chooser
+        choose.press("Enter")
+    assert info.value.is_multiple()
+    info.value.set_files([LETTER])
+    row = page.get_by_role("list", name="Files").get_by_role("listitem")
+    expect(row).to_contain_text("letter.txt")
+    link = row.get_by_role("link", name="Download letter.txt in German")
+    with page.expect_download() as fetched:
+        link.click()
+    made = fetched.value.path().read_text()
+    assert made.split("\n") == [ask("translate", q=line, source="en", target="de")["translatedText"] for line in LINES]
+    assert fetched.value.suggested_filename == "letter.txt"
+    row.get_by_role("button", name="Remove: letter.txt").click()
+    expect(page.locator("#files")).to_be_hidden()
+    expect(choose).to_be_focused()
+
+
+def dragged(page: Page, kind: str) -> Any:
+    """What a mouse carries: a file, or a text."""
+    put = {"file": "d.items.add(new File(['the old house'], 'note.txt'))", "text": "d.setData('text/plain', 'a')"}
+    return page.evaluate_handle(f"() => {{ const d = new DataTransfer(); {put[kind]}; return d }}")
+
+
+def test_a_file_can_be_dropped_anywhere(visit: Visit) -> None:
+    page = visit()
+    target, sign, data = page.locator("#text"), page.locator("#drop"), dragged(page, "file")
+    target.dispatch_event("dragover", {"dataTransfer": data})
+    expect(sign).to_be_visible()
+    page.locator("body").dispatch_event("dragleave")
+    expect(sign).to_be_hidden()
+    target.dispatch_event("dragover", {"dataTransfer": data})
+    target.dispatch_event("drop", {"dataTransfer": data})
+    expect(sign).to_be_hidden()
+    expect(page.get_by_role("link", name="Download note.txt in German")).to_be_visible()
+    target.dispatch_event("dragover", {"dataTransfer": dragged(page, "text")})
+    expect(sign).to_be_hidden()
+
+
+def test_a_file_that_takes_long_shows_it_and_can_be_stopped(visit: Visit) -> None:
+    held: list[Route] = []
+    page = visit(prepare=lambda page: page.clock.install(time=0))
+    page.clock.pause_at(60_000)
+    page.route("**/translate_file", lambda route: held.append(route))
+    page.select_option("#model", "transformer")
+    with page.expect_request("**/translate_file"):
+        page.set_input_files("#file", [LETTER, LETTER | {"name": "second.html"}])
+    first, second = page.locator("#files li").all()
+    expect(first).to_have_attribute("aria-busy", "true")
+    expect(first.get_by_role("status")).to_have_text("Translating from English to German with bahdanau …")
+    expect(first.locator(".progress")).to_be_visible()
+    page.clock.run_for(3000)
+    expect(first.locator(".wait")).to_have_text("3 s")
+    expect(second.get_by_role("status")).to_have_text("Waiting for the files before it")
+    assert len(held) == 1
+    with page.expect_request("**/translate_file"), page.expect_event("requestfailed"):
+        first.get_by_role("button", name="Stop: letter.txt").click()
+    expect(page.locator("#files li")).to_have_count(1)
+    expect(page.locator("#files li").get_by_role("status")).to_contain_text("Translating")
+    held[1].fulfill(json={"translatedFileUrl": "https://elsewhere.example/x/download_file/7.second.html"})
+    link = page.get_by_role("link", name="Download second.html in German")
+    expect(link).to_have_attribute("href", "download_file/7.second.html")
+    expect(page.locator("#files li")).to_have_attribute("aria-busy", "false")
+
+
+def test_a_file_that_cannot_be_translated_says_why_in_words(visit: Visit) -> None:
+    sent: list[str] = []
+    page = visit(prepare=lambda page: patched(page, "**/frontend/settings", lambda found: found | {"fileLimit": 2000}))
+    page.on("request", lambda request: sent.append(request.url))
+    given = [("photo.jpg", b"x"), ("none.txt", b""), ("large.TXT", b"x" * 2001), ("letter", b"x")]
+    page.set_input_files("#file", [LETTER | {"name": name, "buffer": content} for name, content in given])
+    rows = page.locator("#files li")
+    expect(rows.nth(0).get_by_role("alert")).to_contain_text(
+        "Files of this kind are not translated. Those that are: .txt"
+    )
+    expect(rows.nth(1).get_by_role("alert")).to_have_text("This file is empty.")
+    expect(rows.nth(2).get_by_role("alert")).to_contain_text("up to 0.002 MB are taken")
+    expect(rows.nth(3).get_by_role("alert")).to_contain_text("Files of this kind")
+    assert not [url for url in sent if "translate_file" in url]
+    page.set_input_files("#file", [LETTER | {"name": "broken.docx", "buffer": b"no zip file"}])
+    refused = rows.nth(4).get_by_role("alert")
+    expect(refused).to_have_text(re.compile("^broken.docx is "))
+    page.route(
+        "**/translate_file", lambda route: route.fulfill(status=400, json={"error": "Invalid request: no words"})
+    )
+    page.set_input_files("#file", [LETTER])
+    expect(rows.nth(5).get_by_role("alert")).to_have_text("No words")
+
+
+def test_a_file_is_sent_again_when_the_server_said(visit: Visit) -> None:
+    answers = [{"status": 503, "headers": {"Retry-After": "7"}, "json": {"error": "Too much is waiting"}}]
+    page = visit(prepare=lambda page: page.clock.install(time=0))
+    page.clock.pause_at(60_000)
+    page.route("**/translate_file", lambda route: route.fulfill(**answers.pop()) if answers else route.continue_())
+    page.set_input_files("#file", [LETTER])
+    alert = page.locator("#files li").get_by_role("alert")
+    expect(alert).to_contain_text("Too much is waiting")
+    expect(alert.locator(".wait")).to_have_text("7 s")
+    page.clock.run_for(7000)
+    expect(page.get_by_role("link", name="Download letter.txt in German")).to_be_visible()
+    expect(alert).to_be_empty()
+
+
+def test_the_key_goes_with_a_file(visit: Visit) -> None:
+    sent: list[bytes] = []
+
+    def taken(route: Route) -> None:
+        sent.append(route.request.post_data_buffer or b"")
+        route.fulfill(json={"translatedFileUrl": "http://here/download_file/1.letter.txt"})
+
+    page = visit(prepare=lambda page: patched(page, "**/frontend/settings", lambda found: found | {"apiKeys": True}))
+    page.get_by_label("API key").fill("a secret")
+    page.get_by_role("button", name="Use key").click()
+    page.route("**/translate_file", taken)
+    page.set_input_files("#file", [LETTER])
+    expect(page.get_by_role("link", name="Download letter.txt in German")).to_be_visible()
+    assert b'name="api_key"\r\n\r\na secret\r\n' in sent[0]
+
+
+def test_files_are_not_offered_where_none_are_translated(visit: Visit) -> None:
+    shut = {"filesTranslation": False}
+    page = visit(prepare=lambda page: patched(page, "**/frontend/settings", lambda found: found | shut))
+    expect(page.get_by_role("button", name="Translate files")).to_be_hidden()
+    page.locator("#text").dispatch_event("dragover", {"dataTransfer": dragged(page, "file")})
+    expect(page.locator("#drop")).to_be_hidden()

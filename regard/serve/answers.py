@@ -186,6 +186,7 @@ class Trace(BaseModel):
 
     model: str
     order: list[str]
+    pieces: int = Field(description="That the text was cut into; the steps are those of the first.")
     source: list[str]
     text: str
     steps: list[TraceStep]

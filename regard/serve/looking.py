@@ -155,11 +155,19 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
     """One decoding, looked at from all sides; of a text in several pieces, that of the first."""
     translator = served.translator
     pieces = translator.draft([text], translator.plan(GREEDY)).pieces
-    ids = next((piece.ids for piece in pieces if piece.ids), [])
+    spoken = [piece.ids for piece in pieces if piece.ids]
     target, order = translator.tokenizers.target, list(translator.models[0].decoder.order)
-    whole = {"model": served.name, "order": order, "source": [], "text": text, "steps": []}
-    if not ids:
+    whole = {
+        "model": served.name,
+        "order": order,
+        "pieces": len(spoken),
+        "source": [],
+        "text": text,
+        "steps": [],
+    }
+    if not spoken:
         return whole
+    ids = spoken[0]
     best, beams = watch(translator.models, *translator.batch([ids]), beam=beam)
     made = best[0].tokens
     looks = trace.heads(translator, ids, made)

@@ -14,6 +14,11 @@ export class Refused extends Error {
     this.status = status;
     this.wait = wait;
   }
+
+  /** Whether nobody was there to answer; a proxy may have said so. */
+  get away() {
+    return [0, 502, 503, 504].includes(this.status);
+  }
 }
 
 /**
@@ -30,29 +35,40 @@ export class Refused extends Error {
  * @typedef {{token: string, candidates: {token: string, probability: number}[],
  *   beam: {text: string, token: string, log_prob: number, ended: boolean}[], weights: number[] | null,
  *   heads: Record<string, number[]>, window: [number, number] | null, context: number[] | null,
- *   state: number[] | null, attentional: number[] | null}} Step
- * @typedef {{model: string, order: string[], source: string[], text: string, steps: Step[]}} Trace
+ *   state: number[] | null, attentional?: number[] | null}} Step
+ * @typedef {{model: string, order: string[], pieces: number, source: string[], text: string, steps: Step[]}} Trace
  * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null}} Row
  */
 
 const WORST = "The server cannot be reached.";
+const TOO_LONG = /request \(\d+\) exceeds text limit \((\d+)\)/;
 
 /**
  * One request; the answer is not read yet.
  * @param {string} path
- * @param {object | null} body what to post; null: nothing is posted
+ * @param {Record<string, any> | null} body what to post; null: nothing is posted
  * @param {AbortSignal} [signal]
  */
 export async function send(path, body = null, signal = undefined) {
-  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
-  const posted = body && {
-    method: "POST",
-    headers: { ...headers, "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  };
-  const answer = await whole(fetch(path, { headers, ...posted, signal }), signal);
+  const sent = body ? posted({ ...(key() && { api_key: key() }), ...body }) : { headers: bearer() };
+  const answer = await whole(fetch(path, { ...sent, signal }), signal);
   if (!answer.ok) throw await refusal(answer);
   return answer;
+}
+
+/** The key, for what has no body to carry it. @returns {Record<string, string>} */
+const bearer = () => (key() ? { Authorization: `Bearer ${key()}` } : {});
+
+/**
+ * A body as JSON; as a form, where a file is in it.
+ * @param {Record<string, any>} fields
+ */
+function posted(fields) {
+  if (!Object.values(fields).some((value) => value instanceof File))
+    return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields) };
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.append(name, value);
+  return { method: "POST", body: form };
 }
 
 /**
@@ -61,12 +77,24 @@ export async function send(path, body = null, signal = undefined) {
  */
 async function refusal(answer) {
   const said = await answer.json().catch(() => null);
-  const text = typeof said?.error === "string" ? said.error : `The server answered ${answer.status}.`;
+  const text = typeof said?.error === "string" ? worded(said.error) : `The server answered ${answer.status}.`;
   const wait = Number.parseInt(answer.headers.get("Retry-After") ?? "", 10);
   return new Refused(text, answer.status, Number.isNaN(wait) ? null : wait);
 }
 
-/** @param {string} path @param {object | null} [body] @param {AbortSignal} [signal] */
+/** What the service says to programs, for people. @param {string} error */
+function worded(error) {
+  const long = error.match(TOO_LONG);
+  if (long) return tooLong(Number(long[1]));
+  return error.replace(/^Invalid request: (.)/, (_, first) => first.toUpperCase());
+}
+
+/** @param {number} limit */
+export function tooLong(limit) {
+  return `This text is too long: up to ${limit.toLocaleString("en")} characters are taken at a time.`;
+}
+
+/** @param {string} path @param {Record<string, any> | null} [body] @param {AbortSignal} [signal] */
 async function json(path, body = null, signal = undefined) {
   const answer = await send(path, body, signal);
   return whole(answer.json(), signal);
@@ -92,8 +120,13 @@ export const languages = () => json("languages");
 /** @returns {Promise<Model[]>} */
 export const models = async () => (await json("v1/models")).models;
 
-/** @returns {Promise<{apiKeys: boolean, keyRequired: boolean, charLimit: number, frontendTimeout: number, beam: number,
- *   language: {source: Named, target: Named}}>} */
+/**
+ * @typedef {{apiKeys: boolean, keyRequired: boolean, keyLink: string, charLimit: number, frontendTimeout: number,
+ *   beam: number, filesTranslation: boolean, fileLimit: number, supportedFilesFormat: string[],
+ *   language: {source: Named, target: Named}}} Settings
+ */
+
+/** @returns {Promise<Settings>} */
 export const settings = () => json("frontend/settings");
 
 /**
@@ -105,6 +138,16 @@ export const settings = () => json("frontend/settings");
  */
 export function translate({ text, ...asked }, more, signal) {
   return json("translate", { q: text, ...asked, ...more }, signal);
+}
+
+/**
+ * A file, translated; where it can be fetched, as seen from this page: the server may not know by what name it was asked.
+ * @param {{file: File, source: string, target: string}} asked
+ * @param {AbortSignal} signal
+ */
+export async function translateFile(asked, signal) {
+  const { translatedFileUrl } = await json("translate_file", asked, signal);
+  return `download_file/${translatedFileUrl.split("/").pop()}`;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { choice, make, option } from "./dom.js";
 import { Latest } from "./latest.js";
+import { lines } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { Notice } from "./notice.js";
 import { WIDEST, traced } from "./traces.js";
@@ -45,14 +46,14 @@ export class Attention {
     this.readout = make("p", { class: "readout" });
     this.hint = make("p", { class: "hint" }, HINT);
     this.units = choice(
-      "Matrix of",
+      "Rows and columns",
       [
         ["words", "words"],
         ["tokens", "the model’s tokens"],
       ],
       () => this.#drawMatrix(),
     );
-    this.heads = choice("Look of", [[OWN, "the translation"]], () => this.#headed());
+    this.heads = choice("Attention head", [], () => this.#headed());
     this.place = make("div", { class: "matrix-place" });
     const notice = make("div", { class: "notice", role: "alert" });
     this.notice = new Notice(notice);
@@ -171,7 +172,10 @@ export class Attention {
         )
       : [];
     const before = this.heads.select.value;
-    this.heads.select.replaceChildren(option([OWN, "the translation"]), ...names.map((name) => option([name, name])));
+    this.heads.select.replaceChildren(
+      option([OWN, "the one that aligns words"]),
+      ...names.map((name) => option([name, name])),
+    );
     this.heads.select.value = names.includes(before) ? before : OWN;
     this.heads.element.hidden = !names.length;
   }
@@ -198,11 +202,14 @@ export class Attention {
     if (!this.result) return;
     const signal = this.latest.start();
     try {
-      const { source, steps } = await traced(this.result.asked, this.beam, signal);
+      const { asked } = this.result;
+      const [first, ...rest] = lines(asked.text);
+      const { source, steps, pieces } = await traced({ ...asked, text: first }, this.beam, signal);
       if (signal.aborted) return;
+      const part = rest.length ? ", first line only" : "";
       this.#put(
         { source, target: steps.map(({ token }) => token), weights: steps.map(({ heads }) => heads[head]) },
-        `tokens, ${head}`,
+        `tokens, ${head}${pieces > 1 ? ", first piece only" : part}`,
         false,
       );
     } catch (error) {

@@ -1,6 +1,7 @@
 /** Weights over the source as bars; a window, where a model looks through one, is marked. */
 
 import { make, shade } from "./dom.js";
+import { scrolling } from "./scroll.js";
 import { counts, percent } from "./weights.js";
 
 /**
@@ -24,5 +25,5 @@ export function bars(tokens, weights, window) {
     shade(column, weight);
     return column;
   });
-  return make("div", { class: "scroll" }, make("ol", { class: "bars" }, ...columns));
+  return scrolling(make("ol", { class: "bars" }, ...columns));
 }

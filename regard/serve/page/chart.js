@@ -3,6 +3,7 @@
 import { draw, make } from "./dom.js";
 
 const [WIDE, HIGH] = [480, 260];
+const NEAR = 0.88; // of the way to the last step: what is nearer to it would touch its number
 const EDGE = { left: 36, right: 48, top: 14, bottom: 34 };
 
 /**
@@ -10,7 +11,7 @@ const EDGE = { left: 36, right: 48, top: 14, bottom: 34 };
  */
 
 /**
- * Round numbers across a range, about as many as asked for.
+ * Round numbers from one at or below a range to one at or above it, about as many as asked for.
  * @param {number} low
  * @param {number} high
  * @param {number} about
@@ -19,8 +20,9 @@ export function ticks(low, high, about) {
   const rough = (high - low || 1) / about;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough) ?? rough;
-  const first = Math.ceil(low / step);
-  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, place) => (first + place) * step);
+  const first = Math.floor(low / step);
+  const last = Math.max(first + 1, Math.ceil(high / step));
+  return Array.from({ length: last - first + 1 }, (_, place) => (first + place) * step);
 }
 
 /** @param {number} value */
@@ -30,8 +32,9 @@ const short = (value) => Number(value.toPrecision(6)).toLocaleString("en");
  * A chart of some curves over the steps of training.
  * @param {string} title
  * @param {Series[]} series
+ * @param {string} [note] what one must know to read it
  */
-export function chart(title, series) {
+export function chart(title, series, note = "") {
   const known = series.filter(({ points }) => points.length);
   const all = known.flatMap(({ points }) => points);
   const caption = make("figcaption", {}, title);
@@ -39,11 +42,12 @@ export function chart(title, series) {
     return make("figure", { class: "chart" }, caption, make("p", { class: "hint" }, "Nothing was measured yet."));
   const last = Math.max(...all.map(([x]) => x));
   const values = all.map(([, y]) => y);
-  const [low, high] = [Math.min(0, ...values), Math.max(...values) * 1.05 || 1];
+  const marks = ticks(Math.min(0, ...values), Math.max(0, ...values), 4);
+  const [low, high] = [marks[0], marks[marks.length - 1]];
   const x = (/** @type {number} */ step) => EDGE.left + ((WIDE - EDGE.left - EDGE.right) * step) / (last || 1);
   const y = (/** @type {number} */ value) =>
     HIGH - EDGE.bottom - ((HIGH - EDGE.top - EDGE.bottom) * (value - low)) / (high - low);
-  const parts = [...axes(low, high, last, x, y), ...known.flatMap(({ name, points }) => curve(name, points, x, y))];
+  const parts = [...axes(marks, last, x, y), ...known.flatMap(({ name, points }) => curve(name, points, x, y))];
   const said = known.map(({ name, points }) => `${name} ${short(points[points.length - 1][1])}`).join(", ");
   const label = `${title} over ${short(last)} steps; at the end: ${said}`;
   return make(
@@ -51,22 +55,23 @@ export function chart(title, series) {
     { class: "chart" },
     caption,
     draw("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label }, ...parts),
+    ...(note ? [make("p", { class: "hint" }, note)] : []),
   );
 }
 
 /**
- * @param {number} low
- * @param {number} high
+ * @param {number[]} marks on the axis of values
  * @param {number} last
  * @param {(step: number) => number} x
  * @param {(value: number) => number} y
  */
-function axes(low, high, last, x, y) {
-  const across = ticks(low, high, 4).flatMap((value) => [
+function axes(marks, last, x, y) {
+  const across = marks.flatMap((value) => [
     draw("line", { class: "grid", x1: EDGE.left, x2: WIDE - EDGE.right, y1: y(value), y2: y(value) }),
     draw("text", { x: EDGE.left - 8, y: y(value) + 4, "text-anchor": "end" }, short(value)),
   ]);
-  const down = ticks(0, last, 4).map((step) =>
+  const round = ticks(0, last, 4).filter((step) => step < NEAR * last);
+  const down = [...round, last].map((step) =>
     draw("text", { x: x(step), y: HIGH - 12, "text-anchor": "middle" }, short(step)),
   );
   return [...across, ...down];

@@ -13,12 +13,13 @@ export class Choices {
   /**
    * @param {Language[]} languages
    * @param {Model[]} models
-   * @param {{source: {code: string}, target: {code: string}}} first
-   * @param {() => void} changed
+   * @param {{source: string, target: string, model: string}} first
+   * @param {{changed: () => void, answers: (model: Model | undefined) => void}} told of choices, and of who answers
    */
-  constructor(languages, models, first, changed) {
+  constructor(languages, models, first, { changed, answers }) {
     this.languages = languages;
     this.models = models;
+    this.answers = answers;
     this.detected = "";
     const readable = languages.filter(({ code, targets }) => targets.some((target) => target !== code));
     this.sources = byId("source");
@@ -27,10 +28,12 @@ export class Choices {
     this.swapper = byId("swap");
     this.sources.append(option([AUTO, "Any language"]), ...readable.map(({ code, name }) => option([code, name])));
     this.named.append(option(["", "Automatic"]), ...models.map((model) => option([model.name, label(model)])));
-    this.#set(first.source.code, first.target.code);
+    this.#set(first.source, first.target);
+    if (models.some(({ name }) => name === first.model)) this.named.value = first.model;
     this.sources.addEventListener("change", () => this.#chosen(changed));
     this.targets.addEventListener("change", () => this.#chosen(changed));
     this.named.addEventListener("change", () => this.#modelled(changed));
+    this.#dress();
   }
 
   get source() {
@@ -51,9 +54,14 @@ export class Choices {
     return this.source === AUTO ? this.detected : this.source;
   }
 
-  /** The model that answers, where it is a single one. @returns {Model | undefined} */
+  /** The model that answers, where it is a single one and the languages are known. @returns {Model | undefined} */
   get answering() {
-    return this.models.find((model) => (this.model ? model.name === this.model : this.#fits(model)));
+    return this.model ? this.models.find(({ name }) => name === this.model) : this.usual;
+  }
+
+  /** The model that answers where none is named: the first one for the two languages. @returns {Model | undefined} */
+  get usual() {
+    return this.models.find((model) => this.#fits(model));
   }
 
   /** The name of a language. @param {string} code */
@@ -64,7 +72,7 @@ export class Choices {
   /** What the server took the text for. @param {string} code */
   detect(code) {
     this.detected = code;
-    this.#reverse();
+    this.#dress();
   }
 
   /** Turns the languages round, if somebody translates back. */
@@ -72,31 +80,34 @@ export class Choices {
     const [source, target] = [this.target, this.spoken];
     this.#set(source, target);
     if (!this.#fits(this.answering)) this.named.value = "";
+    this.#dress();
   }
 
   /** @param {Model | undefined} model */
   #fits(model) {
-    const spoken = this.spoken || this.sources.options[1]?.value;
-    return model?.source.code === spoken && model?.target.code === this.target;
+    return model?.source.code === this.spoken && model?.target.code === this.target;
   }
 
-  /** @param {string} source @param {string} target */
-  #set(source, target) {
-    this.sources.value = source;
+  /** Chooses two languages, or what is nearest to them. @param {string} wanted @param {string} target */
+  #set(wanted, target) {
+    this.sources.value = wanted;
+    if (!this.source) this.sources.value = AUTO;
+    const { source } = this;
     const known = new Set(
       this.languages.flatMap(({ code, targets }) => (source === AUTO || code === source ? targets : [])),
     );
     const reached = this.languages.filter(({ code }) => known.has(code) && code !== source);
     this.targets.replaceChildren(...reached.map(({ code, name }) => option([code, name])));
     this.targets.value = reached.some(({ code }) => code === target) ? target : reached[0]?.code;
-    this.#reverse();
   }
 
-  #reverse() {
+  /** The way back, and who answers, as they are now. */
+  #dress() {
     const back = this.languages.find(({ code }) => code === this.target)?.targets ?? [];
     const can = this.spoken !== "" && this.spoken !== this.target && back.includes(this.spoken);
     this.swapper.disabled = !can;
     this.swapper.title = can ? "Swap the languages" : "No model translates back";
+    this.answers(this.answering);
   }
 
   /** @param {() => void} changed */
@@ -106,6 +117,7 @@ export class Choices {
     const model = this.models.find(({ name }) => name === this.model);
     const kept = this.source === AUTO ? model?.target.code === this.target : this.#fits(model);
     if (!kept) this.named.value = "";
+    this.#dress();
     changed();
   }
 
@@ -113,6 +125,7 @@ export class Choices {
   #modelled(changed) {
     const model = this.models.find(({ name }) => name === this.model);
     if (model) this.#set(model.source.code, model.target.code);
+    this.#dress();
     changed();
   }
 }

@@ -12,6 +12,7 @@ import { LONGEST } from "./translate.js";
 import { told } from "./weights.js";
 
 const HINT = "Type a sentence above to compare what two models make of it.";
+const NONE = "No single model translates this way.";
 const ALONE = "Only one model translates this way. To compare it, serve a second one: regard serve RUN RUN.";
 const MOST = 8; // words whose looks are compared in the table
 
@@ -65,7 +66,7 @@ export class Compare {
     const possible = this.result !== null && this.models.length > 1;
     this.tools.hidden = !possible;
     this.hint.hidden = possible;
-    this.hint.textContent = this.result ? ALONE : HINT;
+    this.hint.textContent = this.result ? (here ? ALONE : NONE) : HINT;
   }
 
   /**
@@ -183,6 +184,9 @@ function differences(models, made, words, pairs) {
   );
 }
 
+/** A text whose numbers stay with their sign in narrow columns. @param {string} text */
+const unbroken = (text) => text.replaceAll(" %", "\u00a0%");
+
 /**
  * The words that both write, and where each looked for them; the furthest apart first.
  * @param {Model[]} models
@@ -196,8 +200,8 @@ function looks(models, made, pairs) {
     .filter(([i, j]) => left.weights[i] && right.weights[j])
     .map(([i, j]) => ({
       word: left.target[i],
-      one: told(left.source, left.weights[i], 2),
-      other: told(right.source, right.weights[j], 2),
+      one: unbroken(told(left.source, left.weights[i], 2)),
+      other: unbroken(told(right.source, right.weights[j], 2)),
       far: apart(left.weights[i], right.weights[j]),
     }))
     .sort((a, b) => b.far - a.far)

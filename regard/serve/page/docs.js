@@ -15,9 +15,10 @@ import { table } from "./table.js";
 const JSON_KIND = "application/json";
 const LINE = " \\\n"; // goes on in the next line, says a shell
 
+const notice = new Notice(byId("notice"));
+
 /** Asks for the description and writes it out. */
 async function start() {
-  const notice = new Notice(byId("notice"));
   notice.clear();
   try {
     show(await description());
@@ -112,13 +113,16 @@ function body(operation, description) {
 
 /** @param {Field[]} fields */
 function listed(fields) {
-  const rows = fields.map(({ name, kind, required, text }) => [
-    make("code", {}, name),
-    kind,
-    required ? "needed" : "",
-    text,
-  ]);
-  return table("Parameters", ["Name", "Kind", "", "Meaning"], rows);
+  const rows = fields.map(({ name, kind, required, text }) =>
+    make(
+      "div",
+      {},
+      make("dt", {}, make("code", {}, name)),
+      make("dd", { class: "kind" }, `${kind}${required ? ", needed" : ""}`),
+      make("dd", {}, text),
+    ),
+  );
+  return make("dl", { class: "fields" }, ...rows);
 }
 
 /** How to ask from a shell. @param {Route} route @param {Schema} description */

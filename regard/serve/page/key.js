@@ -1,16 +1,9 @@
-/** The API key, kept until the window is closed. */
+/** The API key of this window. */
+
+import { keep, kept } from "./kept.js";
 
 const NAME = "regard-key";
-let held = stored();
-
-/** The key of this session, if the browser keeps such things. */
-function stored() {
-  try {
-    return sessionStorage.getItem(NAME) ?? "";
-  } catch {
-    return "";
-  }
-}
+let held = kept(NAME);
 
 /** The key; empty where there is none. */
 export const key = () => held;
@@ -21,9 +14,5 @@ export const key = () => held;
  */
 export function setKey(value) {
   held = value.trim();
-  try {
-    sessionStorage.setItem(NAME, held);
-  } catch {
-    // then it is held by this page alone
-  }
+  keep(NAME, held);
 }

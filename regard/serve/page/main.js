@@ -1,11 +1,13 @@
 /** Puts the page together. */
 
 import * as api from "./api.js";
+import { keptAsked } from "./asked.js";
 import { Attention } from "./attention.js";
 import { Choices } from "./choices.js";
 import { Compare } from "./compare.js";
 import { byId } from "./dom.js";
-import { key, setKey } from "./key.js";
+import { Files } from "./files.js";
+import { KeyField } from "./keyfield.js";
 import { Latest } from "./latest.js";
 import { Notice } from "./notice.js";
 import { Steps } from "./steps.js";
@@ -14,36 +16,58 @@ import { Training } from "./training.js";
 import { Translate } from "./translate.js";
 import { Watch } from "./watch.js";
 
-const latest = new Latest();
 const notice = new Notice(byId("notice"));
-let keyed = start; // what is done with another key
+const entering = new Latest();
 
-/** Asks what is served, and begins; where nothing is said without a key, one can be given. */
+/** Asks what there is to know without a key, and goes on. */
 async function start() {
-  const signal = latest.start();
   notice.clear();
   try {
-    const settings = await api.settings();
-    byId("key-field").hidden = !settings.apiKeys;
-    const [languages, models] = await Promise.all([api.languages(), api.models()]);
-    if (!signal.aborted) begin(languages, models, settings);
+    const [languages, settings] = await Promise.all([api.languages(), api.settings()]);
+    const keyField = new KeyField(settings);
+    keyField.typed = () => notice.clear();
+    keyField.taken = () => enter(languages, settings, keyField);
+    await enter(languages, settings, keyField);
   } catch (error) {
-    if (!signal.aborted) notice.show(error, start);
+    notice.show(error, start);
+  }
+}
+
+/**
+ * Asks which models there are, for which a key may be needed, and begins.
+ * @param {api.Language[]} languages
+ * @param {api.Settings} settings
+ * @param {KeyField} keyField
+ */
+async function enter(languages, settings, keyField) {
+  const signal = entering.start();
+  if (keyField.missing) return notice.tell(keyField.missing);
+  notice.clear();
+  try {
+    const models = await api.models();
+    if (!signal.aborted) begin(languages, models, settings, keyField);
+  } catch (error) {
+    if (!signal.aborted) notice.show(error, () => enter(languages, settings, keyField));
   }
 }
 
 /**
  * @param {api.Language[]} languages
  * @param {api.Model[]} models
- * @param {Awaited<ReturnType<typeof api.settings>>} settings
+ * @param {api.Settings} settings
+ * @param {KeyField} keyField
  */
-function begin(languages, models, settings) {
+function begin(languages, models, settings, keyField) {
+  const { source, target } = settings.language;
+  const before = keptAsked() ?? { text: "", source: source.code, target: target.code, model: "" };
   /** @type {import("./translate.js").Result | null} */
   let result = null;
-  const choices = new Choices(languages, models, settings.language, () => {
-    watch.stop();
-    facts(choices.answering);
-    translate.changed();
+  const choices = new Choices(languages, models, before, {
+    changed() {
+      watch.stop();
+      translate.changed();
+    },
+    answers: facts,
   });
   const attention = new Attention(byId("attention"), choices, settings.beam);
   const training = new Training(byId("training"), choices);
@@ -57,17 +81,18 @@ function begin(languages, models, settings) {
     if (name !== "training") training.hide();
     panels[name].show(result);
   });
-  const translate = new Translate(choices, settings, (made) => {
+  byId("main").classList.remove("waiting");
+  byId("text").value ||= before.text;
+  const translate = new Translate(choices, settings, keyField, (made) => {
     result = made;
     watch.stop();
     if (tabs.current !== "training") panels[tabs.current].show(result);
   });
-  keyed = () => translate.ask();
   const watch = new Watch(translate, attention, () => tabs.open("attention"));
   byId("text").addEventListener("input", () => watch.stop());
-  facts(choices.answering);
+  if (settings.filesTranslation) new Files(choices, settings, keyField);
   tabs.open(tabs.current);
-  translate.ask(); // the browser may have kept a text from before
+  translate.ask();
 }
 
 /** What is known of the model that answers. @param {api.Model | undefined} model */
@@ -79,10 +104,4 @@ function facts(model) {
     .join(" · ");
 }
 
-const field = byId("key");
-field.value = key();
-field.addEventListener("change", () => {
-  setKey(field.value);
-  keyed();
-});
 start();

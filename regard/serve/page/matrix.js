@@ -1,6 +1,7 @@
 /** Weights as a table that is a heat map: a row for each target word, a column for each source word. */
 
 import { make, shade } from "./dom.js";
+import { scrolling } from "./scroll.js";
 import { counts, percent } from "./weights.js";
 
 const MOST = 100; // rows and columns that are drawn
@@ -38,10 +39,12 @@ export class Matrix {
       ),
     );
     const body = make("tbody", {}, ...this.cells.map((cells, row) => make("tr", {}, this.sides[row], ...cells)));
-    const table = make("table", { class: "matrix", role: "grid" }, make("caption", {}, caption), head, body);
+    const title = make("caption", {}, make("span", {}, caption));
+    const table = make("table", { class: "matrix", role: "grid" }, title, head, body);
+    table.style.setProperty("--columns", String(Math.max(1, this.tops.length)));
     const cut = rows.length > MOST || columns.length > MOST;
     const note = cut ? [make("p", { class: "hint" }, `The first ${MOST} words of each side are drawn.`)] : [];
-    this.element = make("div", { class: "matrix-box" }, make("div", { class: "scroll" }, table), ...note);
+    this.element = make("div", { class: "matrix-box" }, scrolling(table), ...note);
     if (this.cells[0]?.[0]) this.cells[0][0].tabIndex = 0;
     this.#listen(table);
   }

@@ -3,8 +3,11 @@
 import { Refused } from "./api.js";
 import { button, make } from "./dom.js";
 
+const PAUSES = [2, 4, 8, 15, 30]; // seconds before a server that is away is asked again: the first time, the second …
+
 export class Notice {
   #timer = 0;
+  #tries = 0;
 
   /**
    * @param {HTMLElement} place
@@ -15,22 +18,41 @@ export class Notice {
 
   /** Nothing is wrong any more. */
   clear() {
-    clearInterval(this.#timer);
-    this.place.replaceChildren();
+    this.#tries = 0;
+    this.#empty();
+  }
+
+  /** Something that whoever reads it can mend; said once, however often it is found. @param {string} text */
+  tell(text) {
+    if (this.place.textContent === text) return;
+    this.clear();
+    this.place.append(make("p", {}, text));
   }
 
   /**
-   * An error; where the server says when to come again, it is asked again then.
+   * An error. Where the server says when to come again, it is asked again then; where it is away, after a pause that
+   * grows from time to time.
    * @param {unknown} error
    * @param {() => void} again
    */
   show(error, again) {
-    this.clear();
+    this.#empty();
     if (!(error instanceof Refused)) throw error;
     this.place.append(make("p", {}, error.message));
-    if (error.wait !== null) this.#count(error.wait, again);
-    else if (error.status === 0 || error.status >= 500)
-      this.place.append(button("Try again", again, { class: "quiet" }));
+    const pause = PAUSES[Math.min(this.#tries, PAUSES.length - 1)];
+    const wait = error.wait ?? (error.away ? pause : null);
+    if (wait !== null) this.#count(wait, again);
+    if (error.wait !== null || (error.status < 500 && !error.away)) return;
+    const press = () => {
+      this.#empty();
+      again();
+    };
+    this.place.append(button("Try again", press, { class: "quiet" }));
+  }
+
+  #empty() {
+    clearInterval(this.#timer);
+    this.place.replaceChildren();
   }
 
   /**
@@ -48,8 +70,10 @@ export class Notice {
     this.#timer = setInterval(() => {
       seconds -= 1;
       if (seconds > 0) return void tell();
-      this.clear();
-      again();
+      const tries = this.#tries + 1;
+      this.#empty();
+      again(); // which begins by clearing this notice
+      this.#tries = tries;
     }, 1000);
   }
 }

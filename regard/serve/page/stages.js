@@ -3,31 +3,32 @@
 import { bars } from "./bars.js";
 import { make } from "./dom.js";
 import { strip } from "./strip.js";
-import { named, symbol } from "./symbols.js";
+import { explained, named, symbol } from "./symbols.js";
 import { share } from "./table.js";
+
+const NEXT = "y_t";
 
 /**
  * @typedef {import("./api.js").Trace} Trace
  * @typedef {{trace: Trace, number: number}} Here
- * @typedef {(here: Here) => Node | string} Picture
+ * @typedef {(here: Here) => Node | null} Picture
  */
 
 /** The number of a step that is drawn. @param {Here} here */
 const step = ({ trace, number }) => trace.steps[number];
 
-/** @param {number[] | null | undefined} numbers @param {string} name @param {string} otherwise */
-const vector = (numbers, name, otherwise) =>
-  numbers?.length ? strip(numbers, name) : make("p", { class: "hint" }, otherwise);
+/** @param {number[] | null | undefined} numbers @param {string} name */
+const vector = (numbers, name) => (numbers?.length ? strip(numbers, name) : null);
 
-/** What is drawn of each symbol. @type {Record<string, Picture>} */
+/** What is drawn of each symbol that has numbers to draw. @type {Record<string, Picture>} */
 const PICTURES = {
   "h_{t-1}": ({ trace, number }) =>
-    vector(trace.steps[number - 1]?.state, named("h_{t-1}"), "Made from what the encoder read."),
-  h_t: (here) => vector(step(here).state, named("h_t"), "What the layer passes on; not drawn."),
-  h̃_t: (here) => vector(step(here).attentional, named("h̃_t"), "Made from both; it decides the token."),
-  q_t: () => make("p", { class: "hint" }, "Asks what of the source matters now."),
-  c: () => make("p", { class: "hint" }, "One vector for the sentence, the same at every step."),
-  c_t: (here) => vector(step(here).context, named("c_t"), "Not drawn."),
+    number
+      ? vector(trace.steps[number - 1].state, named("h_{t-1}"))
+      : make("p", { class: "hint" }, "Made from what the encoder read."),
+  h_t: (here) => vector(step(here).state, named("h_t")),
+  h̃_t: (here) => vector(step(here).attentional, named("h̃_t")),
+  c_t: (here) => vector(step(here).context, named("c_t")),
   a_t: weights,
 };
 
@@ -41,20 +42,26 @@ function weights(here) {
 }
 
 /**
- * All of them, the next token last.
+ * All that can be drawn, the next token last.
  * @param {Here} here
  */
 export function stages(here) {
-  const row = here.trace.order.map((name) => stage(name, PICTURES[name]?.(here) ?? ""));
+  const row = here.trace.order.flatMap((name) => {
+    const picture = PICTURES[name]?.(here);
+    return picture ? [stage(name, picture)] : [];
+  });
   return make(
     "ol",
     { class: "stages", "aria-label": "One step, in the model’s own order" },
     ...row,
-    stage("y_t", candidates(here)),
+    stage(NEXT, candidates(here)),
   );
 }
 
-/** @param {string} name @param {Node | string} picture */
+/** What they, and those that cannot be drawn, mean. @param {Trace} trace */
+export const meanings = ({ order }) => explained([...order, NEXT]);
+
+/** @param {string} name @param {Node} picture */
 function stage(name, picture) {
   const head = make(
     "p",

@@ -1,14 +1,17 @@
 /** The view of one decoding, step by step. */
 
 import { beam } from "./beam.js";
-import { button, choice, make } from "./dom.js";
+import { button, choice, make, option } from "./dom.js";
 import { Latest } from "./latest.js";
+import { lines } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { Notice } from "./notice.js";
-import { stages } from "./stages.js";
-import { WIDEST, traced } from "./traces.js";
+import { meanings, stages } from "./stages.js";
+import { LONGEST, WIDEST, traced } from "./traces.js";
 
 const HINT = "Type a sentence above to step through its translation.";
+const NOTHING = "There is nothing in this text to step through.";
+const SHORT = 40; // characters of a line by which one knows it
 
 export class Steps {
   /**
@@ -21,6 +24,8 @@ export class Steps {
     this.known = "";
     /** @type {import("./api.js").Asked | null} */
     this.asked = null;
+    /** @type {string[]} */
+    this.lines = [];
     /** @type {import("./api.js").Trace | null} */
     this.trace = null;
     const notice = make("div", { class: "notice", role: "alert" });
@@ -32,6 +37,8 @@ export class Steps {
       make("input", { type: "range", min: 1, value: 1, "aria-label": "Step" })
     );
     this.slider.addEventListener("input", () => this.go(this.slider.valueAsNumber - 1));
+    this.line = choice("Line", [], () => this.#load());
+    this.line.element.hidden = true;
     this.count = make("p", { class: "step-count", role: "status" });
     this.written = make("p", { class: "sentence written" });
     const widths = Array.from(
@@ -50,18 +57,35 @@ export class Steps {
       this.count,
       this.beam.element,
     );
-    this.body = make("div", { hidden: true }, this.written, tools, this.place);
-    panel.append(make("h2", { class: "unseen" }, "Step by step"), this.hint, notice, this.body);
+    this.part = make("p", { class: "hint" });
+    this.meanings = make("div");
+    this.rest = make("div");
+    const parts = [this.written, this.part, tools, this.place, this.meanings, this.rest];
+    this.body = make("div", { hidden: true }, ...parts);
+    const which = make("div", { class: "tools which" }, this.line.element);
+    panel.append(make("h2", { class: "unseen" }, "Step by step"), which, this.hint, notice, this.body);
     panel.addEventListener("keydown", (event) => this.#key(event));
   }
 
   /** A translation. @param {import("./translate.js").Result | null} result */
   show(result) {
-    this.asked = result?.asked ?? null;
+    const spoken = result?.made.detectedLanguage?.language ?? result?.asked.source ?? "";
+    this.asked = result && { ...result.asked, source: spoken }; // a single line might be taken for another language
     const known = JSON.stringify(this.asked);
     if (known === this.known) return;
     this.known = known;
+    this.#offer(lines(this.asked?.text ?? ""));
     this.#load();
+  }
+
+  /** The lines of a text, where there is a choice. @param {string[]} found */
+  #offer(found) {
+    const { select, element } = this.line;
+    const before = Math.max(0, select.selectedIndex);
+    this.lines = found;
+    select.replaceChildren(...found.map((line, place) => option([String(place), `${place + 1}: ${brief(line)}`])));
+    select.selectedIndex = Math.min(before, found.length - 1);
+    element.hidden = found.length < 2;
   }
 
   /** Goes to a step, if there is such a one. @param {number} number */
@@ -74,14 +98,16 @@ export class Steps {
   async #load() {
     const signal = this.latest.start();
     this.notice.clear();
-    if (!this.asked) {
+    const text = this.lines[this.line.select.selectedIndex];
+    const why = this.#missing(text);
+    if (!this.asked || why) {
       this.body.hidden = true;
-      return this.#tell(HINT);
+      return this.#tell(why);
     }
     this.#tell(this.body.hidden ? "Looking…" : "");
     this.body.setAttribute("aria-busy", "true");
     try {
-      const trace = await traced(this.asked, Number(this.beam.select.value), signal);
+      const trace = await traced({ ...this.asked, text }, Number(this.beam.select.value), signal);
       if (!signal.aborted) this.#begin(trace);
     } catch (error) {
       if (signal.aborted) return;
@@ -91,12 +117,25 @@ export class Steps {
     }
   }
 
+  /** Why nothing is asked for; empty: it is. @param {string | undefined} line */
+  #missing(line) {
+    if (!this.asked) return HINT;
+    if (line === undefined) return NOTHING;
+    if ([...line].length <= LONGEST) return "";
+    return `This line has more than ${LONGEST} characters; that is too long to step through.`;
+  }
+
   /** @param {import("./api.js").Trace} trace */
   #begin(trace) {
     this.trace = trace;
+    const several = trace.pieces > 1;
+    this.part.textContent = several
+      ? `The model takes this line in ${trace.pieces} pieces; this is the first. On a line of its own each can be seen.`
+      : "";
+    this.meanings.replaceChildren(meanings(trace));
     this.body.setAttribute("aria-busy", "false");
     this.body.hidden = !trace.steps.length;
-    this.#tell(trace.steps.length ? "" : "There is nothing in this text to step through.");
+    this.#tell(trace.steps.length ? "" : NOTHING);
     this.number = Math.min(this.number, Math.max(0, trace.steps.length - 1));
     this.slider.max = String(trace.steps.length);
     this.go(this.number);
@@ -122,7 +161,8 @@ export class Steps {
     const plain = step.weights
       ? []
       : [make("p", { class: "hint" }, `${trace.model} has no attention: each token is written from its state alone.`)];
-    this.place.replaceChildren(...plain, stages({ trace, number }), key(step), heads(trace, step), beam(step));
+    this.place.replaceChildren(...plain, stages({ trace, number }), key(step));
+    this.rest.replaceChildren(heads(trace, step), beam(step));
   }
 
   /** Arrow keys, wherever they mean nothing else. @param {KeyboardEvent} event */
@@ -134,6 +174,9 @@ export class Steps {
     this.go(this.number + move);
   }
 }
+
+/** The beginning of a line. @param {string} line */
+const brief = (line) => (line.length > SHORT ? `${line.slice(0, SHORT)}…` : line);
 
 /**
  * What is written already, what is written now, what will be.

@@ -1,6 +1,7 @@
 /** A plain table, which scrolls by itself where it is too wide. */
 
 import { make, shade } from "./dom.js";
+import { scrolling } from "./scroll.js";
 
 /**
  * @param {string} caption
@@ -14,11 +15,11 @@ export function table(caption, heads, rows, seen = false) {
   const made = make(
     "table",
     { class: "plain" },
-    make("caption", { class: seen ? null : "unseen" }, caption),
+    make("caption", { class: seen ? null : "unseen" }, make("span", {}, caption)),
     make("thead", {}, top),
     make("tbody", {}, ...body),
   );
-  return make("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: 0 }, made);
+  return scrolling(made, { role: "region", "aria-label": caption, tabindex: 0 });
 }
 
 /** @param {string | HTMLElement} given @param {number} place */
@@ -32,9 +33,9 @@ export function figure(value, digits) {
   return make("td", { class: "number" }, typeof value === "number" ? value.toFixed(digits).replace("-", "−") : "–");
 }
 
-/** A share of 1 with a bar behind it. @param {number} share @param {string} text */
+/** A share of 1 with a bar beside it. @param {number} share @param {string} text */
 export function share(share, text) {
-  const made = make("td", { class: "chance" }, text);
+  const made = make("td", { class: "chance" }, make("span", { class: "figure" }, text), make("span", { class: "bar" }));
   shade(made, share);
   return made;
 }

@@ -2,6 +2,7 @@
 
 import { trace } from "./api.js";
 
+export const LONGEST = 400; // the characters of a line that the service lets one look at
 export const WIDEST = 12; // the widest beam that the service lets one look at
 /** @type {{key: string, trace: import("./api.js").Trace} | null} */
 let last = null;

@@ -7,6 +7,9 @@ import { Latest } from "./latest.js";
 import { Notice } from "./notice.js";
 import { figure, table } from "./table.js";
 
+const LOSSES =
+  "train: what training lowers, with dropout and label smoothing where the recipe has them. dev: text that it does not " +
+  "learn from, measured without either. So dev may well lie below train.";
 const EVERY = 2000; // milliseconds from look to look
 
 /** @typedef {import("./api.js").Row} Row */
@@ -81,10 +84,14 @@ export class Training {
     const told = best >= 0 ? `; best BLEU ${best.toFixed(1)}` : "";
     this.state.textContent = `${finished ? "Finished" : "In training"}: step ${last.toLocaleString("en")}${told}`;
     this.charts.replaceChildren(
-      chart("Loss", [
-        { name: "train", points: points(rows, "train", "loss") },
-        { name: "dev", points: points(rows, "dev", "loss") },
-      ]),
+      chart(
+        "Loss",
+        [
+          { name: "train", points: points(rows, "train", "loss") },
+          { name: "dev", points: points(rows, "dev", "loss") },
+        ],
+        LOSSES,
+      ),
       chart("BLEU", [{ name: "dev", points: points(rows, "dev", "bleu") }]),
     );
     this.table.replaceChildren(listed(rows));

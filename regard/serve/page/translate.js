@@ -1,7 +1,9 @@
 /** Translates as one types: the newest text counts, and what is old is marked as old. */
 
-import { translate } from "./api.js";
+import { tooLong, translate } from "./api.js";
 import { byId, make } from "./dom.js";
+import { key } from "./key.js";
+import { keepAsked } from "./asked.js";
 import { Latest, debounced } from "./latest.js";
 import { Notice } from "./notice.js";
 
@@ -19,11 +21,13 @@ export class Translate {
   /**
    * @param {import("./choices.js").Choices} choices
    * @param {{charLimit: number, frontendTimeout: number}} settings
+   * @param {import("./keyfield.js").KeyField} keyField
    * @param {(result: Result | null) => void} made told of each new translation; null: there is no text
    */
-  constructor(choices, settings, made) {
+  constructor(choices, settings, keyField, made) {
     this.choices = choices;
     this.limit = settings.charLimit;
+    this.keyField = keyField;
     this.made = made;
     this.latest = new Latest();
     this.notice = new Notice(byId("notice"));
@@ -37,6 +41,8 @@ export class Translate {
     byId("clear").addEventListener("click", () => this.#write(""));
     byId("swap").addEventListener("click", () => this.#swap());
     byId("copy").addEventListener("click", () => this.#copy());
+    keyField.typed = () => this.notice.clear();
+    keyField.taken = (at) => (at === "once" ? this.typed.now() : this.typed.later());
     this.#dress();
   }
 
@@ -56,6 +62,8 @@ export class Translate {
   /** Asks for a translation of what is there now. */
   async ask() {
     const asked = this.asked;
+    const wrong = asked.text.trim() && this.#wrong(asked.text);
+    if (wrong) return this.#refuse(wrong);
     this.notice.clear();
     if (!asked.text.trim()) return this.#empty();
     const signal = this.latest.start();
@@ -84,6 +92,24 @@ export class Translate {
     byId("others").hidden = true;
     this.output.textContent = text;
     this.state.textContent = state;
+  }
+
+  /** What one need not ask the server; empty: nothing is wrong. A key may have limits of its own. @param {string} text */
+  #wrong(text) {
+    const long = !key() && this.#over(text);
+    return this.keyField.missing || (long ? tooLong(this.limit) : "");
+  }
+
+  /** Whether a text has more characters, as the server counts them, than it takes from everybody. @param {string} text */
+  #over(text) {
+    return this.limit >= 0 && [...text].length > this.limit;
+  }
+
+  /** @param {string} why */
+  #refuse(why) {
+    this.latest.stop();
+    this.#idle();
+    this.notice.tell(why);
   }
 
   #input() {
@@ -174,11 +200,11 @@ export class Translate {
 
   /** Counts, languages and buttons as they are now. */
   #dress() {
-    const size = [...this.text.value].length; // as the server counts
-    const over = this.limit >= 0 && size > this.limit;
+    keepAsked(this.asked);
+    const size = [...this.text.value].length;
     const many = this.limit >= 0 ? ` / ${this.limit.toLocaleString("en")}` : "";
-    byId("count").textContent = `${size.toLocaleString("en")}${many} characters${over ? ": too many" : ""}`;
-    this.text.setAttribute("aria-invalid", String(over));
+    byId("count").textContent = `${size.toLocaleString("en")}${many} characters`;
+    this.text.setAttribute("aria-invalid", String(this.#over(this.text.value)));
     this.text.lang = this.choices.spoken;
     this.output.lang = this.choices.target;
     const empty = !this.text.value.trim();
