@@ -113,3 +113,4 @@ class Task(NamedTuple):
     prepared: Callable[[Run, Recipe, bool], Job]  # a run, its recipe, and whether it goes on
     load: Callable[..., Any]  # a run -> what works with its best model, a `Predictor` or a `Translator`
     dev: Callable[[Run], Sequence[Asked]]  # what a run was validated on
+    embedded: Callable[[Path], Corpus] | None = None  # writes data of its own into a folder

@@ -1,0 +1,85 @@
+"""A model that tags, classifies, reads or captions: embedded data, a short training, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.api import train
+from regard.console import say
+from regard.errors import UserError
+from regard.plot import Line
+from regard.recipes import read
+from regard.runs import Run
+from regard.tasks import Asked, Corpus, Prediction, task_of
+
+SAMPLES = 3
+STRONGEST = 5  # words of a line that are named
+# What each task is shown with, where no recipe is named.
+RECIPES = {"classify": "yang2016", "read": "cui2017", "tag": "schuster1997", "translate": "vaswani2017-base"}
+
+
+class Answered(NamedTuple):
+    """What the demo leaves."""
+
+    results: dict[str, Any]
+    samples: list[tuple[Asked, Prediction]]
+    report: Path
+
+
+def answer(recipe: str, out: Path) -> Answered:
+    """Data, training, evaluation, report; a demo that was interrupted goes on where it was."""
+    began = time.monotonic()
+    task, run = task_of(read(recipe)), Run(out)
+    if task.embedded is None:
+        raise UserError(f"there is no demo of the recipe {recipe}")
+    if run.exists and run.config().get("recipe") != recipe:
+        raise UserError(f"{out} already holds a run of {run.config().get('recipe')}; choose another --out")
+    corpus = task.embedded(out / "corpus")
+    fit(recipe, corpus, run)
+    predictor = task.load(out)
+    figures = predictor.evaluate(corpus.test)
+    asked = list(task.dev(run))[:SAMPLES]
+    made = predictor.predict([one.input for one in asked])
+    results = {"recipe": recipe, **figures, "seconds": round(time.monotonic() - began, 1)}
+    (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return Answered(results, list(zip(asked, made, strict=True)), out / "report.html")
+
+
+def fit(recipe: str, corpus: Corpus, run: Run) -> None:
+    """Trains, from the beginning or from where it was."""
+    if run.exists and run.steps():
+        say(f"{run.folder} goes on from step {run.newest()}")
+        train(recipe, None, run.folder, resume=True)
+    else:
+        sections = read(recipe)
+        changes = {key: value for key, value in corpus.changes.items() if has(sections, key)}
+        train(recipe, corpus.train, run.folder, dev=corpus.dev, **changes)
+
+
+def has(recipe: dict[str, Any], key: str) -> bool:
+    """Whether a recipe has a dotted key: recipes of one task need not be of one kind."""
+    section, _, name = key.partition(".")
+    return name in recipe.get(section, {})
+
+
+def told(demo: Answered, out: Path) -> str:
+    """What the demo prints at its end."""
+    samples = ["\n".join(shown(*sample)) for sample in demo.samples]
+    numbers = [f"{name:<12} {value:.2f}" for name, value in demo.results.items() if isinstance(value, float)]
+    commands = [f"report       {demo.report}", "Try next:", f"  regard predict {out} FILE --json"]
+    return "\n\n".join([*samples, "\n".join([*numbers, *commands])])
+
+
+def shown(asked: Asked, prediction: Prediction) -> list[str]:
+    """An answer, the right one, and the words that had the most weight."""
+    return [f"right        {asked.answer}", f"model        {prediction.line()}", *map(strongest, prediction.looks())]
+
+
+def strongest(line: Line) -> str:
+    """The words of a line that had the most weight."""
+    best = sorted(zip(line.weights, line.words, strict=True), key=lambda pair: -pair[0])[:STRONGEST]
+    own = "" if line.weight is None else f" ({line.weight:.2f})"
+    return f"  {line.label}{own}: " + ", ".join(f"{word} {weight:.2f}" for weight, word in best)
