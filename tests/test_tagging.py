@@ -413,9 +413,10 @@ def test_figures_are_of_the_first_sentences_and_the_loss_is_of_all() -> None:
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(corpus: Path, tmp_path: Path) -> None:
     more = {**QUICK, "text.dropout": 0.2, "model.layers": 2}
+    to_the_end: dict[str, Any] = {"training.steps": 6}
     whole = train("schuster1997", corpus / "train.conll", tmp_path / "whole", **more)
     halves = train("schuster1997", corpus / "train.conll", tmp_path / "halves", **{**more, "training.steps": 3})
-    halves = train(None, None, halves.folder, resume=True, **{"training.steps": 6})
+    halves = train(None, None, halves.folder, resume=True, **to_the_end)
     first, second = (checkpoint.read_tensors(run.checkpoint_folder(6), checkpoint.MODEL) for run in (whole, halves))
     assert list(first) == list(second)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -423,8 +424,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(corpus: Path, tmp_path:
 
 def test_a_run_does_not_go_on_with_other_data(corpus: Path, run: Run, tmp_path: Path) -> None:
     copy = Run(Path(shutil.copytree(run.folder, tmp_path / "run")))
+    further: dict[str, Any] = {"training.steps": 9}
     with pytest.raises(UserError, match="the training data is not what"):
-        train(None, corpus / "test.conll", copy.folder, resume=True, **{"training.steps": 9})
+        train(None, corpus / "test.conll", copy.folder, resume=True, **further)
 
 
 def test_predictions_do_not_depend_on_the_company_they_are_in(run: Run) -> None:
@@ -534,26 +536,17 @@ def test_train_and_evaluate_from_the_command_line(corpus: Path, regard: Command,
 
 
 def test_a_run_starts_from_another_with_its_columns_and_vocabulary(corpus: Path, wider: Run, tmp_path: Path) -> None:
-    child = train(
-        None,
-        corpus / "test.conll",
-        tmp_path / "child",
-        **{"training.init_from": str(wider.folder), "training.steps": 3},
-    )
+    start: dict[str, Any] = {"training.init_from": str(wider.folder), "training.steps": 3}
+    child = train(None, corpus / "test.conll", tmp_path / "child", **start)
     config = child.config()
     assert config["data"]["inputs"] == [2]
     same = "tokenizer/vocabulary.json"
     assert (child.folder / same).read_bytes() == (wider.folder / same).read_bytes()
     other = written(tmp_path, "a X NEW\n\nb X NEW\n")
     with pytest.raises(UserError, match="does not know the label 'NEW'; it chooses from"):
-        train(None, other, tmp_path / "no", **{"training.init_from": str(wider.folder)})
+        train(None, other, tmp_path / "no", **start)
     with pytest.raises(UserError, match="of models that read word, column 2, "):
-        train(
-            None,
-            corpus / "test.conll",
-            tmp_path / "no",
-            **{"training.init_from": str(wider.folder), "data.inputs": None},
-        )
+        train(None, corpus / "test.conll", tmp_path / "no", **start | {"data.inputs": None})
 
 
 def test_chunks_are_measured_by_f1(tmp_path: Path) -> None:
