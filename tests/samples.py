@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from regard.recipes import names, read
+
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -133,6 +135,13 @@ FORMATS: dict[str, bytes] = {
     "pairs2.xlf": XLIFF2.encode(),
     "pairs.po": PO.encode(),
 }
+
+
+def translators() -> list[str]:
+    """The recipes whose models translate."""
+    return [name for name in names() if read(name)["task"] == "translate"]
+
+
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": lambda content: gzip.compress(content, mtime=0),

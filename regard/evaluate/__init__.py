@@ -1,7 +1,8 @@
-"""How good translations and alignments are."""
+"""How good translations, alignments and tags are."""
 
 from regard.data.links import Link, pharaoh
 from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
+from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, together
 from regard.evaluate.gold import Gold, read_gold
 from regard.evaluate.nearest import nearest
 from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
@@ -10,19 +11,24 @@ from regard.evaluate.symmetry import grow_diag_final_and
 __all__ = [
     "AlignmentScore",
     "Compared",
+    "Counts",
     "Gold",
     "Group",
     "Link",
     "Score",
     "aer",
     "alignment_score",
+    "are_chunks",
     "bleu",
     "by_length",
     "chrf",
+    "chunks",
     "compare",
+    "count_chunks",
     "grow_diag_final_and",
     "nearest",
     "pharaoh",
     "read_gold",
     "ter",
+    "together",
 ]

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, hard, luong, mino, sutskever, transformer, xu
+from regard.models import bahdanau, cho, hard, luong, mino, schuster, sutskever, transformer, xu
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.model import Model
 from regard.recipes.recipe import override, read
@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[type, Builder]] = {
     "cho": (cho.ChoSettings, cho.build),
     "luong": (luong.LuongSettings, luong.build),
     "mino": (mino.MinoSettings, mino.build),
+    "schuster": (schuster.SchusterSettings, schuster.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
     "xu-hard": (hard.HardSettings, hard.build),
