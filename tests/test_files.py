@@ -92,7 +92,7 @@ def test_what_is_refused(server: Server) -> None:
     assert said("empty.txt", b"") == "Invalid request: empty file"
     assert said("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
     assert said("x.docx", b"not a zip file")
-    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the body exceeds 500000 bytes"
+    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
     missing = httpx.post(f"{server.url}/translate_file", data={"source": "en", "target": "de"})
     assert missing.json() == {"error": "Invalid request: missing file parameter"}
     bomb = io.BytesIO()
@@ -100,8 +100,15 @@ def test_what_is_refused(server: Server) -> None:
         archive.writestr("word/document.xml", b"<a>" + b" " * 60_000_000 + b"</a>")
     assert len(bomb.getvalue()) < 500_000
     assert said("bomb.docx", bomb.getvalue())
-    assert said("long.txt", b"a " * 10_001) == "Invalid request: request (20001) exceeds text limit (20000)"
+    assert said("long.txt", b"a " * 10_001) == "Invalid request: a text of the file (20001) exceeds text limit (20000)"
     assert sent(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
+
+
+@pytest.mark.parametrize(("name", "made"), [("letter.txt", "letter.de.txt"), ("a.en.txt", "a.de.txt")])
+def test_a_translation_is_named_after_its_language(server: Server, name: str, made: str) -> None:
+    url = sent(server, name, b"the old house").json()["translatedFileUrl"]
+    assert url.endswith(f".{made}")
+    assert httpx.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
 
 
 @pytest.mark.parametrize(
