@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import docx
 import httpx
 import pytest
-from serving import Server, serving
+from serving import Server, inside, serving
 
 from regard.documents import ENDINGS
 from regard.runs import Run
+from regard.serve.settings import Settings
 from regard.translate import Translator, load
 
 
@@ -109,6 +110,16 @@ def test_a_translation_is_named_after_its_language(server: Server, name: str, ma
     url = sent(server, name, b"the old house").json()["translatedFileUrl"]
     assert url.endswith(f".{made}")
     assert httpx.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
+
+
+@pytest.mark.parametrize(("trusted", "way"), [(True, "https"), (False, "http")])
+def test_an_address_begins_as_a_proxy_that_is_trusted_was_asked(able: Run, trusted: bool, way: str) -> None:
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        fields, headers = {"source": "en", "target": "de"}, {"X-Forwarded-Proto": "https"}
+        return await client.post("/translate_file", data=fields, files={"file": ("a.txt", b"house")}, headers=headers)
+
+    answer = inside(able.folder, Settings(trust_proxy=trusted), ask)
+    assert answer.json()["translatedFileUrl"].startswith(f"{way}://inside/download_file/")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def router(service: Service) -> APIRouter:
         shelf.check(owner, len(content))  # its translation will be about as long
         made = await whole(service, pair, name, content, key)
         place = await shelf.put(owner, renamed(name, *pair), made)
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{place}"})
+        return JSONResponse({"translatedFileUrl": f"{service.base(request)}download_file/{place}"})
 
     @routes.get(
         "/download_file/{name}",

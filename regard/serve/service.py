@@ -96,6 +96,12 @@ class Service:
             return household(told)
         return household(request.client.host) if request.client else ""
 
+    def base(self, request: Request) -> str:
+        """What addresses here begin with; behind a proxy that is trusted, in the way that it says it was asked."""
+        told = request.headers.get("x-forwarded-proto", "")
+        known = self.settings.trust_proxy and told in ("http", "https")
+        return str(request.base_url.replace(scheme=told) if known else request.base_url)
+
     async def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
         if self.keys is None:
