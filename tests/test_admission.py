@@ -25,7 +25,7 @@ ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 
 def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
-    keys = Keys(tmp_path / "keys.db")
+    keys = Keys.made(tmp_path / "keys.db")
     key = keys.add("the wiki", req_limit=120, hourly_req_limit=600, char_limit=5000)
     other = keys.add()
     assert key != other
@@ -47,7 +47,7 @@ def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
 
 
 def test_who_guesses_keys_is_counted(able: Run, tmp_path: Path) -> None:
-    Keys(tmp_path / "keys.db")
+    Keys.made(tmp_path / "keys.db")
     with serving(able.folder, "--keys", tmp_path / "keys.db", "--req-limit", 2) as server:
         for status in (403, 403, 429):
             assert server.error("/translate", status, **ASKED, api_key="guess")
@@ -56,26 +56,61 @@ def test_who_guesses_keys_is_counted(able: Run, tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
     (tmp_path / "keys.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(UserError, match="cannot be used as a file of keys"):
-        Keys(tmp_path / "keys.db")
+        Keys.made(tmp_path / "keys.db")
 
 
 def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
     key = regard("keys", "add", "the wiki", "--req-limit", 120, "--daily-req-limit", 900).stdout.strip()
     assert len(key) == 40
-    assert (tmp_path / "keys.db").is_file()
-    listed = regard("keys", "list").stdout
-    assert listed.startswith(key[:8])
-    assert listed.rstrip().endswith("120 - 900 -  the wiki")
-    assert regard("keys", "revoke", key[:8]).returncode == 0
-    assert regard("keys", "list").stdout == ""
+    assert (tmp_path / "keys.db").stat().st_mode & 0o777 == 0o600
+    header, listed = regard("keys", "list").stdout.splitlines()
+    assert header.split() == ["key", "made", "minute", "hour", "day", "text", "note"]
+    assert listed.split()[::2] == [key[:8], "120", "900", "the"]
+    assert [header.index(name) for name in ("minute", "note")] == [listed.index("120"), listed.index("the wiki")]
+    revoked = regard("keys", "revoke", key[:8])
+    assert revoked.stdout == f"{key[:8]} (the wiki) is revoked; whoever has it is refused from now on\n"
+    assert regard("keys", "list").stdout.splitlines()[1:] == []
     done = regard("keys", "revoke", "nothing")
     assert done.returncode == 2
     assert "has no key 'nothing'" in done.stderr
 
 
+def test_a_file_of_keys_that_is_not_there_is_not_made_by_whoever_only_asks(
+    regard: Command, able: Run, tmp_path: Path
+) -> None:
+    for arguments in (
+        ("keys", "list", "--file", "typo.db"),
+        ("keys", "revoke", "3f9a0c12", "--file", "typo.db"),
+        ("serve", able.folder, "--port", 0, "--keys", "typo.db", "--require-key"),
+    ):
+        done = regard(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        said = "regard: there is no file of keys typo.db; make one with: regard keys add NOTE --file typo.db\n"
+        assert done.stderr == said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_keys_that_is_taken_away_is_not_made_anew(tmp_path: Path) -> None:
+    keys = Keys.made(tmp_path / "keys.db")
+    (tmp_path / "keys.db").unlink()
+    with pytest.raises(UserError, match="cannot be used as a file of keys"):
+        keys.find("any")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", ["req-limit", "hourly-req-limit", "daily-req-limit", "char-limit"])
+def test_a_limit_below_none_is_refused(regard: Command, limit: str, tmp_path: Path) -> None:
+    for command in (("keys", "add"), ("serve", "runs/x")):
+        done = regard(*command, f"--{limit}", -5)
+        assert done.returncode == 2
+        assert f"--{limit}" in done.stderr
+        assert "-1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    keys = Keys(file)
+    keys = Keys.made(file)
     key, tight = keys.add(), keys.add(req_limit=1, char_limit=5)
     with serving(able.folder, "--keys", file, "--require-key", "--key-link", "https://example.org/keys") as server:
         assert server.error("/translate", 400, **ASKED) == "Visit https://example.org/keys to get an API key"
@@ -114,7 +149,7 @@ def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
 
 def test_a_key_has_limits_of_its_own_for_every_period(able: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    keys = Keys(file)
+    keys = Keys.made(file)
     hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
     usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
     limits = ("--hourly-req-limit", 2, "--daily-req-limit", 0)
@@ -138,11 +173,11 @@ def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
         database.execute(f"create table keys ({columns})")
         database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hashed(key)))
     for _ in range(2):
-        assert Keys(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
+        assert Keys.made(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
 
 
 def test_a_key_in_the_headers_is_looked_at_before_the_body(able: Run, tmp_path: Path) -> None:
-    key = Keys(tmp_path / "keys.db").add(req_limit=1)
+    key = Keys.made(tmp_path / "keys.db").add(req_limit=1)
     with serving(able.folder, "--keys", tmp_path / "keys.db") as server:
 
         def asked(key: str, body: bytes) -> int:

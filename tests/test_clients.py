@@ -54,7 +54,7 @@ def test_deep_translator(server: Server, expected: str) -> None:
 
 def test_deep_translator_without_a_key_that_is_known(able: Run, tmp_path: Path, expected: str) -> None:
     file = tmp_path / "keys.db"
-    key = Keys(file).add()
+    key = Keys.made(file).add()
     with serving(able.folder, "--keys", file, "--require-key") as server:
         client = LibreTranslator(source="en", target="de", api_key="wrong", custom_url=f"{server.url}/")
         with pytest.raises(AuthorizationException):

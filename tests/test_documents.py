@@ -126,13 +126,43 @@ SUBTITLES = (
 def test_a_cue_is_one_text_and_keeps_its_number_its_times_and_its_tags() -> None:
     assert asked("a.srt", SUBTITLES.encode()) == [
         "The <r1>old dog</r1> sleeps here &amp; there.",
-        "- Who is it?",
-        "- <r1/>The cat.",
+        "Who is it?",
+        "The cat.",
     ]
     made = translated("a.srt", SUBTITLES.encode(), turned).decode()
     assert made == SUBTITLES.replace(
         "The <i>old dog</i>\r\nsleeps here & there.", "there. & here sleeps\r\n<i>dog old</i> The"
-    ).replace("- Who is it?", "it? is Who -").replace("- {\\an8}The cat.", "cat. {\\an8}The -")
+    ).replace("Who is it?", "it? is Who").replace("The cat.", "cat. The")
+
+
+@pytest.mark.parametrize(
+    ("lines", "sent"),
+    [
+        ("- our mother\n- <i>not here</i>", ["our mother", "not here"]),
+        ("♪ an old song ♪\n♪ and a new one ♪", ["an old song", "and a new one"]),
+        ("<i>– not me\nand you</i>", ["not me and you"]),
+        ("{\\an8}--and then", ["and then"]),
+        ("- no", ["no"]),
+        ("an old-fashioned house - or two", ["an old-fashioned house - or two"]),
+        ("- ♪ ♪", []),
+    ],
+)
+def test_dashes_of_speakers_and_notes_of_music_are_not_sent(lines: str, sent: list[str]) -> None:
+    content = f"1\n00:00:01,000 --> 00:00:02,000\n{lines}\n"
+    found: list[str] = []
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        found.extend(texts)
+        return [text.upper() for text in texts]
+
+    kept = lines.upper().replace("I>", "i>").replace("\\AN8", "\\an8")
+    assert translated("a.srt", content.encode(), translate).decode() == content.replace(lines, kept)
+    assert found == sent
+
+
+def test_a_dash_is_not_left_alone_on_a_line() -> None:
+    content = b"1\n00:00:01,000 --> 00:00:02,000\n- Is it\nno?\n"
+    assert translated("a.srt", content, lambda texts: ["Nein?"]) == content.replace(b"Is it\nno?", b"Nein?")
 
 
 def test_a_cue_whose_translation_is_a_word_has_one_line() -> None:

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import docx
 import httpx
 import pytest
-from serving import Server, serving
+from serving import Server, inside, serving
 
 from regard.documents import ENDINGS
 from regard.runs import Run
+from regard.serve.settings import Settings
 from regard.translate import Translator, load
 
 
@@ -92,7 +93,7 @@ def test_what_is_refused(server: Server) -> None:
     assert said("empty.txt", b"") == "Invalid request: empty file"
     assert said("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
     assert said("x.docx", b"not a zip file")
-    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the body exceeds 500000 bytes"
+    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
     missing = httpx.post(f"{server.url}/translate_file", data={"source": "en", "target": "de"})
     assert missing.json() == {"error": "Invalid request: missing file parameter"}
     bomb = io.BytesIO()
@@ -100,8 +101,25 @@ def test_what_is_refused(server: Server) -> None:
         archive.writestr("word/document.xml", b"<a>" + b" " * 60_000_000 + b"</a>")
     assert len(bomb.getvalue()) < 500_000
     assert said("bomb.docx", bomb.getvalue())
-    assert said("long.txt", b"a " * 10_001) == "Invalid request: request (20001) exceeds text limit (20000)"
+    assert said("long.txt", b"a " * 10_001) == "Invalid request: a text of the file (20001) exceeds text limit (20000)"
     assert sent(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
+
+
+@pytest.mark.parametrize(("name", "made"), [("letter.txt", "letter.de.txt"), ("a.en.txt", "a.de.txt")])
+def test_a_translation_is_named_after_its_language(server: Server, name: str, made: str) -> None:
+    url = sent(server, name, b"the old house").json()["translatedFileUrl"]
+    assert url.endswith(f".{made}")
+    assert httpx.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
+
+
+@pytest.mark.parametrize(("trusted", "way"), [(True, "https"), (False, "http")])
+def test_an_address_begins_as_a_proxy_that_is_trusted_was_asked(able: Run, trusted: bool, way: str) -> None:
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        fields, headers = {"source": "en", "target": "de"}, {"X-Forwarded-Proto": "https"}
+        return await client.post("/translate_file", data=fields, files={"file": ("a.txt", b"house")}, headers=headers)
+
+    answer = inside(able.folder, Settings(trust_proxy=trusted), ask)
+    assert answer.json()["translatedFileUrl"].startswith(f"{way}://inside/download_file/")
 
 
 @pytest.mark.parametrize(

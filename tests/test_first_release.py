@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from regard.errors import UserError
 from regard.runs import Run, checkpoint
@@ -69,3 +70,21 @@ def test_a_later_format_is_refused_with_a_sentence(copy: Run) -> None:
             use()
         assert "\n" not in str(caught.value)
     assert copy.steps() == FIRST.steps(), "and it is left where it was"
+
+
+def test_its_config_is_a_recipe_even_without_keys_that_came_later(tmp_path: Path) -> None:
+    written = FIRST.config()
+    for section, key in (
+        ("training", "init_from"),
+        ("training", "keep_best"),
+        ("training", "seed"),
+        ("text", "dropout"),
+    ):
+        written[section].pop(key, None)
+    old = tmp_path / "config.yaml"
+    old.write_text(yaml.safe_dump(written), encoding="utf-8")
+    few = {"training.steps": 2, "training.keep_best": 2, "training.tensorboard": False}
+    made = train(old, split("train"), tmp_path / "new", dev=split("dev"), **few)
+    assert made.newest() == 2
+    assert made.config()["training"]["keep_best"] == 2
+    assert made.config()["training"]["init_from"] is None

@@ -50,8 +50,8 @@ async def meanwhile(client: httpx.AsyncClient, gate: Gate, asking: Awaitable[htt
 def test_others_are_answered_while_a_key_is_looked_up(
     able: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = Keys(tmp_path / "keys.db").add()
-    gate = Gate(Keys(tmp_path / "keys.db").find)
+    key = Keys.made(tmp_path / "keys.db").add()
+    gate = Gate(Keys.made(tmp_path / "keys.db").find)
     monkeypatch.setattr(Keys, "find", lambda self, key: gate(key))
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
@@ -78,7 +78,7 @@ def test_others_are_answered_while_a_large_body_is_taken_apart(
 
 
 def test_who_has_nothing_left_is_refused_before_the_body_is_read(able: Run, tmp_path: Path) -> None:
-    Keys(tmp_path / "keys.db")
+    Keys.made(tmp_path / "keys.db")
     with serving(able.folder, "--req-limit", 1) as server:
         assert server.translate("the house")["translatedText"]
         for path in ("/translate", "/translate_file", "/v1/trace"):

@@ -17,6 +17,7 @@ import pytest
 from conftest import Command
 from serving import Server, serving
 
+from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.fleet import languages_of, names
 from regard.translate import Translator, load
@@ -63,6 +64,61 @@ def test_json_form_and_query_say_the_same(server: Server, texts: list[str]) -> N
     ]
     assert [answer.status_code for answer in found] == [200] * 5, [answer.text for answer in found]
     assert len({answer.text for answer in found}) == 1
+
+
+def test_a_field_that_comes_twice_is_refused(server: Server) -> None:
+    rest = {"source": "en", "target": "de"}
+    for sent in (
+        {"data": {"q": ["a", "b"], **rest}},
+        {"params": {"q": ["a", "b"], **rest}},
+        {"data": {"q": ["a", "b"], **rest}, "files": {"nothing": b""}},
+        {"params": {"q": "a"}, "data": {"q": "b", **rest}},
+    ):
+        answer = httpx.post(f"{server.url}/translate", **sent)  # type: ignore[arg-type]
+        said = "Invalid request: q parameter is given more than once; several texts are a list in JSON"
+        assert (answer.status_code, answer.json()) == (400, {"error": said}), sent
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded"])
+def test_json_that_does_not_say_so_is_told_what_to_say(server: Server, kind: str) -> None:
+    body, headers = b' {"q": "a", "source": "en", "target": "de"}', {"Content-Type": kind} if kind else {}
+    answer = httpx.post(f"{server.url}/translate", content=body, headers=headers)
+    said = "Invalid request: the body looks like JSON; send Content-Type: application/json"
+    assert (answer.status_code, answer.json()) == (400, {"error": said})
+    answer = httpx.post(f"{server.url}/translate", content=b"", headers=headers)
+    assert answer.json() == {"error": "Invalid request: missing q parameter"}
+
+
+def test_whatever_is_not_there_is_an_error_like_others(server: Server) -> None:
+    for method, path, status, said in (
+        ("GET", "/nowhere", 404, "Not Found"),
+        ("GET", "/page/nowhere", 404, "Not Found"),
+        ("GET", "/download_file/nothing", 404, "Not Found"),
+        ("GET", "/translate", 405, "Method Not Allowed"),
+        ("POST", "/languages", 405, "Method Not Allowed"),
+        ("GET", "/v1/models/able/curves?after=x", 400, "Invalid request: after parameter cannot be read"),
+    ):
+        answer = httpx.request(method, f"{server.url}{path}")
+        assert (answer.status_code, answer.json()) == (status, {"error": said}), path
+    assert "POST" in httpx.get(f"{server.url}/translate").headers["Allow"]
+    assert '"422"' not in httpx.get(f"{server.url}/openapi.json").text
+
+
+def test_who_only_looks_whether_it_is_there_is_answered(server: Server) -> None:
+    for path in ("/", "/docs", "/health"):
+        answer = httpx.head(f"{server.url}{path}")
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_the_log_has_the_path_that_leads_nowhere_and_the_figures_do_not(server: Server) -> None:
+    httpx.get(f"{server.url}/wp-login.php")
+    httpx.get(f"{server.url}/{'a' * 5000}")
+    logged = [line["path"] for line in server.log if line.get("status") == 404]
+    assert "/wp-login.php" in logged
+    assert "/" + "a" * 199 in logged
+    figures = httpx.get(f"{server.url}/metrics").text
+    assert 'path="other"' in figures
+    assert "wp-login" not in figures
 
 
 def test_lines_are_kept_and_a_form_has_its_own_ends(server: Server, texts: list[str]) -> None:
@@ -241,7 +297,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "Invalid request: alternatives parameter must be <= 10",
     ),
     ({"q": "a" * 20_001, "source": "xx", "target": "de"}, "request (20001) exceeds text limit (20000)"),
-    ({"q": ["a"] * 1001, "source": "en", "target": "de"}, "request (1001) exceeds text limit (1000)"),
+    (
+        {"q": ["a"] * 1001, "source": "en", "target": "de"},
+        "request (1001) exceeds text limit (1000) of texts in one request",
+    ),
     ({"q": "a", "source": "XX", "target": "yy"}, "xx is not supported"),
     ({"q": "a", "source": "en", "target": "yy", "format": "pdf"}, "yy is not supported"),
     ({"q": "a", "source": "fr", "target": "en", "format": "pdf"}, "pdf format is not supported"),
@@ -378,6 +437,19 @@ def test_names_and_languages_of_runs() -> None:
     assert languages_of("en-de") == ("en", "de")
     assert languages_of("pt-BR-en") == ("pt-BR", "en")
     assert languages_of("en-zh-Hans") == ("en", "zh-Hans")
+    assert languages_of("en-pt_BR") == ("en", "pt_BR")
+
+
+@pytest.mark.parametrize("pair", ["xx", "", "english-german", "en-", "-de", "en-d", "en-de.txt", "en-de-", "12-34"])
+def test_what_is_no_pair_of_languages_is_refused(pair: str) -> None:
+    with pytest.raises(UserError, match="is not a pair of language codes like en-de"):
+        languages_of(pair)
+
+
+def test_a_run_named_with_no_pair_says_so(regard: Command, able: Run) -> None:
+    done = regard("serve", f"{able.folder}=xx", "--port", 0)
+    assert done.returncode == 2
+    assert "regard: 'xx' is not a pair of language codes like en-de" in done.stderr
 
 
 def test_alignments_are_given_for_so_many_words(server: Server) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serving import Clock
@@ -77,6 +78,38 @@ def test_a_full_shelf_says_when_to_come_again() -> None:
         clock.now = KEPT + 0.5
         assert not there(shelf, keys[0])
         assert there(shelf, put(shelf, "another"))
+
+
+class Remembering(asyncio.SelectorEventLoop):
+    """A loop that remembers what is to be done later, and does it when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: list[tuple[float, Callable[[], object]]] = []
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        self.later.append((delay, lambda: callback(*args)))
+
+
+def test_a_file_goes_when_its_time_is_over_whether_another_comes_or_not() -> None:
+    with shelved(room=30 * LEAST) as shelf, asyncio.Runner(loop_factory=Remembering) as runner:
+        keys = [runner.run(shelf.put("a", "a.txt", b"x")) for _ in range(2)]
+        loop = runner.get_loop()
+        assert isinstance(loop, Remembering)
+        own = [one for delay, one in loop.later if delay == KEPT]
+        assert len(own) == 2
+        shelf.drop(keys[1])
+        for one in own:
+            one()
+        assert list(Path(shelf.folder.name).iterdir()) == []
+        assert shelf.used() == 0
+
+
+def test_nobody_else_may_read_a_file() -> None:
+    with shelved(room=30 * LEAST) as shelf:
+        path = shelf.get(put(shelf, "a"))
+        assert path is not None
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_a_file_that_cannot_be_written_takes_no_room(tmp_path: Path) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.serve.keys import Key
 
 keys = typer.Typer(help="Keys for the service: add, list, revoke.", no_args_is_help=True)
 File = Annotated[Path, typer.Option("--file", help="The file of keys, as `regard serve --keys` takes it.")]
 KEYS = Path("keys.db")
+HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 
 
 @keys.command()
 def add(
     note: Annotated[str, typer.Argument(help="Whose it is, for `list`.")] = "",
-    req_limit: Annotated[int | None, typer.Option(help="Requests in a minute, instead of everybody's.")] = None,
-    hourly_req_limit: Annotated[int | None, typer.Option(help="The same in an hour.")] = None,
-    daily_req_limit: Annotated[int | None, typer.Option(help="The same in a day.")] = None,
-    char_limit: Annotated[int | None, typer.Option(help="Characters of one text, instead of everybody's.")] = None,
+    req_limit: Annotated[int | None, typer.Option(help="Requests in a minute, instead of everybody's.", min=-1)] = None,
+    hourly_req_limit: Annotated[int | None, typer.Option(help="The same in an hour.", min=-1)] = None,
+    daily_req_limit: Annotated[int | None, typer.Option(help="The same in a day.", min=-1)] = None,
+    char_limit: Annotated[
+        int | None, typer.Option(help="Characters of one text, instead of everybody's.", min=-1)
+    ] = None,
     file: File = KEYS,
 ) -> None:
     """Make a key and print it: it is kept as a hash, so nobody can print it again. A limit of -1 is none.
@@ -27,7 +33,7 @@ def add(
     """
     from regard.serve.keys import Keys
 
-    key = Keys(file).add(
+    key = Keys.made(file).add(
         note,
         req_limit=req_limit,
         hourly_req_limit=hourly_req_limit,
@@ -39,13 +45,20 @@ def add(
 
 @keys.command("list")
 def list_keys(file: File = KEYS) -> None:
-    """List the keys: the letters that each begins with, its limits (minute, hour, day, text), its owner."""
+    """List the keys: the letters that each begins with, when it was made, its limits (-: everybody's), its note."""
     from regard.serve.keys import Keys
 
-    for key in Keys(file).list():
-        bounds = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
-        limits = " ".join("-" if limit is None else str(limit) for limit in bounds)
-        typer.echo(f"{key.id}  {key.made}  {limits}  {key.note}".rstrip())
+    rows = [HEADER, *map(row, Keys(file).list())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        typer.echo("  ".join(padded).rstrip())
+
+
+def row(key: Key) -> tuple[str, ...]:
+    """A key, as it is listed."""
+    bounds = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
+    return key.id, key.made, *("-" if bound is None else str(bound) for bound in bounds), key.note
 
 
 @keys.command()
@@ -58,4 +71,5 @@ def revoke(
     """
     from regard.serve.keys import Keys
 
-    Keys(file).revoke(key)
+    gone = Keys(file).revoke(key)
+    typer.echo(f"{gone.id}{f' ({gone.note})' if gone.note else ''} is revoked; whoever has it is refused from now on")

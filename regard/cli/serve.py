@@ -18,7 +18,9 @@ def serve(
         list[str], typer.Argument(help="Runs to serve; RUN=en-de where a run does not know its languages.")
     ],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine's.")] = USUAL.host,
-    port: Annotated[int, typer.Option(help="The port to listen on; 0: any that is free.")] = USUAL.port,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0: any that is free.", min=0, max=65535)
+    ] = USUAL.port,
     beam: Annotated[int, typer.Option(help="Hypotheses kept open.", min=1)] = USUAL.beam,
     threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = USUAL.threads,
     batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = USUAL.batch_tokens,
@@ -26,10 +28,10 @@ def serve(
         int, typer.Option(help="Sentences of a batch; 1: no batching.", min=1)
     ] = USUAL.batch_pieces,
     queue: Annotated[int, typer.Option(help="Sentences that may wait for one model.", min=1)] = USUAL.queue,
-    char_limit: Annotated[int, typer.Option(help="Characters of one text; -1: no limit.")] = USUAL.char_limit,
-    batch_limit: Annotated[int, typer.Option(help="Texts of one request; -1: no limit.")] = USUAL.batch_limit,
+    char_limit: Annotated[int, typer.Option(help="Characters of one text; -1: no limit.", min=-1)] = USUAL.char_limit,
+    batch_limit: Annotated[int, typer.Option(help="Texts of one request; -1: no limit.", min=-1)] = USUAL.batch_limit,
     alternatives_limit: Annotated[
-        int, typer.Option(help="Other translations of a text; -1: no limit.")
+        int, typer.Option(help="Other translations of a text; -1: no limit.", min=-1)
     ] = USUAL.alternatives_limit,
     body_limit: Annotated[int, typer.Option(help="Bytes of one request.", min=1)] = USUAL.body_limit,
     file_limit: Annotated[int, typer.Option(help="Bytes of one file.", min=1)] = USUAL.file_limit,
@@ -37,13 +39,16 @@ def serve(
         int, typer.Option(help="Bytes of translated files that are kept to be fetched; a tenth for each client.", min=1)
     ] = USUAL.kept_limit,
     patience: Annotated[
-        float, typer.Option(help="Seconds that a client may take to send a request, or take nothing of its answer.")
+        float,
+        typer.Option(help="Seconds that a client may take to send a request, or take nothing of its answer.", min=0.1),
     ] = USUAL.patience,
-    req_limit: Annotated[int, typer.Option(help="Requests of one client in a minute; -1: no limit.")] = USUAL.req_limit,
-    hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.")] = USUAL.hourly_req_limit,
-    daily_req_limit: Annotated[int, typer.Option(help="The same in a day.")] = USUAL.daily_req_limit,
+    req_limit: Annotated[
+        int, typer.Option(help="Requests of one client in a minute; -1: no limit.", min=-1)
+    ] = USUAL.req_limit,
+    hourly_req_limit: Annotated[int, typer.Option(help="The same in an hour.", min=-1)] = USUAL.hourly_req_limit,
+    daily_req_limit: Annotated[int, typer.Option(help="The same in a day.", min=-1)] = USUAL.daily_req_limit,
     ban_after: Annotated[
-        int, typer.Option(help="Refuse a client for an hour that went so often over the limits; -1: never.")
+        int, typer.Option(help="Refuse a client for an hour that went so often over the limits; -1: never.", min=-1)
     ] = USUAL.ban_after,
     keys: Annotated[
         Path | None, typer.Option(help="The file of `regard keys`; those who have one may use it.")

@@ -16,9 +16,13 @@ from regard.documents.spelling import escaped, meant
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 TIME = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}")
 TAG = re.compile(r"<(?P<close>/?)(?P<name>[biu]|font)(?:\s[^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE)
-SPACE = re.compile(rf"{TAG.pattern}|(?P<space> +)", re.IGNORECASE)
+NOTES = "♩♪♫♬"
+ASIDE = re.compile(rf"{TAG.pattern}|[{NOTES}]+", re.IGNORECASE)  # what stands among the words and is none
+SPACE = re.compile(rf"{TAG.pattern}|(?<![-–—{NOTES}])(?P<space> +)(?![{NOTES}])", re.IGNORECASE)
 MOST_LINES = 8  # of a cue; more are not shown at once, and come back as one
-DASH = re.compile(r"\s*(?:<[^<>]*>\s*)*[-–—]\s*\S")
+BEFORE = r"\s*(?:(?:<[^<>]*>|\{\\[^{}]*\})\s*)*"
+DASH = re.compile(rf"{BEFORE}(?P<dash>[-–—]+\s*)\S")
+ANOTHER = re.compile(rf"{BEFORE}(?:[-–—]+\s*\S|[{NOTES}])")
 
 
 class Speech(NamedTuple):
@@ -46,7 +50,7 @@ def draft(content: bytes) -> Draft:
 
 
 def all_speeches(lines: Sequence[str]) -> Iterator[Speech]:
-    """What is said, cue by cue: all of its lines together, but for a line with a dash, where another one speaks."""
+    """What is said, cue by cue: all its lines together, but for one with a dash or a note, where another begins."""
     times = [place for place, line in enumerate(lines) if TIME.match(line)]
     if not times and any(line.strip() for line in lines):
         raise DocumentError("has no times as subtitles have them, like 00:00:01,000 --> 00:00:02,500")
@@ -54,16 +58,26 @@ def all_speeches(lines: Sequence[str]) -> Iterator[Speech]:
         end = time + 1
         while end < min(following - 1, len(lines)) and lines[end].strip():
             end += 1
-        starts = [place for place in range(time + 1, end) if place == time + 1 or DASH.match(lines[place])]
+        starts = [place for place in range(time + 1, end) if place == time + 1 or ANOTHER.match(lines[place])]
         for start, stop in pairwise([*starts, end]):
             text = "".join(lines[start:stop])
             yield Speech(start, stop, Passage(nodes(text.rstrip("\r\n"))))
 
 
 def nodes(text: str) -> Iterator[Node]:
-    """Words and tags."""
+    """Words and tags; a dash at the beginning, as who speaks has one, and notes of music are not among the words."""
     place = 0
-    for found in TAG.finditer(text):
+    if dash := DASH.match(text):
+        place = dash.end("dash")
+        yield from tagged(text[: dash.start("dash")])
+        yield Node(opening=[literal(dash["dash"])])
+    yield from tagged(text[place:])
+
+
+def tagged(text: str) -> Iterator[Node]:
+    """Words, and what stands among them."""
+    place = 0
+    for found in ASIDE.finditer(text):
         yield Node(escaped(text[place : found.start()]))
         place = found.end()
         name = (found["name"] or "").lower()

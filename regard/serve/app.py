@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -15,7 +16,7 @@ from regard.errors import UserError
 from regard.serve import compatible, files, looking
 from regard.serve.answers import Error
 from regard.serve.bearer import bearer
-from regard.serve.described import refused
+from regard.serve.described import refused, true
 from regard.serve.guard import Guard
 from regard.serve.leaving import Leaving
 from regard.serve.prefix import Prefixed, prefix
@@ -24,25 +25,28 @@ from regard.serve.service import Service
 from regard.version import VERSION
 
 PAGE = Path(__file__).parent / "page"
+LOOK = ["GET", "HEAD"]
+
+
+class Application(FastAPI):
+    """As FastAPI has it, with a description that says what this service answers."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description."""
+        return true(super().openapi())
 
 
 def application(service: Service) -> Guard:
     """The whole of it."""
     path = prefix(service.settings.url_prefix)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        service.close()
-
-    app = FastAPI(
+    app = Application(
         title="regard",
         description="Translations, and where the model looked; for LibreTranslate's clients, too.",
         version=VERSION,
         docs_url=None,
         redoc_url=None,
         servers=[{"url": path}] if path else None,
-        lifespan=lifespan,
     )
     app.include_router(compatible.router(service))
     app.include_router(files.router(service))
@@ -88,12 +92,12 @@ def tended(app: FastAPI, service: Service) -> None:
 def paged(app: FastAPI) -> None:
     """The page."""
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=LOOK, include_in_schema=False)
     async def page() -> Response:
         """Translate, and see where the model looks."""
         return FileResponse(PAGE / "index.html")
 
-    @app.get("/docs", include_in_schema=False)
+    @app.api_route("/docs", methods=LOOK, include_in_schema=False)
     async def docs() -> Response:
         """How to ask."""
         return FileResponse(PAGE / "docs.html")
@@ -111,3 +115,12 @@ def answering(app: FastAPI) -> None:
     @app.exception_handler(UserError)
     async def mistaken(request: Request, error: UserError) -> Response:
         return JSONResponse({"error": str(error)}, 400)
+
+    @app.exception_handler(HTTPException)
+    async def nowhere(request: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(request: Request, error: RequestValidationError) -> Response:
+        named = ", ".join(str(one["loc"][-1]) for one in error.errors())
+        return JSONResponse({"error": f"Invalid request: {named} parameter cannot be read"}, 400)

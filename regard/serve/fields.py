@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -15,6 +15,8 @@ from starlette.requests import Request
 
 from regard.serve.aside import Aside, at_once
 from regard.serve.refusal import Refusal, missing
+
+T = TypeVar("T")
 
 SMALL = 20_000  # bytes that are taken apart so soon that nobody waits for it
 PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)  # of JSON: a text, or what begins another value
@@ -88,28 +90,44 @@ async def read(request: Request, aside: Aside) -> Fields:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         return Fields(await parsed(from_json, await request.body(), aside), is_form=False)
-    values: dict[str, Any] = dict(request.query_params)
-    if kind == "application/x-www-form-urlencoded":
-        values |= await parsed(from_form, await request.body(), aside)
-    elif kind == "multipart/form-data":
+    values: list[tuple[str, Any]] = request.query_params.multi_items()
+    if kind == "multipart/form-data":
         try:
-            values |= dict(await request.form(max_files=1, max_fields=FIELDS))
+            values += (await request.form(max_files=1, max_fields=FIELDS)).multi_items()
         except HTTPException as error:
             raise Refusal(f"Invalid form: {error.detail}", error.status_code) from error
         except (UnicodeDecodeError, ValueError) as error:
             raise Refusal("Invalid form") from error
-    return Fields(values, is_form=True)
+        return Fields(once(values), is_form=True)
+    body = await request.body()
+    if body.lstrip()[:1] == b"{" and "q" not in dict(values):
+        raise Refusal("Invalid request: the body looks like JSON; send Content-Type: application/json")
+    if kind == "application/x-www-form-urlencoded":
+        values += await parsed(from_form, body, aside)
+    return Fields(once(values), is_form=True)
 
 
-async def parsed(parse: Callable[[bytes], dict[str, Any]], body: bytes, aside: Aside) -> dict[str, Any]:
+def once(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by name; of one that came twice nobody can tell which was meant."""
+    found: dict[str, Any] = {}
+    for name, value in values:
+        if name in found:
+            raise Refusal(
+                f"Invalid request: {name} parameter is given more than once; several texts are a list in JSON"
+            )
+        found[name] = value
+    return found
+
+
+async def parsed(parse: Callable[[bytes], T], body: bytes, aside: Aside) -> T:
     """What a body says."""
     return await (aside if len(body) > SMALL else at_once)(parse, body)
 
 
-def from_form(body: bytes) -> dict[str, Any]:
+def from_form(body: bytes) -> list[tuple[str, Any]]:
     """The fields of a form."""
     try:
-        return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS))
+        return list(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS))
     except ValueError as error:
         raise Refusal("Invalid form") from error
 

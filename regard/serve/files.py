@@ -15,7 +15,7 @@ from regard.documents import ENDINGS, Limits, bare, translated
 from regard.serve import answers
 from regard.serve.described import refused
 from regard.serve.keys import Key
-from regard.serve.languages import AUTO
+from regard.serve.languages import AUTO, written
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.translate import Options
@@ -68,10 +68,14 @@ def router(service: Service) -> APIRouter:
         owner = service.client(request, key)
         shelf.check(owner, len(content))  # its translation will be about as long
         made = await whole(service, pair, name, content, key)
-        place = await shelf.put(owner, name, made)
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{place}"})
+        place = await shelf.put(owner, renamed(name, *pair), made)
+        return JSONResponse({"translatedFileUrl": f"{service.base(request)}download_file/{place}"})
 
-    @routes.get("/download_file/{name}", response_class=FileResponse, responses={404: {"description": "Not there."}})
+    @routes.get(
+        "/download_file/{name}",
+        response_class=FileResponse,
+        responses={404: {"model": answers.Error, "description": "Not there, or no longer."}},
+    )
     async def download_file(name: str) -> Response:
         """A translated document."""
         path = shelf.get(name)
@@ -94,8 +98,7 @@ async def whole(service: Service, pair: tuple[str, str], name: str, content: byt
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
-        for text in texts:
-            service.check_sizes([text], key)
+        service.check_lengths(texts, key, "a text of the file")
         spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
         route = service.route(spoken, wanted)
         for start in range(0, len(texts), AT_ONCE):
@@ -105,6 +108,12 @@ async def whole(service: Service, pair: tuple[str, str], name: str, content: byt
 
     limit = service.settings.file_limit
     return await service.documents(translated, name, content, translate, Limits(size=10 * limit, text=limit))
+
+
+def renamed(name: str, source: str, target: str) -> str:
+    """What its translation is called: `a.docx` and `a.en.docx` both become `a.de.docx`."""
+    path = PurePosixPath(name)
+    return f"{path.stem.removesuffix(f'.{written(source)}')}.{written(target)}{path.suffix}"
 
 
 def plain_name(file: UploadFile) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
 
+CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it
 
 
@@ -32,9 +34,9 @@ class Given:
     @classmethod
     def of(cls, named: str) -> Given:
         """From the command line's words."""
-        place, _, pair = named.partition("=")
+        place, named_too, pair = named.partition("=")
         data = Run(Path(place)).config()["data"]
-        source, target = languages_of(pair) if pair else (data.get("source"), data.get("target"))
+        source, target = languages_of(pair) if named_too else (data.get("source"), data.get("target"))
         if not source or not target:
             raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
         return cls(Path(place), code(source), code(target))
@@ -149,7 +151,11 @@ def languages_of(pair: str) -> tuple[str, str]:
     """`en-de`, `pt-BR-en` and `en-zh-Hans`: what begins with a capital letter belongs to the code before it."""
     parts = pair.split("-")
     second = next((place for place, part in enumerate(parts) if place and part[:1].islower()), len(parts))
-    return "-".join(parts[:second]), "-".join(parts[second:])
+    found = "-".join(parts[:second]), "-".join(parts[second:])
+    for language in found:
+        if not CODE.fullmatch(language):
+            raise UserError(f"{pair!r} is not a pair of language codes like en-de, pt-BR-en or en-zh-Hans")
+    return found
 
 
 def muster(

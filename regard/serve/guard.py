@@ -33,6 +33,8 @@ SAFE = {
     ),
 }
 GONE = 499  # what is written down of a request whose client left before it was answered
+ENDING = Refusal("The service is ending; try again in a moment", 503, {"Retry-After": "10", "Connection": "close"})
+LONGEST = 200  # letters of a path in the log
 HEADERS = [(name.lower().encode(), value.encode()) for name, value in (CORS | SAFE).items()]
 
 
@@ -58,6 +60,8 @@ class Guard:
                 await self.app(scope, self.bounded(scope, receive), answer)
         except Refusal as refusal:
             await answer.refuse(refusal, scope, receive)
+        except asyncio.CancelledError:  # the service ends before it could be answered
+            await answer.refuse(ENDING, scope, receive)
         except Exception as error:
             note("failed", logging.ERROR, error, path=scope["path"])
             await answer.refuse(Refusal("Internal server error", 500), scope, receive)
@@ -66,10 +70,12 @@ class Guard:
 
     def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """A body that ends with a refusal where it is too large, or too long in coming."""
-        limit = self.settings.file_limit if scope["path"].endswith("/translate_file") else self.settings.body_limit
+        is_file = scope["path"].endswith("/translate_file")
+        limit = self.settings.file_limit if is_file else self.settings.body_limit
+        text = f"Invalid request: the {'file' if is_file else 'body'} exceeds {limit} bytes"
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if declared.isdigit() and int(declared) > limit:
-            raise Refusal(f"Invalid request: the body exceeds {limit} bytes", 413, {"Connection": "close"})
+            raise Refusal(text, 413, {"Connection": "close"})
         size, whole = 0, False
         deadline = time.monotonic() + self.settings.patience
 
@@ -84,18 +90,18 @@ class Guard:
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if size > limit:
-                raise Refusal(f"Invalid request: the body exceeds {limit} bytes", 413, {"Connection": "close"})
+                raise Refusal(text, 413, {"Connection": "close"})
             return message
 
         return bounded
 
     def tell(self, scope: Scope, status: int, seconds: float) -> None:
-        """Counts a request and writes it down: its route, never its words."""
-        route = scope.get("route")
-        path = getattr(route, "path", None) or "other"
-        self.figures.requests.labels(path, str(status)).inc()
-        self.figures.seconds.labels(path).observe(seconds)
-        client = (scope.get("client") or ("",))[0]
+        """Counts a request and writes it down: its route, or the path that leads nowhere; never its words."""
+        route = getattr(scope.get("route"), "path", None)
+        counted = route or "other"  # whatever strangers think of, there are as many figures as routes
+        self.figures.requests.labels(counted, str(status)).inc()
+        self.figures.seconds.labels(counted).observe(seconds)
+        client, path = (scope.get("client") or ("",))[0], route or scope["path"][:LONGEST]
         note("request", method=scope["method"], path=path, status=status, ms=round(1000 * seconds, 1), client=client)
 
 

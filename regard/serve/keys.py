@@ -7,12 +7,13 @@ import hmac
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.serve.private import write_private
 
 TABLE = """
 create table if not exists keys (
@@ -42,6 +43,9 @@ class Keys:
     """The file."""
 
     def __init__(self, path: Path) -> None:
+        """A file that is there: a wrong name must not become a file in which there is no key."""
+        if not path.is_file():
+            raise UserError(f"there is no file of keys {path}; make one with: regard keys add NOTE --file {path}")
         self.path = path
         with self.opened() as database:
             database.execute(TABLE)
@@ -50,11 +54,19 @@ class Keys:
                 if column not in there:
                     database.execute(f"alter table keys add column {column} integer")
 
+    @classmethod
+    def made(cls, path: Path) -> Keys:
+        """The file, which is made where there is none."""
+        with suppress(FileExistsError):
+            write_private(path)
+        return cls(path)
+
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
         """The database; what is done to it is done as a whole, or not at all."""
+        place = f"{self.path.absolute().as_uri()}?mode=rw"  # a file that was taken away is not made again
         try:
-            with closing(sqlite3.connect(self.path, timeout=0.5)) as database, database:
+            with closing(sqlite3.connect(place, timeout=0.5, uri=True)) as database, database:
                 yield database
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error
@@ -83,11 +95,14 @@ class Keys:
             rows = database.execute(f"select {KNOWN} from keys order by made, id")
             return [Key(*row) for row in rows]
 
-    def revoke(self, id: str) -> None:
-        """Takes a key away, named by its first letters or given whole."""
+    def revoke(self, id: str) -> Key:
+        """Takes a key away, named by its first letters or given whole; what it was."""
         with self.opened() as database:
-            if not database.execute("delete from keys where id = ?", (id[:LETTERS],)).rowcount:
+            row = database.execute(f"select {KNOWN} from keys where id = ?", (id[:LETTERS],)).fetchone()
+            if row is None:
                 raise UserError(f"{self.path} has no key {id[:LETTERS]!r}")
+            database.execute("delete from keys where id = ?", (id[:LETTERS],))
+        return Key(*row)
 
     def find(self, key: str) -> Key | None:
         """The key, if there is such a one. How long it takes tells nothing of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regard.errors import UserError
@@ -25,7 +25,7 @@ class Prefixed:
             scope["root_path"] = self.prefix  # in place: whoever notes the request later wants to know its route
             await self.app(scope, receive, send)
             return
-        elsewhere: Response = PlainTextResponse("Not Found", 404)
+        elsewhere: Response = JSONResponse({"error": "Not Found"}, 404)
         if scope["path"] == self.prefix:  # links on the page begin behind the last slash
             elsewhere = RedirectResponse(f"{self.prefix}/")
         await elsewhere(scope, receive, send)

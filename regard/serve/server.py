@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from types import FrameType
 
 import torch
 import uvicorn
 
-from regard.serve import logs
+from regard.serve import listening, logs
 from regard.serve.app import application
 from regard.serve.connection import patient
+from regard.serve.prefix import prefix
 from regard.serve.service import Service
 from regard.serve.settings import Settings
+
+
+class Server(uvicorn.Server):
+    """As uvicorn has it, but a signal to end has done its work when the server has ended: it is not raised again."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ends when all is answered; after a second Ctrl-C, at once."""
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()
 
 
 def serve(runs: Sequence[str], settings: Settings) -> None:
     """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
     logs.begin()
-    sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
-    torch.set_num_threads(max(1, torch.get_num_threads() // settings.threads))
-    service = Service(runs, settings)
-    for served in service.fleet.served.values():
-        logs.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
-    config = uvicorn.Config(
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
+    sockets = listening.taken(settings.host, settings.port)
+    try:
+        sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
+        torch.set_num_threads(max(1, torch.get_num_threads() // settings.threads))
+        service = Service(runs, settings)
+        try:
+            server = Server(configuration(service))
+            listening.listen(sockets)
+            tell(service, listening.url(settings.host, sockets))
+            server.run(sockets)
+        finally:
+            service.close()
+    finally:
+        listening.release(sockets)
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    """SIGTERM while nothing is served: what there is to put away is put away."""
+    raise SystemExit(128 + number)
+
+
+def configuration(service: Service) -> uvicorn.Config:
+    """How uvicorn is to go about it."""
+    return uvicorn.Config(
         application(service),
-        host=settings.host,
-        port=settings.port,
-        http=patient(settings.patience),
+        http=patient(service.settings.patience),
         ws="none",
         log_config=None,
         access_log=False,
@@ -36,7 +66,16 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=60,  # for those who do not read what they asked for
-        lifespan="on",
+        lifespan="off",
     )
-    with suppress(KeyboardInterrupt):  # which has done its work when it comes here
-        uvicorn.Server(config).run()
+
+
+def tell(service: Service, url: str) -> None:
+    """What is served and where: the log's lines, and one for whoever started it."""
+    pairs = []
+    for served in service.fleet.served.values():
+        logs.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
+        pairs.append(f"{served.name} ({served.source}-{served.target})")
+    logs.note(f"running on {url}")
+    sys.stdout.write(f"regard serves {', '.join(pairs)} at {url}{prefix(service.settings.url_prefix)}\n")
+    sys.stdout.flush()

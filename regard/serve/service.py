@@ -32,9 +32,9 @@ class Service:
     def __init__(self, runs: Sequence[str], settings: Settings) -> None:
         self.settings = settings
         self.figures = Figures()
+        self.keys = Keys(settings.keys) if settings.keys else None
         self.fleet: Fleet = muster(runs, settings, self.figures.batch)
         self.detect = Detector(self.fleet.languages)
-        self.keys = Keys(settings.keys) if settings.keys else None
         self.limits = Limits(settings.ban_after)
         self.shelf = Shelf(settings.kept_limit)
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
@@ -96,6 +96,12 @@ class Service:
             return household(told)
         return household(request.client.host) if request.client else ""
 
+    def base(self, request: Request) -> str:
+        """What addresses here begin with; behind a proxy that is trusted, in the way that it says it was asked."""
+        told = request.headers.get("x-forwarded-proto", "")
+        known = self.settings.trust_proxy and told in ("http", "https")
+        return str(request.base_url.replace(scheme=told) if known else request.base_url)
+
     async def key(self, given: str) -> Key | None:
         """The key that was given, if keys are asked for."""
         if self.keys is None:
@@ -121,10 +127,18 @@ class Service:
 
     def check_sizes(self, texts: Sequence[str], key: Key | None) -> None:
         """Refuses more, or longer, texts than are taken."""
-        limits = ((len(texts), self.settings.batch_limit), (max(map(len, texts), default=0), self.char_limit(key)))
-        for size, limit in limits:
-            if 0 <= limit < size:
-                raise Refusal(f"Invalid request: request ({size}) exceeds text limit ({limit})")
+        most = self.settings.batch_limit
+        if 0 <= most < len(texts):
+            raise Refusal(
+                f"Invalid request: request ({len(texts)}) exceeds text limit ({most}) of texts in one request"
+            )
+        self.check_lengths(texts, key, "request")
+
+    def check_lengths(self, texts: Sequence[str], key: Key | None, what: str) -> None:
+        """Refuses longer texts than are taken, of a request or of a file."""
+        longest, limit = max(map(len, texts), default=0), self.char_limit(key)
+        if 0 <= limit < longest:
+            raise Refusal(f"Invalid request: {what} ({longest}) exceeds text limit ({limit})")
 
     def languages(self, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, Guess | None]:
         """The languages that are asked for, and the guess where the first was to be guessed."""
@@ -198,7 +212,7 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        for part in (self.documents, self.looks, self.lookups, self.reading, self.fleet, self.shelf):
+        for part in (self.shelf, self.documents, self.looks, self.lookups, self.reading, self.fleet):
             part.close()
 
 

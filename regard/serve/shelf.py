@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from regard.serve.private import write_private
 from regard.serve.refusal import Refusal
 
 KEPT = 1800.0  # seconds that a file can be fetched
@@ -44,10 +45,11 @@ class Shelf:
         key = f"{uuid.uuid4()}.{name}"
         self.files[key] = Kept(owner, size, self.clock())
         try:
-            await asyncio.to_thread(self.path(key).write_bytes, content)
+            await asyncio.to_thread(write_private, self.path(key), content)
         except OSError:
             self.drop(key)
             raise
+        asyncio.get_running_loop().call_later(KEPT, self.expire, key)
         if key not in self.files:  # it had to go while it was written
             self.path(key).unlink(missing_ok=True)
         return key
@@ -77,6 +79,11 @@ class Shelf:
     def age(self, kept: Kept) -> float:
         """Seconds since it was put here."""
         return self.clock() - kept.since
+
+    def expire(self, key: str) -> None:
+        """Puts a file away whose time is over, unless it is gone already."""
+        if key in self.files:
+            self.drop(key)
 
     def drop(self, key: str) -> None:
         """Puts a file away."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,23 @@ def beginning(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
         config = again(Run(Path(start)).config())
     else:
         config = dict(recipe) if isinstance(recipe, Mapping) else read(recipe or "default")
-    start = start or config.get("training", {}).get("init_from")
+    config = filled(config)
+    start = start or config["training"]["init_from"]
     return descended(config, Run(Path(start)), changes) if start else override(config, changes)
+
+
+def filled(config: Mapping[str, Any]) -> Recipe:
+    """The config with keys that it does not say, as those of older versions: they are what they are for everybody."""
+    task = task_of(config)
+    sections: dict[str, Any] = {"text": task.text, "data": task.data, "training": TrainingSettings}
+    return {**config, **{name: {**usual(cls), **config.get(name, {})} for name, cls in sections.items()}}
+
+
+def usual(section: Any) -> dict[str, Any]:
+    """What the keys of a section are where nobody says them, as YAML has it."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(section()).items()
+    }
 
 
 def refuse_another(run: Run) -> None:
@@ -103,7 +119,7 @@ def shapes(config: Recipe) -> dict[str, torch.Size]:
 def going_on(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
     """The config of a run that goes on: how long it goes on may change, not what makes it the same run."""
     allowed = ["data.train", "data.dev", "data.workers", "data.timeout", *(f"training.{name}" for name in CHANGEABLE)]
-    config = run.config()
+    config = filled(run.config())
     if isinstance(recipe, str | Path) and read(recipe)["recipe"] != config.get("recipe"):
         raise UserError(
             f"{run.folder} is a run of the recipe {config.get('recipe')!r}, it cannot go on as {str(recipe)!r}"

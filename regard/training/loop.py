@@ -30,6 +30,7 @@ from regard.training.keeping import Keeper
 from regard.training.metrics import Metrics
 from regard.training.objective import Objective
 from regard.training.optimizer import optimizer
+from regard.training.pace import Pace
 from regard.training.position import Best, Position
 from regard.training.processes import ALONE, Processes, copies
 from regard.training.schedule import learning_rate
@@ -92,6 +93,7 @@ class Trainer:
         )
         self.signals = Signals()
         self.speed = Speed()
+        self.pace = Pace()
         self.gradients = Gradients(
             self.objective, settings, device, processes, None if sharded else copies(self.objective, processes, device)
         )
@@ -105,6 +107,7 @@ class Trainer:
         self.metrics.begin(self.position.step)
         self.started = time.monotonic() - self.position.seconds
         self.speed.restart()
+        self.pace.begin(self.position.step)
         try:
             with self.signals.watched(), reported(), bar() as progress:
                 if self.finished():
@@ -142,8 +145,9 @@ class Trainer:
         if step % settings.log_every == 0:
             self.metrics.write("train", step, **figures)
             self.speed.restart()
-            if not is_terminal():
-                say(f"step {step}/{self.last_step() or '?'}  {note(figures)}")
+        if not is_terminal() and (step % settings.log_every == 0 or self.pace.due()):
+            last = self.last_step()
+            say(f"step {step}/{last or '?'}  {note(figures)}{self.pace.left(step, last)}")
         if self.position.skipped_in_row:  # what is about to fail is not kept in place of what was whole
             return
         if step // settings.validate_every > self.position.validated // settings.validate_every or self.finished():
