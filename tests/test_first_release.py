@@ -83,7 +83,7 @@ def test_its_config_is_a_recipe_even_without_keys_that_came_later(tmp_path: Path
         written[section].pop(key, None)
     old = tmp_path / "config.yaml"
     old.write_text(yaml.safe_dump(written), encoding="utf-8")
-    few = {"training.steps": 2, "training.keep_best": 2, "training.tensorboard": False}
+    few: dict[str, Any] = {"training.steps": 2, "training.keep_best": 2, "training.tensorboard": False}
     made = train(old, split("train"), tmp_path / "new", dev=split("dev"), **few)
     assert made.newest() == 2
     assert made.config()["training"]["keep_best"] == 2

@@ -74,7 +74,7 @@ def test_a_field_that_comes_twice_is_refused(server: Server) -> None:
         {"data": {"q": ["a", "b"], **rest}, "files": {"nothing": b""}},
         {"params": {"q": "a"}, "data": {"q": "b", **rest}},
     ):
-        answer = httpx.post(f"{server.url}/translate", **sent)  # type: ignore[arg-type]
+        answer = httpx.post(f"{server.url}/translate", **sent)
         said = "Invalid request: q parameter is given more than once; several texts are a list in JSON"
         assert (answer.status_code, answer.json()) == (400, {"error": said}), sent
 

@@ -87,7 +87,7 @@ class Remembering(asyncio.SelectorEventLoop):
         super().__init__()
         self.later: list[tuple[float, Callable[[], object]]] = []
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         self.later.append((delay, lambda: callback(*args)))
 
 

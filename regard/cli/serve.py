@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.translate import table
 from regard.errors import UserError
 from regard.serve.settings import Settings
 
@@ -22,6 +23,13 @@ def serve(
         int, typer.Option(help="The port to listen on; 0: any that is free.", min=0, max=65535)
     ] = USUAL.port,
     beam: Annotated[int, typer.Option(help="Hypotheses kept open.", min=1)] = USUAL.beam,
+    glossary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Terms, tab, how they must be translated, one a line; en-de=FILE where several pairs are served.",
+            metavar="FILE",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = USUAL.threads,
     batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = USUAL.batch_tokens,
     batch_pieces: Annotated[
@@ -90,6 +98,7 @@ def serve(
             host=host,
             port=port,
             beam=beam,
+            glossary=glossaries(glossary or []),
             threads=threads,
             batch_tokens=batch_tokens,
             batch_pieces=batch_pieces,
@@ -116,3 +125,16 @@ def serve(
             page=page,
         ),
     )
+
+
+def glossaries(given: list[str]) -> dict[str, dict[str, str]]:
+    """The terms of each file, by the pair of languages that is named before it."""
+    found: dict[str, dict[str, str]] = {}
+    for one in given:
+        pair, _, path = one.rpartition("=")
+        if pair in found:
+            raise UserError(
+                f"--glossary {one}: there is one already{f' for {pair}' if pair else ''}; put them in one file"
+            )
+        found[pair] = table(Path(path))
+    return found

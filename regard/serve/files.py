@@ -60,6 +60,7 @@ def router(service: Service) -> APIRouter:
         source, target = fields.text("source"), fields.text("target")
         name = plain_name(file)
         content = await file.read()
+        await file.close()  # and with it what lies on the disk of a large one
         if not content:
             raise Refusal("Invalid request: empty file")
         if PurePosixPath(name).suffix.lower() not in ENDINGS:

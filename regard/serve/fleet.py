@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,8 +65,10 @@ class Served:
         translator: Translator,
         settings: Settings,
         noted: Callable[[int, int], None] = lambda pieces, waiting: None,
+        glossary: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self.glossary = translator.plan(Options(glossary=glossary or {})).glossary  # spelled once for all requests
         self.folder, self.source, self.target = given.folder, given.source, given.target
         self.translator = translator
         self.batcher: Batcher[Piece, list[Hypothesis], Kind] = Batcher(
@@ -85,7 +88,9 @@ class Served:
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""
         off = asyncio.to_thread if sum(map(len, texts)) > SHORT else at_once
-        draft = await off(self.translator.draft, texts, self.translator.plan(options))
+        plan = self.translator.plan(options)
+        plan.glossary = self.glossary
+        draft = await off(self.translator.draft, texts, plan)
         spoken = [piece for piece in draft.pieces if piece.ids]
         found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
 
@@ -164,10 +169,29 @@ def muster(
     """The runs of the command line, loaded."""
     given = [Given.of(named) for named in runs]
     named = names([one.folder for one in given])
+    terms = glossaries(settings.glossary, {(one.source, one.target) for one in given})
 
     def telling(name: str) -> Callable[[int, int], None]:
         return lambda pieces, waiting: noted(name, pieces, waiting)
 
     return Fleet(
-        [Served(name, one, load(one.folder), settings, telling(name)) for name, one in zip(named, given, strict=True)]
+        [
+            Served(name, one, load(one.folder), settings, telling(name), terms.get((one.source, one.target)))
+            for name, one in zip(named, given, strict=True)
+        ]
     )
+
+
+def glossaries(
+    given: Mapping[str, Mapping[str, str]], served: AbstractSet[tuple[str, str]]
+) -> dict[tuple[str, str], Mapping[str, str]]:
+    """The glossary of each pair of languages that has one; one that names no pair is for the only one there is."""
+    found = {}
+    for named, table in given.items():
+        if not named and len(served) > 1:
+            raise UserError("several pairs of languages are served; say whose glossary it is: --glossary en-de=FILE")
+        source, target = map(code, languages_of(named)) if named else next(iter(served))
+        if (source, target) not in served:
+            raise UserError(f"--glossary {named}=…: no run that is served translates from {source} to {target}")
+        found[source, target] = table
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -13,6 +14,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 5000
     beam: int = 5
+    glossary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of en-de; "" where that is the only pair
     threads: int = 1  # batches of one model that are decoded at once
     batch_tokens: int = 2000  # source tokens of a batch, each of its beam
     batch_pieces: int = 64  # sentences of a batch; 1: no batching

@@ -1,0 +1,60 @@
+"""The glossary of a service: terms that are translated as its owner wants them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import Command
+from serving import inside
+
+from regard.errors import UserError
+from regard.runs import Run
+from regard.serve.fleet import glossaries
+from regard.serve.settings import Settings
+from regard.translate import load
+
+TEXTS = ["the old house", "the dog sees the house", "the young man"]
+TERMS = {"house": "Katze"}
+
+
+def test_terms_are_translated_as_the_glossary_says_also_among_others(able: Run) -> None:
+    async def ask(client: httpx.AsyncClient) -> Any:
+        return (await client.post("/translate", json={"q": TEXTS, "source": "en", "target": "de"})).json()
+
+    made = inside(able.folder, Settings(glossary={"": TERMS}), ask)["translatedText"]
+    translator = load(able.folder)
+    assert made == [one.text for one in translator.translate(TEXTS, beam=5, glossary=TERMS)]
+    assert ["Katze" in text for text in made[:2]] == [True, True]
+    assert made[2] == translator.translate(TEXTS[2:], beam=5)[0].text
+
+
+def test_a_glossary_is_for_one_pair_of_languages() -> None:
+    one, two = {("en", "de")}, {("en", "de"), ("de", "pb")}
+    assert glossaries({"": TERMS}, one) == {("en", "de"): TERMS}
+    assert glossaries({"de-pt-BR": TERMS}, two) == {("de", "pb"): TERMS}
+    with pytest.raises(UserError, match="say whose glossary it is: --glossary en-de=FILE"):
+        glossaries({"": TERMS}, two)
+    with pytest.raises(UserError, match="no run that is served translates from fr to de"):
+        glossaries({"fr-de": TERMS}, two)
+
+
+def test_a_glossary_that_cannot_be_is_one_sentence(regard: Command, able: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("house\n", encoding="utf-8")
+    (tmp_path / "odd.tsv").write_text("house\tXylophon\n", encoding="utf-8")
+    (tmp_path / "good.tsv").write_text("house\tKatze\n", encoding="utf-8")
+    other = tmp_path / "other"
+    shutil.copytree(able.folder, other)
+    for arguments, said in (
+        (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
+        (["--glossary", "odd.tsv"], "'Xylophon' cannot be forced"),
+        (["--glossary", "good.tsv", "--glossary", "good.tsv"], "there is one already; put them in one file"),
+        ([f"{other}=de-en", "--glossary", "good.tsv"], "say whose glossary it is"),
+    ):
+        done = regard("serve", able.folder, *arguments, "--port", 0)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
