@@ -1,7 +1,8 @@
-"""How good translations and alignments are."""
+"""How good translations, alignments and choices of labels are."""
 
 from regard.data.links import Link, pharaoh
 from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
+from regard.evaluate.confusion import Confusion, LabelFigures
 from regard.evaluate.gold import Gold, read_gold
 from regard.evaluate.nearest import nearest
 from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
@@ -10,8 +11,10 @@ from regard.evaluate.symmetry import grow_diag_final_and
 __all__ = [
     "AlignmentScore",
     "Compared",
+    "Confusion",
     "Gold",
     "Group",
+    "LabelFigures",
     "Link",
     "Score",
     "aer",

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, hard, luong, mino, sutskever, transformer, xu
+from regard.models import bahdanau, cho, hard, lin, luong, mino, sutskever, transformer, xu, yang
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.model import Model
 from regard.recipes.recipe import override, read
@@ -22,12 +22,14 @@ Builder = Callable[[Any, int, int, CrossEntropy], Model]
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
     "cho": (cho.ChoSettings, cho.build),
+    "lin": (lin.LinSettings, lin.build),
     "luong": (luong.LuongSettings, luong.build),
     "mino": (mino.MinoSettings, mino.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
     "xu-hard": (hard.HardSettings, hard.build),
     "xu-soft": (xu.XuSettings, xu.build),
+    "yang": (yang.YangSettings, yang.build),
 }
 
 
