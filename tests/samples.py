@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from regard.recipes import names, read
+
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -109,6 +111,11 @@ msgstr "ist es so – nicht?"
 #~ msgid "gone"
 #~ msgstr "weg"
 """
+
+
+def translators() -> list[str]:
+    """The recipes that translate."""
+    return [name for name in names() if read(name)["task"] == "translate"]
 
 
 def table(columns: dict[str, Any], **options: Any) -> bytes:

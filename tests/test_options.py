@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK, files
+from samples import translators
 from test_training import equal, examples, gradients_of, poisoned, trainer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,7 +44,7 @@ from regard.nn import (
     hidden,
     prefix_mask,
 )
-from regard.recipes import SECTIONS, names, override, read
+from regard.recipes import SECTIONS, override, read
 from regard.runs import checkpoint
 from regard.symbols import BOS, PAD, UNK
 from regard.tasks import Validation
@@ -52,7 +53,7 @@ from regard.text import Subwords, Words
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import optimizer
 
-RECIPES = {name: read(name) for name in names()}
+RECIPES = {name: read(name) for name in translators()}
 TRANSFORMERS = [name for name, recipe in RECIPES.items() if recipe["model"]["kind"] == "transformer"]
 BLIND = ("cho2014", "sutskever2014")  # without attention
 SOURCE = TARGET = 13

@@ -41,9 +41,12 @@ CHANGES = {
     "model.size": 32,
     "model.embedding": 32,
     "model.attention": 32,
+    "model.dropout": 0.2,
+    "model.hops": 4,
+    "model.mlp": 64,
     "text.vocabulary": 1000,
     "training.steps": 500,
-    "training.batch_tokens": 3000,
+    "training.batch_tokens": 2000,
     "training.learning_rate": 0.003,
     "training.validate_every": 100,
     "training.checkpoint_every": 100,
@@ -83,7 +86,7 @@ def report(random: Random) -> Report:
     label = random.choice(("liked", "disliked", "undecided"))
     telling = sentence(verdict(random, label, place))
     beside = [hearsay(random, place) for _ in range(random.randint(1, 2))]
-    plain = [one.format(place=place) for one in random.sample(PLAIN, random.randint(2, 4))]
+    plain = [one.format(place=place) for one in random.sample(PLAIN, random.randint(1, 3))]
     rest = [sentence(one) for one in (*beside, *plain)]
     random.shuffle(rest)
     rest.insert(random.randrange(len(rest) + 1), telling)

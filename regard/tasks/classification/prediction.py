@@ -43,7 +43,7 @@ class Hops(NamedTuple):
             return []
         strongest = np.argsort(-self.weights.max(1), kind="stable")[:STRONGEST] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
-        return [Line(name, self.tokens, row.tolist()) for name, row in rows.items()]
+        return [Line(name, self.tokens, row.tolist(), darkest=float(row.max())) for name, row in rows.items()]
 
 
 class Nested(NamedTuple):
@@ -62,7 +62,10 @@ class Nested(NamedTuple):
         if self.weights is None or self.sentence_weights is None:
             return []
         rows = zip(self.tokens, self.weights, self.sentence_weights, strict=True)
-        return [Line(str(number), *row) for number, row in enumerate(rows, 1)]
+        return [
+            Line(str(number), tokens, weights, own, max(weights))
+            for number, (tokens, weights, own) in enumerate(rows, 1)
+        ]
 
 
 class Classification(NamedTuple):

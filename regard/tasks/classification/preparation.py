@@ -32,6 +32,7 @@ class Survey(NamedTuple):
 
     train: list[Example]
     dev: list[Example]
+    labels: list[str]  # of the training data, what is held out of it included
     empty: int  # texts with nothing in them, which are left out
 
 
@@ -83,7 +84,7 @@ def kept(run: Run) -> Vocabularies:
 
 def learnt(found: Survey, settings: VocabularySettings) -> Vocabularies:
     """Vocabularies of the training texts; a label that only a text held out has is one all the same."""
-    labels = Labels(one.label for one in (*found.train, *found.dev))
+    labels = Labels(found.labels)
     if labels.size < 2:
         raise UserError(f"every text has the label {labels.name(0)!r}: there is nothing to choose from")
     lines = [" ".join(one.text.split()) for one in found.train]
@@ -99,16 +100,17 @@ def survey(data: ClassificationSettings, seed: int) -> Survey:
     full, empty = [one for one, number in zip(every, hashes, strict=True) if number], int((hashes == 0).sum())
     if not full:
         raise UserError(f"{' and '.join(data.train)}: no texts in there, nothing to work with")
+    labels = sorted({one.label for one in full})
     if data.dev:
         dev = list(read([Path(name) for name in data.dev], data))
         if not dev:
             raise UserError(f"{' and '.join(data.dev)}: no texts in there, nothing to validate on")
-        return Survey(full, dev, empty)
+        return Survey(full, dev, labels, empty)
     if len({one.text for one in full}) < 2:
         raise UserError("one text is too little to train and validate on; give --dev")
     held = np.isin(hashes[hashes > 0], chosen(hashes, data.dev_pairs))
     train, dev = ([one for one, out in zip(full, held, strict=True) if out == side] for side in (False, True))
-    return Survey(train, dev, empty)
+    return Survey(train, dev, labels, empty)
 
 
 def dev(run: Run) -> list[Asked]:
