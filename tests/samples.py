@@ -113,6 +113,11 @@ msgstr "ist es so – nicht?"
 """
 
 
+def translators() -> list[str]:
+    """The recipes that translate."""
+    return [name for name in names() if read(name)["task"] == "translate"]
+
+
 def table(columns: dict[str, Any], **options: Any) -> bytes:
     """A Parquet file."""
     out = io.BytesIO()
@@ -135,11 +140,6 @@ FORMATS: dict[str, bytes] = {
     "pairs2.xlf": XLIFF2.encode(),
     "pairs.po": PO.encode(),
 }
-
-
-def translators() -> list[str]:
-    """The recipes whose models translate."""
-    return [name for name in names() if read(name)["task"] == "translate"]
 
 
 PACKED: dict[str, Callable[[bytes], bytes]] = {

@@ -10,9 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from regard import load, train
 from regard.demo import run_demo
+from regard.recipes import read
+from regard.tasks import classification
 
 pytestmark = pytest.mark.learn
 
@@ -53,3 +57,27 @@ def test_the_demo_of_each_model_reaches_its_figures(name: str) -> None:
     results = json.loads((RUNS / name / "results.json").read_text(encoding="utf-8"))
     assert results["bleu"] >= bleu
     assert results["aer"] is None if aer is None else results["aer"] <= aer
+
+
+@pytest.mark.parametrize(("name", "mass"), [("lin2017", 0.5), ("yang2016", 0.9)])
+def test_a_classifier_finds_the_sentence_that_tells(name: str, mass: float, tmp_path: Path) -> None:
+    """At least 97 % of the labels, and of the weight at least `mass` on the sentence, a quarter of the text."""
+    corpus = classification.embedded(tmp_path)
+    shutil.rmtree(RUNS / name, ignore_errors=True)
+    train(name, corpus.train, RUNS / name, dev=corpus.dev, **corpus.fitting(read(name)))
+    classifier = load(RUNS / name)
+    assert classifier.evaluate(corpus.test)["accuracy"] >= 97.0
+    rows = [line.split("\t") for line in corpus.test[0].read_text(encoding="utf-8").splitlines()]
+    looks = [prediction.document() for prediction in classifier.predict([text for _, text, _ in rows])]
+    tokenizer = classifier.encoding.tokenizer
+    telling = [tokenizer.pieces(tokenizer.encode(told)) for _, _, told in rows]
+    assert np.mean([on(look, told) for look, told in zip(looks, telling, strict=True)]) >= mass
+
+
+def on(look: dict[str, Any], telling: list[str]) -> float:
+    """How much of the weight is on the telling sentence."""
+    if "sentence_weights" in look:
+        return float(look["sentence_weights"][look["tokens"].index(telling)])
+    tokens, width = look["tokens"], len(telling)
+    start = next(place for place in range(len(tokens)) if tokens[place : place + width] == telling)
+    return float(np.array(look["weights"])[:, start : start + width].sum(1).mean())

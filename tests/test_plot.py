@@ -180,3 +180,16 @@ def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
     blues = [1 - patch.get_facecolor()[0] for patch in patches]
     assert blues[2] > blues[0] > blues[4] > blues[1] == blues[3]
     assert "house$" in written_words(figure, tmp_path / "a.svg")
+
+
+def test_a_long_line_goes_on_below_and_its_darkest_word_is_as_dark_as_can_be() -> None:
+    words, weights = ["word"] * 50, [0.01] * 49 + [0.02]
+    figure = shaded([Line("mean", words, weights, 0.3, darkest=0.02), Line("next", ["a"], [1.0])])
+    assert [text.get_text() for text in figure.texts if text.get_text()] == ["mean", *["word"] * 50, "next", "a"]
+    rows = {round(text.get_position()[1], 6) for text in figure.texts}
+    assert len(rows) == 4
+    assert figure.get_size_inches()[0] < 12
+    last = [text for text in figure.texts if text.get_text() == "word"][-1]
+    only = next(text for text in figure.texts if text.get_text() == "a")
+    patches: list[Any] = [last.get_bbox_patch(), only.get_bbox_patch()]
+    assert patches[0].get_facecolor() == patches[1].get_facecolor()

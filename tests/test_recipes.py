@@ -99,7 +99,7 @@ def test_every_key_carries_a_comment(name: str) -> None:
     assert recipes.text(name).startswith("# "), "the first line says what the recipe is"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", translators())
 def test_every_setting_is_written_out_and_parses(name: str) -> None:
     recipe = sized(read(name))
     model = dict(recipe["model"])

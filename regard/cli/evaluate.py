@@ -59,7 +59,7 @@ def evaluate(
     else:
         folders, files = split_runs(paths)
         if answers(folders[0]):
-            typer.echo(of_answers(folders, files, as_json))
+            typer.echo(of_answers(paths, as_json))
             return
         if not files:
             raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
@@ -83,10 +83,12 @@ def answers(folder: Path) -> bool:
     return bool(Run(folder).config().get("task", "translate") != "translate")
 
 
-def of_answers(folders: Sequence[Path], files: Sequence[Path], as_json: bool) -> str:
-    """What models score that answer, one beside the other."""
+def of_answers(paths: Sequence[Path], as_json: bool) -> str:
+    """What models score that answer, one beside the other; a folder that is no run is data."""
     from regard.api import load
+    from regard.runs import Run
 
+    folders, files = ([path for path in paths if Run(path).exists == is_run] for is_run in (True, False))
     if not files:
         raise UserError("nothing to score on: name, after the run, data that says what is right")
     told = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
@@ -100,8 +102,17 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, dict):
-        return "".join(f"\n  {name:<12} {plain(inner)}" for name, inner in value.items())
+        return "".join(f"\n  {name:<12} {row(inner)}" for name, inner in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def row(value: Any) -> str:
+    """What stands in one line of a table."""
+    return (
+        ", ".join(f"{name} {plain(inner)}" for name, inner in value.items())
+        if isinstance(value, dict)
+        else plain(value)
+    )
 
 
 def read(path: Path, corpus: Sequence[Pair]) -> list[str]:

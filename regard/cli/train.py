@@ -25,10 +25,10 @@ class Train(TyperCommand):
 
 
 def spread(args: list[str]) -> list[str]:
-    """`--dev a.en a.de` -> `--dev a.en --dev a.de`; a file that holds pairs stands alone."""
+    """`--dev a.en a.de` -> `--dev a.en --dev a.de`; a file that holds pairs, or a folder, stands alone."""
     out: list[str] = []
     for number, argument in enumerate(args):
-        first = number > 0 and args[number - 1] == "--dev" and not holds_pairs(Path(argument))
+        first = number > 0 and args[number - 1] == "--dev" and not stands_alone(Path(argument))
         out.append(argument)
         if (
             first
@@ -40,6 +40,11 @@ def spread(args: list[str]) -> list[str]:
     return out
 
 
+def stands_alone(path: Path) -> bool:
+    """Whether a file, or a folder, is a corpus without another."""
+    return holds_pairs(path) or path.is_dir()
+
+
 def is_override(argument: str) -> bool:
     """`model.size=256` is one, a file of such a name is not."""
     return OVERRIDE.fullmatch(argument) is not None and not Path(argument).exists()
@@ -49,7 +54,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="One file that holds pairs (.tsv, .tmx, …) or two text files, source first; or several; key=value …"
+            help="One file that holds pairs (.tsv, .tmx, …) or two text files, source first; or several; key=value … "
+            "A recipe of another task has data of its own, such as a folder for each label."
         ),
     ] = None,
     dev: Annotated[list[Path] | None, typer.Option(help="Files to validate on, like DATA.", metavar="DATA…")] = None,
@@ -91,7 +97,10 @@ def train(
             raise UserError("--resume needs --out: which run is to go on?")
         if not files:
             raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-        out = Path("runs") / f"{Path(files[0]).name.split('.')[0]}-{Path(recipe or 'default').stem}"
+        first = (
+            Path(files[0]).resolve() if Path(files[0]).is_dir() else Path(files[0])
+        )  # `.` has a name, a pipe has none
+        out = Path("runs") / f"{first.name.split('.')[0]}-{Path(recipe or 'default').stem}"
     with saying_how_to_go_on(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
     report = run.folder / "report.html"

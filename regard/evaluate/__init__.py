@@ -1,8 +1,9 @@
-"""How good translations, alignments and tags are."""
+"""How good translations, alignments and labels are."""
 
 from regard.data.links import Link, pharaoh
 from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
 from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, together
+from regard.evaluate.confusion import Confusion, LabelFigures
 from regard.evaluate.gold import Gold, read_gold
 from regard.evaluate.nearest import nearest
 from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
@@ -11,9 +12,11 @@ from regard.evaluate.symmetry import grow_diag_final_and
 __all__ = [
     "AlignmentScore",
     "Compared",
+    "Confusion",
     "Counts",
     "Gold",
     "Group",
+    "LabelFigures",
     "Link",
     "Score",
     "aer",

@@ -7,7 +7,14 @@ from regard.nn.coverage import Coverage, Covered, LinguisticCoverage, NeuralCove
 from regard.nn.mask import masked_softmax, prefix_mask
 from regard.nn.memory import Attended, Memory, joined
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.pooling import AttentionOverAttention, Document, HierarchicalAttention, StructuredSelfAttention
+from regard.nn.pooling import (
+    AttentionOverAttention,
+    Document,
+    HierarchicalAttention,
+    MaxPooling,
+    MeanPooling,
+    StructuredSelfAttention,
+)
 from regard.nn.position import SinusoidalPositions
 from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
 from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
@@ -35,6 +42,8 @@ __all__ = [
     "LocalMonotonic",
     "LocalPredictive",
     "Location",
+    "MaxPooling",
+    "MeanPooling",
     "Memory",
     "MultiHeadAttention",
     "NeuralCoverage",

@@ -1,4 +1,4 @@
-"""Attention that sums up a text: structured self-attention, and hierarchical attention."""
+"""What sums up a text: structured self-attention and hierarchical attention; a mean or a maximum without any."""
 
 from __future__ import annotations
 
@@ -8,6 +8,25 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.mask import masked_softmax
+
+
+class MeanPooling(nn.Module):
+    """(1/n) Σ h: every word counts alike, and there are no weights to look at."""
+
+    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, None]:
+        """States B,S,size with their mask B,S -> their mean B,size; zeros where there is no word."""
+        real = mask[..., None].to(states.dtype)
+        return (states * real).sum(1) / real.sum(1).clamp(min=1), None
+
+
+class MaxPooling(nn.Module):
+    """The maximum of h in each dimension, without weights."""
+
+    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, None]:
+        """States B,S,size with their mask B,S -> their maxima B,size; zeros where there is no word."""
+        lowest = torch.finfo(states.dtype).min
+        highest = states.masked_fill(~mask[..., None], lowest).amax(1)
+        return highest.masked_fill(~mask.any(1, keepdim=True), 0.0), None
 
 
 class StructuredSelfAttention(nn.Module):

@@ -20,12 +20,13 @@ def answered(asked: Asked, prediction: Prediction) -> str:
 
 def line(looked: Line) -> str:
     """Words that were looked at."""
-    words = " ".join(word(*pair) for pair in zip(looked.words, looked.weights, strict=True))
-    own = "" if looked.weight is None else word(f"{looked.weight:.2f}", looked.weight)
+    pairs = zip(looked.words, looked.weights, strict=True)
+    words = " ".join(word(written, weight, looked.shade(weight)) for written, weight in pairs)
+    own = "" if looked.weight is None else word(f"{looked.weight:.2f}", looked.weight, looked.weight)
     return f"<p class=looked><b>{escape(looked.label)}</b> {own} {words}</p>"
 
 
-def word(written: str, weight: float) -> str:
+def word(written: str, weight: float, shade: float) -> str:
     """One word on its shade."""
-    shade = " class=dark" if weight >= 0.5 else ""
-    return f'<span{shade} style="--w:{weight:.3f}" title="{weight:.3f}">{escape(written)}</span>'
+    dark = " class=dark" if shade >= 0.5 else ""
+    return f'<span{dark} style="--w:{shade:.3f}" title="{weight:.3f}">{escape(written)}</span>'

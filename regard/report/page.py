@@ -21,6 +21,7 @@ CURVES = (
     ("Dev BLEU", "dev", "bleu"),
     ("Dev accuracy", "dev", "accuracy"),
     ("Dev F1", "dev", "f1"),
+    ("Dev macro-F1", "dev", "macro_f1"),
     ("Learning rate", "train", "learning_rate"),
     ("Target tokens a second", "train", "tokens_per_second"),
 )

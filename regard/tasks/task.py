@@ -101,7 +101,12 @@ class Corpus(NamedTuple):
     train: Sequence[Path]
     dev: Sequence[Path]
     test: Sequence[Path]
-    changes: Mapping[str, Any]  # dotted keys
+    changes: Mapping[str, Any]  # dotted keys, which one recipe of the task or another may lack
+
+    def fitting(self, recipe: Recipe) -> dict[str, Any]:
+        """The changes that a recipe has keys for."""
+        dotted = {key: key.split(".", 1) for key in self.changes}
+        return {key: self.changes[key] for key, (section, name) in dotted.items() if name in recipe[section]}
 
 
 class Task(NamedTuple):

@@ -15,12 +15,11 @@ from regard.text.words import Words
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """How text becomes ids."""
+class VocabularySettings:
+    """How text becomes ids, where there is one vocabulary."""
 
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
     vocabulary: int = 8000
-    shared: bool = True
     byte_fallback: bool = True
     lowercase: bool = False
     dropout: float = 0.0
@@ -32,6 +31,13 @@ class TextSettings:
             raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
         if self.dropout and self.kind != "bpe":
             raise ValueError(f"dropout={self.dropout} leaves merges out, and only kind bpe has merges, not {self.kind}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings(VocabularySettings):
+    """How the text of two sides becomes ids."""
+
+    shared: bool = True
 
 
 class Tokenizers(NamedTuple):
@@ -58,7 +64,7 @@ def learn(settings: TextSettings, source: Lines, target: Lines, tags: Sequence[s
     return Tokenizers(learn_one(settings, source, tags), learn_one(settings, target, ()))
 
 
-def learn_one(settings: TextSettings, lines: Lines, tags: Sequence[str]) -> Tokenizer:
+def learn_one(settings: VocabularySettings, lines: Lines, tags: Sequence[str] = ()) -> Tokenizer:
     """A vocabulary of one side, or of both together."""
     size, lowercase = settings.vocabulary, settings.lowercase
     if settings.kind == "word":
@@ -85,7 +91,7 @@ def load(settings: TextSettings, folder: Path) -> Tokenizers:
     return Tokenizers(loaded[0], loaded[-1])
 
 
-def load_one(settings: TextSettings, path: Path) -> Tokenizer:
+def load_one(settings: VocabularySettings, path: Path) -> Tokenizer:
     """One vocabulary."""
     if not path.is_file():
         raise UserError(f"{path} is missing: the run has no vocabulary")
@@ -98,6 +104,6 @@ def sides(settings: TextSettings) -> tuple[str, ...]:
     return ("shared",) if settings.shared else ("source", "target")
 
 
-def file_name(side: str, settings: TextSettings) -> str:
+def file_name(side: str, settings: VocabularySettings) -> str:
     """Words are a list that people can read, SentencePiece has a format of its own."""
     return f"{side}.{'vocab' if settings.kind == 'word' else 'model'}"

@@ -1,0 +1,99 @@
+"""A trained model that labels texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.config import parse
+from regard.errors import UserError
+from regard.evaluate import Confusion
+from regard.models import Classifier
+from regard.runs import Run
+from regard.tasks.classification.files import read
+from regard.tasks.classification.outputs import Output, outputs
+from regard.tasks.classification.prediction import Classification, classification
+from regard.tasks.classification.preparation import Vocabularies, ids, kept
+from regard.tasks.classification.settings import ClassificationSettings, by_sentence
+from regard.tasks.classification.texts import Encoding, Texts
+
+
+class TextClassifier:
+    """A model with its vocabularies: texts in, labels out."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        vocabularies: Vocabularies,
+        data: ClassificationSettings,
+        nested: bool,
+        batch_tokens: int,
+        device: torch.device,
+    ) -> None:
+        """`data` are the settings of the run: where a file has its labels, and how much of a text is read."""
+        self.model = model.to(device).eval()
+        self.labels = vocabularies.labels
+        self.data = data
+        self.encoding = Encoding(vocabularies.tokenizer, nested, data.language, data.max_length, data.max_sentences)
+        self.batch_tokens = batch_tokens
+        self.device = device
+
+    def read(self, lines: Iterable[str]) -> Iterator[str]:
+        """A line is a text."""
+        yield from lines
+
+    def predict(self, inputs: Sequence[str]) -> list[Classification]:
+        """A label for each text, in order."""
+        texts = Texts([self.encoding(text) for text in inputs], [0] * len(inputs), self.encoding)
+        tokenizer, nested = self.encoding.tokenizer, self.encoding.by_sentence
+        return [
+            classification(output, texts.document(row), self.labels, tokenizer, nested)
+            for row, output in enumerate(self.outputs(texts))
+        ]
+
+    def outputs(self, texts: Texts) -> list[Output]:
+        """What the model says of encoded texts."""
+        return outputs(self.model, texts, self.device, self.batch_tokens)
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Accuracy, macro-F1, figures of each label, and which labels were taken for which."""
+        examples = list(read(paths, self.data))
+        if not examples:
+            raise UserError(f"{' and '.join(map(str, paths))}: no texts in there, nothing to score on")
+        right = ids(examples, self.labels)
+        texts = Texts([self.encoding(one.text) for one in examples], right, self.encoding)
+        scores = np.stack([output.log_probs for output in self.outputs(texts)])
+        confusion = Confusion.of(right, scores.argmax(1).tolist())
+        return {
+            "texts": len(examples),
+            "accuracy": confusion.accuracy,
+            "macro_f1": confusion.macro_f1,
+            "loss": -float(scores[np.arange(len(right)), right].mean(dtype=np.float64)),
+            "labels": {self.labels.name(id): confusion.figures(id)._asdict() for id in confusion.labels},
+            "confusion": {
+                self.labels.name(id): {self.labels.name(other): count for other, count in row.items()}
+                for id, row in confusion.rows.items()
+            },
+        }
+
+
+def load(*runs: str | Path, device: str | None = None) -> TextClassifier:
+    """The best model of a run, ready to label texts, on a GPU where there is one."""
+    if len(runs) != 1:
+        raise UserError(f"a model that classifies works alone, not beside others: {', '.join(map(str, runs))}")
+    run = Run(Path(runs[0]))
+    config = run.config()
+    vocabularies = kept(run)
+    model = run.model((vocabularies.tokenizer.size, vocabularies.labels.size))
+    return TextClassifier(
+        model,
+        vocabularies,
+        parse(ClassificationSettings, config["data"], "data"),
+        by_sentence(config),
+        int(config["training"]["batch_tokens"]),
+        torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+    )
