@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from regard.recipes import names, read
+
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -122,6 +124,11 @@ def zstd(content: bytes) -> bytes:
     """A .zst file."""
     packed: bytes = pyarrow.Codec("zstd").compress(content, asbytes=True)
     return packed
+
+
+def translators() -> list[str]:
+    """The recipes whose models translate."""
+    return [name for name in names() if read(name)["task"] == "translate"]
 
 
 FORMATS: dict[str, bytes] = {

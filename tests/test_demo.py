@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from conftest import QUICK
+from samples import translators
 
 from regard.demo import run_demo, small, summary
 from regard.errors import UserError
 from regard.models import build
-from regard.recipes import names, override, read, sized
+from regard.recipes import override, read, sized
 from regard.runs import Run
 
 SHORT: dict[str, Any] = {key: value for key, value in QUICK.items() if key.startswith("training.")} | {"model.size": 16}
@@ -53,7 +54,7 @@ def test_a_finished_demo_is_shown_again_and_another_recipe_is_refused(tmp_path: 
         run_demo("luong2015-global", out, 200, **SHORT)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", translators())
 def test_every_recipe_has_a_demo(name: str) -> None:
     recipe = override(sized(read(name)), small(read(name)))
     model = build(recipe, 600, 1200)

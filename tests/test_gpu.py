@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import QUICK, files
+from samples import translators
 
 from regard.models import build
-from regard.recipes import names
+
 from regard.search import search
 from regard.symbols import BOS
 from regard.training import train
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
 ]
-NAMES = [name for name in names() if name != "vaswani2017-big"]
+NAMES = [name for name in translators() if name != "vaswani2017-big"]
 
 
 def small(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK, files
+from samples import translators
 from test_training import equal, examples, gradients_of, poisoned, trainer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,7 +29,6 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import build
-from regard.models.builder import KINDS
 from regard.nn import (
     Concat,
     Dot,
@@ -43,7 +43,7 @@ from regard.nn import (
     hidden,
     prefix_mask,
 )
-from regard.recipes import SECTIONS, names, override, read
+from regard.recipes import SECTIONS, override, read
 from regard.runs import checkpoint
 from regard.symbols import BOS, PAD, UNK
 from regard.tasks import Validation
@@ -52,7 +52,8 @@ from regard.text import Subwords, Words
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import optimizer
 
-RECIPES = {name: read(name) for name in names()}
+RECIPES = {name: read(name) for name in translators()}
+FAMILIES = {recipe["model"]["kind"] for recipe in RECIPES.values()}
 TRANSFORMERS = [name for name, recipe in RECIPES.items() if recipe["model"]["kind"] == "transformer"]
 BLIND = ("cho2014", "sutskever2014")  # without attention
 SOURCE = TARGET = 13
@@ -152,7 +153,7 @@ def kind(name: str) -> None:
 
     own = raw(name)
     assert family(RECIPES[name]["model"]["kind"]) == (type(own), type(own.encoder), type(own.decoder))
-    assert len({family(chosen) for chosen in KINDS}) == len(KINDS), "no two families are alike"
+    assert len({family(chosen) for chosen in FAMILIES}) == len(FAMILIES), "no two families are alike"
     with pytest.raises(UserError, match=r"there is no model\.kind 'luog'; did you mean 'luong'"):
         raw(name, {"model.kind": "luog"})
 

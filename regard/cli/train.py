@@ -97,7 +97,8 @@ def train(
     report = run.folder / "report.html"
     best = "the mean of the newest checkpoints" if run.average_folder.is_dir() else f"that of step {run.best()}"
     say(f"the best model is {best}; curves, samples and heat maps: {report}")
-    say(f"translate with: regard translate {run.folder} FILE")
+    use = "translate" if run.config().get("task", "translate") == "translate" else "predict"
+    say(f"{use} with: regard {use} {run.folder} FILE")
 
 
 def suggest_rate(recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]) -> None:

@@ -68,7 +68,8 @@ def began_with(run: Run, changes: Mapping[str, Any]) -> None:
 
 def again(config: Recipe) -> Recipe:
     """A run's config as a recipe: without the data that it was trained on."""
-    kept, usual = ("source", "target", "dev_pairs", "workers", "timeout"), task_of(config).data()
+    kept = ("source", "target", "blank", "dev_pairs", "dev_questions", "workers", "timeout")
+    usual = task_of(config).data()
     return override(config, {f"data.{name}": getattr(usual, name) for name in config["data"] if name not in kept})
 
 
