@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, hard, lin, luong, mino, schuster, sutskever, transformer, xu, yang
+from regard.models import bahdanau, cho, cui, hard, lin, luong, mino, schuster, sutskever, transformer, xu, yang
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.model import Model
 from regard.recipes.recipe import override, read
@@ -22,6 +22,7 @@ Builder = Callable[[Any, int, int, CrossEntropy], Model]
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
     "cho": (cho.ChoSettings, cho.build),
+    "cui": (cui.CuiSettings, cui.build),
     "lin": (lin.LinSettings, lin.build),
     "luong": (luong.LuongSettings, luong.build),
     "mino": (mino.MinoSettings, mino.build),

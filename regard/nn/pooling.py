@@ -113,8 +113,14 @@ class AttentionOverAttention(nn.Module):
 
     def forward(self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor) -> Tensor:
         """Document B,S,H and query B,Q,H with their masks -> weights B,S of the document's words."""
+        return self.weighed(document, query, document_mask, query_mask)[0]
+
+    def weighed(
+        self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same, s B,S, and β B,Q: how much each word of the query matters."""
         M = document @ query.transpose(1, 2)  # B,S,Q
         alpha = masked_softmax(M.transpose(1, 2), document_mask[:, None] & query_mask[..., None])  # B,Q,S
         rows = masked_softmax(M, query_mask[:, None] & document_mask[..., None])  # B,S,Q
         beta = rows.sum(1) / document_mask.sum(1, keepdim=True).clamp(min=1)  # B,Q
-        return (beta[:, None] @ alpha).squeeze(1)
+        return (beta[:, None] @ alpha).squeeze(1), beta

@@ -8,6 +8,7 @@ from regard.plot import Line
 from regard.report.page import table
 from regard.tasks import Asked, Prediction
 
+CANDIDATES = 10  # shown, the best first
 READ = "The darker a word, the more weight it had; beside a line, what the line as a whole had."
 
 
@@ -15,7 +16,15 @@ def answered(asked: Asked, prediction: Prediction) -> str:
     """One answer beside the right one."""
     lines = prediction.looks()
     looked = "".join(map(line, lines)) if lines else "<p>This model does not look anywhere.</p>"
-    return f"<section>{table({'right': asked.answer, 'model': prediction.line()})}{looked}</section>"
+    told = table({"right": asked.answer, "model": prediction.line(), **candidates(prediction)})
+    return f"<section>{told}{looked}</section>"
+
+
+def candidates(prediction: Prediction) -> dict[str, str]:
+    """What the answer was chosen from, with its probabilities, where it was chosen from a list."""
+    ranked = prediction.document().get("candidates", [])[:CANDIDATES]
+    told = ", ".join(f"{one['word']} {one['probability']:.3f}" for one in ranked)
+    return {"candidates": told} if told else {}
 
 
 def line(looked: Line) -> str:

@@ -1,0 +1,68 @@
+"""A trained reader at work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.config import parse
+from regard.models.cui import Reader
+from regard.runs import Run
+from regard.tasks.reading import files
+from regard.tasks.reading.answer import Answer, answers
+from regard.tasks.reading.cloze import cloze, most_frequent
+from regard.tasks.reading.question import Question, question
+from regard.tasks.reading.settings import ClozeSettings
+from regard.tasks.reading.validation import accuracy, loss
+from regard.tasks.reading.vocabulary import load_vocabulary
+from regard.text import Words
+
+
+class ReadingPredictor:
+    """Fills blanks."""
+
+    def __init__(self, model: Reader, vocabulary: Words, blank: str, batch_tokens: int, device: torch.device) -> None:
+        self.model = model.to(device).eval()
+        self.vocabulary = vocabulary
+        self.blank = blank
+        self.batch_tokens = batch_tokens
+        self.device = device
+
+    def predict(self, inputs: Sequence[Question | Mapping[str, Any]]) -> list[Answer]:
+        """An answer for each question, in order; a question is a mapping as in a line of JSON."""
+        asked = [one if isinstance(one, Question) else question(one, self.blank) for one in inputs]
+        clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
+        return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
+
+    def read(self, lines: Iterable[str]) -> Iterator[Question]:
+        """The questions that lines hold, with their answers or without."""
+        return files.read(lines, self.blank)
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Accuracy, beside that of the candidate which the document has most often."""
+        asked = files.questions(paths, self.blank)
+        for one in asked:
+            if one.answer is None:
+                raise one.wrong("there is no answer, and nothing to hold the model to")
+        made = self.predict(asked)
+        frequent = [most_frequent(one.asked) == one.asked.answer for one in made]
+        return {
+            "questions": len(made),
+            "accuracy": accuracy(made),
+            "most frequent": 100 * sum(frequent) / len(frequent),
+            "loss": loss(made),
+        }
+
+
+def load(run: str | Path, *, device: str | None = None) -> ReadingPredictor:
+    """The best model of a run, on a GPU where there is one."""
+    found = Run(Path(run))
+    config = found.config()
+    vocabulary = load_vocabulary(found)
+    data = parse(ClozeSettings, config["data"], "data")
+    model = found.model((vocabulary.size, vocabulary.size))
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return ReadingPredictor(model, vocabulary, data.blank, int(config["training"]["batch_tokens"]), chosen)
