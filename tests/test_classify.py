@@ -604,7 +604,7 @@ def test_every_setting_is_written_out_and_parses(name: str) -> None:
     assert set(recipe["data"]) == {*ClassificationSettings.__dataclass_fields__} - beyond
     assert set(recipe["text"]) == {*VocabularySettings.__dataclass_fields__}
     assert set(recipe["training"]) == set(recipe_of("bahdanau2015")["training"])
-    assert task_of(recipe).measure == "accuracy"
+    assert task_of(recipe).data is ClassificationSettings
 
 
 @pytest.mark.parametrize(

@@ -574,6 +574,8 @@ def test_the_keys_of_text_and_data_reach_the_job(corpus: Path, tmp_path: Path) -
     assert kinds(**{"text.suffix": 1, "text.shape": False, "data.inputs": [2]}) == ["word", "column 2", "suffix 1"]
     few, many = (first_update(corpus, tmp_path, **{"text.minimum": chosen}).sizes[0] for chosen in (30, 1))
     assert few < many
+    values = first_update(corpus, tmp_path, **{"text.vocabulary": 7}).validate.vocabulary.values
+    assert max(map(len, values.values())) == 8, "seven, and the unknown"
     assert first_update(corpus, tmp_path, **{"text.dropout": 0.3}).source.dropout == 0.3
     assert first_update(corpus, tmp_path, **{"training.validate_pairs": 4}).validate.measured == 4
     assert "THE" not in first_update(corpus, tmp_path, **{"data.label": 2}).validate.vocabulary.labels
@@ -584,6 +586,8 @@ def test_the_keys_of_text_and_data_reach_the_job(corpus: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("section", "values", "said"),
     [
+        ("text", {"kind": "bpe"}, "text.kind is one of word, not 'bpe'"),
+        ("text", {"vocabulary": 0}, "vocabulary must hold at least one word, not 0"),
         ("text", {"minimum": 0}, "minimum must be at least 1, not 0"),
         ("text", {"suffix": -1}, "suffix must be from 0 to 20 letters, not -1"),
         ("text", {"dropout": 1.0}, "dropout is a probability below 1, not 1.0"),

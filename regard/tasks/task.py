@@ -84,7 +84,7 @@ class Predictor(Protocol):
         ...
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Figures on data that says what is right; the one that counts is named by `Task.measure`."""
+        """Figures on data that says what is right."""
         ...
 
 
@@ -114,7 +114,6 @@ class Task(NamedTuple):
 
     data: type  # what its recipes' `data` section is read as …
     text: type  # … and `text`
-    measure: str  # of `Validation` and `Predictor.evaluate`
     prepared: Callable[[Run, Recipe, bool], Job]  # a run, its recipe, and whether it goes on
     load: Callable[..., Any]  # a run -> what works with its best model, a `Predictor` or a `Translator`
     dev: Callable[[Run], Sequence[Asked]]  # what a run was validated on

@@ -10,4 +10,4 @@ from regard.text import VocabularySettings
 
 __all__ = ["TASK", "Classification", "TextClassifier", "embedded"]
 
-TASK = Task(ClassificationSettings, VocabularySettings, "accuracy", prepared, load, dev)
+TASK = Task(ClassificationSettings, VocabularySettings, prepared, load, dev, embedded)

@@ -11,4 +11,4 @@ from regard.tasks.task import Task
 
 __all__ = ["TASK", "Answer", "Question", "ReadingPredictor", "Sample", "Validator", "embedded"]
 
-TASK = Task(ClozeSettings, WordSettings, "accuracy", prepared, load, dev)
+TASK = Task(ClozeSettings, WordSettings, prepared, load, dev, embedded)

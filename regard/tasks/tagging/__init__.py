@@ -9,4 +9,4 @@ from regard.tasks.task import Task
 
 __all__ = ["TASK", "Tagger", "Validator", "embedded"]
 
-TASK = Task(TagDataSettings, TagTextSettings, "accuracy", prepared, load, dev)
+TASK = Task(TagDataSettings, TagTextSettings, prepared, load, dev, embedded)

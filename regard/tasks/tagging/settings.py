@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from regard.data.settings import ReadingSettings
 
@@ -33,6 +34,8 @@ class TagDataSettings(ReadingSettings):
 class TagTextSettings:
     """What is read of a word."""
 
+    kind: Literal["word"] = "word"
+    vocabulary: int = 30000
     minimum: int = 2
     lowercase: bool = True
     suffix: int = 3
@@ -40,6 +43,8 @@ class TagTextSettings:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.vocabulary < 1:
+            raise ValueError(f"vocabulary must hold at least one word, not {self.vocabulary}")
         if self.minimum < 1:
             raise ValueError(f"minimum must be at least 1, not {self.minimum}")
         if not 0 <= self.suffix <= 20:

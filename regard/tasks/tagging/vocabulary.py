@@ -62,7 +62,7 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, examples: Iterable[Tagged], settings: TagTextSettings, inputs: Sequence[Column]) -> Vocabulary:
-        """What comes at least `settings.minimum` times, the most frequent first; among equals the alphabet decides."""
+        """The most frequent of each kind, if they come often enough; among equals the alphabet decides."""
         names = kinds(settings, inputs)
         counts: list[Counter[str]] = [Counter() for _ in names]
         labels: Counter[str] = Counter()
@@ -73,7 +73,10 @@ class Vocabulary:
                     if value is not None:
                         count[value] += 1
         values = {
-            name: [UNKNOWN, *(value for value in ranked(count) if count[value] >= settings.minimum)]
+            name: [
+                UNKNOWN,
+                *(value for value in ranked(count)[: settings.vocabulary] if count[value] >= settings.minimum),
+            ]
             for name, count in zip(names, counts, strict=True)
         }
         return cls(values, ranked(labels), settings)

@@ -9,4 +9,4 @@ from regard.translate import load
 
 __all__ = ["TASK", "Sample", "Validator"]
 
-TASK = Task(DataSettings, TextSettings, "bleu", prepared, load, dev)
+TASK = Task(DataSettings, TextSettings, prepared, load, dev)
