@@ -104,7 +104,7 @@ def attended(module: Any, states: Array) -> tuple[Array, Array]:
 
 
 def test_lin_is_the_papers_equations() -> None:
-    model = made("lin2017")
+    model = made("lin2017", penalty=1.0)
     ids, lengths = batch("lin2017")
     found = model(ids, lengths)
     loss = 0.0
@@ -295,3 +295,10 @@ def test_a_loss_that_labels_do_not_have_is_refused() -> None:
     recipe = read("yang2016") | {"loss": {"r_drop": 0.5}}
     with pytest.raises(UserError, match=r"has no loss\.r_drop, which is 0\.5"):
         build(recipe, 9, 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_word_vectors_begin_small(name: str) -> None:
+    torch.manual_seed(1)
+    words = build(override(read(name), {"model.embedding": 50}), 2000, 3).embedding.weight
+    assert float(words.std()) == pytest.approx(0.1, rel=0.05)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
 from regard.models.model import Model
+from regard.models.recurrent import embedding
 from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -20,6 +21,7 @@ CELLS: dict[str, Callable[[int, int], nn.Module]] = {
     "lstm": LSTMCell,
     "elman": ElmanCell,
 }
+FIRST_WORDS = 0.1  # standard deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,12 @@ class ClassifierSettings:
     def word_size(self) -> int:
         """Width of an embedding."""
         return self.size if self.embedding is None else self.embedding
+
+    def words(self, vocabulary: int) -> nn.Embedding:
+        """Word vectors that begin small: of a rare word, drawn from N(0, 1), little but noise would ever be learnt."""
+        words = embedding(vocabulary, self.word_size)
+        nn.init.normal_(words.weight, std=FIRST_WORDS)
+        return words
 
     def reader(self, input_size: int) -> Recurrent:
         """A recurrent network that reads in both directions."""

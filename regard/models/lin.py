@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from regard.models.checks import at_least_one, not_negative
 from regard.models.classifier import Classified, Classifier, ClassifierSettings
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import embedding
 from regard.nn import MaxPooling, MeanPooling, Recurrent, StructuredSelfAttention, prefix_mask
 
 
@@ -25,7 +24,7 @@ class LinSettings(ClassifierSettings):
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     attention: int = 350
     hops: int = 30
-    penalty: float = 1.0
+    penalty: float = 0.1
     mlp: int = 2000
 
     def __post_init__(self) -> None:
@@ -86,5 +85,5 @@ def build(settings: LinSettings, source_size: int, target_size: int, criterion: 
         nn.Dropout(settings.dropout),
         nn.Linear(settings.mlp, target_size),
     )
-    words = embedding(source_size, settings.word_size)
-    return Lin(words, recurrent, makers[settings.pooling](), perceptron, criterion, settings.penalty)
+    pooling = makers[settings.pooling]()
+    return Lin(settings.words(source_size), recurrent, pooling, perceptron, criterion, settings.penalty)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from regard.models.checks import at_least_one
 from regard.models.classifier import Classified, Classifier, ClassifierSettings
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import embedding
 from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent, prefix_mask
 
 
@@ -106,7 +105,7 @@ def build(settings: YangSettings, source_size: int, target_size: int, criterion:
         "mean": lambda: HierarchicalPooling(MeanPooling(), above),
     }
     return Yang(
-        embedding(source_size, settings.word_size),
+        settings.words(source_size),
         recurrent,
         makers[settings.pooling](),
         nn.Linear(width, target_size),
