@@ -1,87 +1,52 @@
-"""Small stories that regard brings along: who did what where, and a sentence that says one of it again with a blank.
+"""Small stories that regard brings along: who took what where, and a sentence that says one of it again with a blank.
 
-In a story any two of person, thing and place say which the third is, and none of them alone does: the facts are cells of
-a Latin square. So a reader has to weigh two words of the query together.
+In most stories one word of the query says which line is meant. In the others any two of person, thing and place say
+which the third is, and none of them alone does: their lines are cells of a Latin square. What is asked stands in the
+middle of a longer sentence: the last state of whoever reads that is far from the blank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from regard.tasks.task import Corpus
 
-PEOPLE = [
-    "Anna",
-    "Ben",
-    "Clara",
-    "David",
-    "Emma",
-    "Felix",
-    "Greta",
-    "Henry",
-    "Ida",
-    "Jonas",
-    "Karla",
-    "Leo",
-    "Mara",
-    "Nils",
-    "Olga",
-    "Paul",
-]
-THINGS = [
-    "lamp",
-    "book",
-    "vase",
-    "coat",
-    "key",
-    "drum",
-    "kite",
-    "rope",
-    "bell",
-    "cup",
-    "hat",
-    "ring",
-    "flute",
-    "basket",
-    "letter",
-    "candle",
-]
-PLACES = [
-    "kitchen",
-    "garden",
-    "attic",
-    "cellar",
-    "barn",
-    "chapel",
-    "mill",
-    "tower",
-    "stable",
-    "library",
-    "harbour",
-    "market",
-    "forest",
-    "school",
-]
-VERBS = ["left", "found", "hid", "saw", "took", "lost"]
-TOLD = ("{0} {3} the {1} in the {2} .", "in the {2} , {0} {3} the {1} .")
-SAID = ("it rained all day .", "nobody said a word .", "the wind was cold .", "then it was night .")
-ORDER, FACTS, LINES = 3, 6, 7  # of the square, cells of it in a story, and lines with those that say nothing
-SIZES = {"train": 4000, "dev": 300, "test": 500}
+PEOPLE = ("Anna", "Ben", "Clara", "David", "Emma", "Felix")
+THINGS = ("lamps", "books", "coats", "keys", "drums", "ropes")
+PLACES = ("Paris", "Rome", "Oslo", "Bonn", "Bern", "York")
+VERBS = ("sent", "took", "sold")
+BEFORE = (
+    "now that the rain is over we know that",
+    "as far as anybody in the village can say",
+    "it was late and the fire was low when",
+    "what the old man has told me is that",
+)
+AFTER = (
+    "but nobody could say why that was so",
+    "and then all the bells began to ring",
+    "long before any snow began to fall here",
+    "which is all we ever heard of it",
+)
+FACTS, ORDER = 4, 3  # in a story, and of the square
+SQUARES = 0.2  # share of the stories that are cells of one
+SIZES = {"train": 10_000, "dev": 300, "test": 1000}
 CHANGES: dict[str, Any] = {
     "model.size": 64,
     "model.embedding": 64,
     "model.dropout": 0.0,
     "model.penalty": 0.0,
-    "training.steps": 500,
-    "training.batch_tokens": 2000,
-    "training.learning_rate": 0.005,
+    "training.steps": 700,
+    "training.batch_tokens": 1600,
+    "training.learning_rate": 0.01,
     "training.schedule": "cosine",
-    "training.validate_every": 250,
-    "training.checkpoint_every": 250,
-    "training.log_every": 50,
+    "training.warmup": 20,
+    "training.validate_every": 100,
+    "training.checkpoint_every": 100,
+    "training.keep": 1,
+    "training.curriculum": 1,
+    "training.log_every": 20,
 }
 
 
@@ -94,7 +59,7 @@ class Fact(NamedTuple):
 
     def told(self, random: Random) -> str:
         """In words."""
-        return random.choice(TOLD).format(*self, random.choice(VERBS))
+        return f"{self.person} {random.choice(VERBS)} {self.thing} to {self.place}"
 
 
 def write(folder: Path, seed: int = 1) -> Corpus:
@@ -110,27 +75,38 @@ def write(folder: Path, seed: int = 1) -> Corpus:
 
 def question(random: Random) -> str:
     """A story and what is asked about it; candidates are all that it has of the kind, and as many others."""
-    facts = story(random)
-    lines = [fact.told(random) for fact in facts] + random.sample(SAID, LINES - FACTS)
-    random.shuffle(lines)
+    facts = square(random) if random.random() < SQUARES else apart(random)
     asked, role = random.choice(facts), random.randrange(3)
     same = {fact[role] for fact in facts}
     others = {fact[other] for fact in facts for other in range(3) if other != role}
     candidates = [*sorted(same), *random.sample(sorted(others), len(same))]
     random.shuffle(candidates)
-    query = asked._replace(**{Fact._fields[role]: "XXXXX"}).told(random)
-    numbered = [f"{number} {line}\n" for number, line in enumerate(lines, 1)]
-    return "".join([*numbered, f"{len(lines) + 1} {query}\t{asked[role]}\t\t{'|'.join(candidates)}\n\n"])
+    blanked = Fact(*("XXXXX" if number == role else word for number, word in enumerate(asked)))
+    lines = [f"{number} {fact.told(random)} .\n" for number, fact in enumerate(facts, 1)]
+    before, after = (" , ".join(random.sample(some, 2)).split() for some in (BEFORE, AFTER))
+    words = [
+        *before[len(before) - random.randint(0, len(before)) :],
+        blanked.told(random),
+        *after[: random.randint(0, len(after))],
+        ".",
+    ]
+    query = " ".join(words)
+    return "".join([*lines, f"{len(lines) + 1} {query}\t{asked[role]}\t\t{'|'.join(candidates)}\n\n"])
 
 
-def story(random: Random) -> list[Fact]:
-    """Facts of which any two words say the third."""
+def apart(random: Random) -> list[Fact]:
+    """Facts that have no word in common."""
+    count = random.randint(2, FACTS)
+    people, things, places = (random.sample(words, count) for words in (PEOPLE, THINGS, PLACES))
+    return [Fact(*words) for words in zip(people, things, places, strict=True)]
+
+
+def square(random: Random) -> list[Fact]:
+    """Facts of which any two words say the third: every person has everything once, and is everywhere once."""
     people, things, places = (random.sample(words, ORDER) for words in (PEOPLE, THINGS, PLACES))
-    return random.sample(list(square(people, things, places)), FACTS)
-
-
-def square(people: list[str], things: list[str], places: list[str]) -> Iterator[Fact]:
-    """A Latin square: every person has everything once and is everywhere once."""
-    for row, person in enumerate(people):
-        for column, thing in enumerate(things):
-            yield Fact(person, thing, places[(row + column) % len(places)])
+    cells = [
+        Fact(person, thing, places[(row + column) % ORDER])
+        for row, person in enumerate(people)
+        for column, thing in enumerate(things)
+    ]
+    return random.sample(cells, FACTS)
