@@ -683,7 +683,7 @@ def test_a_folder_is_trained_on_predicted_and_evaluated(regard: Command, tmp_pat
     done = regard("train", "--dev", tmp_path / "test", tmp_path / "train", "--recipe", "yang2016", *changes)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "train-yang2016"
-    assert done.stderr.splitlines()[-1] == "predict with: regard predict runs/train-yang2016 FILE"
+    assert done.stderr.splitlines()[-1] == "classify with: regard predict runs/train-yang2016 FILE"
     assert (folder / "report.html").is_file()
     said = regard("predict", folder, input="I found the lake lovely.\n\nIt rained.\n")
     lines = [line.split("\t") for line in said.stdout.splitlines()]

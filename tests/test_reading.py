@@ -681,7 +681,7 @@ def test_the_command_line_from_training_to_answers(stories: Path, regard: Comman
     keys = [f"{key}={value}" for key, value in SMALL.items()]
     done = regard("train", stories / "train.txt", "--recipe", "cui2017", "--out", "run", *keys)
     assert done.returncode == 0, done.stderr
-    assert "predict with: regard predict run FILE" in done.stderr
+    assert "read with: regard predict run FILE" in done.stderr
     lines = regard("predict", "run", input=CBT).stdout.splitlines()
     assert len(lines) == 2
     assert all(float(line.split("\t")[1]) <= 1 for line in lines)
