@@ -300,5 +300,5 @@ def test_a_loss_that_labels_do_not_have_is_refused() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_word_vectors_begin_small(name: str) -> None:
     torch.manual_seed(1)
-    words = build(override(read(name), {"model.embedding": 50}), 2000, 3).embedding.weight
+    words = build(override(read(name), {"model.embedding": 50}), 2000, 3).embedding.weight.detach()
     assert float(words.std()) == pytest.approx(0.1, rel=0.05)

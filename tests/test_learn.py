@@ -59,9 +59,9 @@ def test_the_demo_of_each_model_reaches_its_figures(name: str) -> None:
     assert results["aer"] is None if aer is None else results["aer"] <= aer
 
 
-@pytest.mark.parametrize(("name", "mass"), [("lin2017", 0.5), ("yang2016", 0.9)])
-def test_a_classifier_finds_the_sentence_that_tells(name: str, mass: float, tmp_path: Path) -> None:
-    """At least 97 % of the labels, and of the weight at least `mass` on the sentence, a quarter of the text."""
+@pytest.mark.parametrize("name", ["lin2017", "yang2016"])
+def test_a_classifier_finds_the_sentence_that_tells(name: str, tmp_path: Path) -> None:
+    """At least 97 % of the labels, and of the weight at least 60 % on a sentence that is a quarter of the text."""
     corpus = classification.embedded(tmp_path)
     shutil.rmtree(RUNS / name, ignore_errors=True)
     train(name, corpus.train, RUNS / name, dev=corpus.dev, **corpus.fitting(read(name)))
@@ -71,7 +71,7 @@ def test_a_classifier_finds_the_sentence_that_tells(name: str, mass: float, tmp_
     looks = [prediction.document() for prediction in classifier.predict([text for _, text, _ in rows])]
     tokenizer = classifier.encoding.tokenizer
     telling = [tokenizer.pieces(tokenizer.encode(told)) for _, _, told in rows]
-    assert np.mean([on(look, told) for look, told in zip(looks, telling, strict=True)]) >= mass
+    assert np.mean([on(look, told) for look, told in zip(looks, telling, strict=True)]) >= 0.6
 
 
 def on(look: dict[str, Any], telling: list[str]) -> float:

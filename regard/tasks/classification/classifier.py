@@ -15,7 +15,7 @@ from regard.evaluate import Confusion
 from regard.models import Classifier
 from regard.runs import Run
 from regard.tasks.classification.files import read
-from regard.tasks.classification.outputs import Output, outputs
+from regard.tasks.classification.outputs import Output, cross_entropy, outputs
 from regard.tasks.classification.prediction import Classification, classification
 from regard.tasks.classification.preparation import Vocabularies, ids, kept
 from regard.tasks.classification.settings import ClassificationSettings, by_sentence
@@ -72,7 +72,7 @@ class TextClassifier:
             "texts": len(examples),
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
-            "loss": -float(scores[np.arange(len(right)), right].mean(dtype=np.float64)),
+            "loss": cross_entropy(scores, texts.labels),
             "labels": {self.labels.name(id): confusion.figures(id)._asdict() for id in confusion.labels},
             "confusion": {
                 self.labels.name(id): {self.labels.name(other): count for other, count in row.items()}

@@ -39,6 +39,11 @@ def outputs(model: Classifier, texts: Texts, device: torch.device, batch_tokens:
     return [every[row] for row in range(len(texts))]
 
 
+def cross_entropy(scores: Floats, right: Indices) -> float:
+    """The mean of −log p of the right labels, of log-probabilities N,L."""
+    return 0.0 - float(scores[np.arange(len(right)), right].mean(dtype=np.float64))
+
+
 def apart(classified: Classified) -> list[Output]:
     """A batch's outputs, text by text."""
     logits, weights, sentence_weights = classified

@@ -13,7 +13,7 @@ from regard.evaluate import Confusion
 from regard.models import Classifier
 from regard.plot import shaded
 from regard.tasks.classification.files import Example
-from regard.tasks.classification.outputs import outputs
+from regard.tasks.classification.outputs import cross_entropy, outputs
 from regard.tasks.classification.prediction import Classification, classification
 from regard.tasks.classification.texts import Texts
 from regard.tasks.task import Validation
@@ -57,7 +57,6 @@ class Validator:
         scores, right = np.stack([output.log_probs for output in found]), self.texts.labels
         if not np.isfinite(scores).all():
             raise ArithmeticError("the model gives labels probabilities that are no numbers")
-        loss = -float(scores[np.arange(len(right)), right].mean(dtype=np.float64))
         confusion = Confusion.of(right.tolist(), scores.argmax(1).tolist())
         figures = {"accuracy": confusion.accuracy, "macro_f1": confusion.macro_f1}
         encoding = self.texts.encoding
@@ -71,4 +70,4 @@ class Validator:
             )
             for row in range(min(SAMPLES, len(found)))
         ]
-        return Validation(loss, figures, "accuracy", samples)
+        return Validation(cross_entropy(scores, right), figures, "accuracy", samples)
