@@ -40,10 +40,18 @@ class Server:
     port: int
     log: list[dict[str, Any]] = field(default_factory=list)
     stray: list[str] = field(default_factory=list)  # lines that are no JSON
+    news: threading.Condition = field(default_factory=threading.Condition)  # of the log: it comes after the answer
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def logged(self, path: str) -> dict[str, Any]:
+        """The line of the request for a path, waited for."""
+        with self.news:
+            while not (found := [line for line in self.log if line.get("path") == path]):
+                assert self.news.wait(60), (path, self.log)
+        return found[-1]
 
     def ask(self, path: str, status: int = 200, /, **fields: Any) -> Any:
         """A JSON request, and the JSON that comes back."""
@@ -96,10 +104,12 @@ def collect(server: Server) -> None:
     """Reads the log while the server runs."""
     assert server.process.stderr is not None
     for line in server.process.stderr:
-        try:
-            server.log.append(json.loads(line))
-        except ValueError:
-            server.stray.append(line)  # reading goes on: a server that nobody reads from would stand still
+        with server.news:
+            try:
+                server.log.append(json.loads(line))
+            except ValueError:
+                server.stray.append(line)  # reading goes on: a server that nobody reads from would stand still
+            server.news.notify_all()
 
 
 def inside(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:

@@ -1106,7 +1106,7 @@ def test_a_file_is_translated_and_can_be_fetched(visit: Visit, ask: Ask) -> None
         link.click()
     made = fetched.value.path().read_text()
     assert made.split("\n") == [ask("translate", q=line, source="en", target="de")["translatedText"] for line in LINES]
-    assert fetched.value.suggested_filename == "letter.txt"
+    assert fetched.value.suggested_filename == "letter.de.txt"
     row.get_by_role("button", name="Remove: letter.txt").click()
     expect(page.locator("#files")).to_be_hidden()
     expect(choose).to_be_focused()

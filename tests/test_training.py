@@ -179,7 +179,7 @@ def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
     job = trainer(tmp_path, [1.0, 9.0], validate_every=5, checkpoint_every=2, steps=8)
     job.fit()
     assert job.run.steps()[-1] == 8
-    assert checkpoint.read_state(job.run.checkpoint_folder(8))["best"]["bleu"] == 9.0
+    assert checkpoint.read_state(job.run.checkpoint_folder(8))["best"]["score"] == 9.0
 
 
 def test_among_equal_bleus_the_loss_decides(tmp_path: Path) -> None:
