@@ -104,7 +104,7 @@ class Around(nn.Module):
         super().__init__()
         self.place = place
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, None]:
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor, None]:
         offsets = torch.arange(-1, 2) + self.place
         return offsets.expand(*query.shape[:2], 3), None
 

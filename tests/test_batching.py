@@ -15,6 +15,7 @@ from regard.serve.batching import Batcher
 from regard.serve.refusal import OverloadedError
 
 Tell = Callable[[int, str], None]
+More = Callable[[], Sequence[str]]
 
 
 class Model:
@@ -25,7 +26,7 @@ class Model:
         self.gate = threading.Semaphore(0 if gated else 1 << 30)
         self.begun = threading.Semaphore(0)
 
-    def __call__(self, texts: Sequence[str], kind: int, tell: Tell) -> None:
+    def __call__(self, texts: Sequence[str], kind: int, tell: Tell, more: More) -> None:
         self.batches.append(list(texts))
         self.begun.release()
         self.gate.acquire()
@@ -125,7 +126,7 @@ def test_a_batch_has_so_many_tokens_with_its_padding() -> None:
 
 
 def test_what_fails_fails_for_those_alone_who_asked() -> None:
-    def find(texts: Sequence[str], kind: int, tell: Tell) -> None:
+    def find(texts: Sequence[str], kind: int, tell: Tell, more: More) -> None:
         for number, text in enumerate(texts):
             if text == "bad":
                 raise ArithmeticError("no")
@@ -146,7 +147,7 @@ def test_what_fails_fails_for_those_alone_who_asked() -> None:
 
 def test_a_result_that_never_comes_is_an_error() -> None:
     async def go() -> None:
-        ask: Batcher[str, str, int] = Batcher(lambda texts, kind, tell: None, len, tokens=1000, most=4, room=10)
+        ask: Batcher[str, str, int] = Batcher(lambda texts, kind, tell, more: None, len, tokens=1000, most=4, room=10)
         with pytest.raises(RuntimeError, match="without one of its results"):
             await ask(["a"], 0)
         ask.close()
@@ -233,6 +234,84 @@ def test_work_aside_has_its_own_threads_and_so_much_room() -> None:
     asyncio.run(go())
 
 
+class Rolling(Model):
+    """One that takes what comes while it works: when the gate opens, the oldest piece is done and others may come."""
+
+    def __call__(self, texts: Sequence[str], kind: int, tell: Tell, more: More) -> None:
+        going, count, new = dict(enumerate(texts)), len(texts), texts
+        while going:
+            self.batches.append(list(new))
+            self.begun.release()
+            self.gate.acquire()
+            number = min(going)
+            tell(number, going.pop(number).upper())
+            new = more()
+            going.update(enumerate(new, count))
+            count += len(new)
+
+
+def test_who_comes_later_comes_into_a_batch_that_is_under_way() -> None:
+    model = Rolling(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model)
+        tasks = [asyncio.create_task(ask([f"x{n}" for n in range(6)], 0))]
+        await settled(model)
+        tasks += [asyncio.create_task(ask([text], 0)) for text in "ab"]
+        await asyncio.sleep(0)
+        for _ in range(7):
+            model.gate.release()
+            await settled(model)
+        model.gate.release()
+        assert await asyncio.gather(*tasks) == [[f"X{n}" for n in range(6)], ["A"], ["B"]]
+        assert ask.count == 0
+        ask.close()
+
+    asyncio.run(go())
+    assert model.batches == [["x0", "x1", "x2", "x3"], ["x4"], ["a"], ["b"], ["x5"], [], [], []]
+
+
+def test_nobody_comes_into_a_batch_before_those_who_do_not_fit() -> None:
+    model = Rolling(gated=True)
+
+    async def go() -> None:
+        ask = batcher(model, tokens=8)
+        tasks = [asyncio.create_task(ask(["a", "b"], 0))]
+        await settled(model)
+        tasks += [asyncio.create_task(ask([text], kind)) for text, kind in (("c" * 5, 0), ("d", 0), ("e", 1), ("f", 0))]
+        await asyncio.sleep(0)
+        model.gate.release(99)
+        await asyncio.gather(*tasks)
+        ask.close()
+
+    asyncio.run(go())
+    together = [batch for batch in model.batches if batch]
+    assert together == [["a", "b"], ["c" * 5], ["d"], ["e"], ["f"]]
+
+
+def test_what_fails_under_way_fails_for_who_is_in_it_and_nobody_else() -> None:
+    begun, gate = threading.Semaphore(0), threading.Semaphore(0)
+
+    def find(texts: Sequence[str], kind: int, tell: Tell, more: More) -> None:
+        begun.release()
+        gate.acquire()
+        tell(0, texts[0].upper())
+        if "bad" in more():
+            raise ArithmeticError("no")
+
+    async def go() -> None:
+        ask: Batcher[str, str, int] = Batcher(find, len, tokens=1000, most=2, room=10)
+        tasks = [asyncio.create_task(ask([text], 0)) for text in ("a", "bad", "b")]
+        await asyncio.to_thread(begun.acquire)
+        gate.release(99)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert found[0] == ["A"]
+        assert isinstance(found[1], ArithmeticError)
+        ask.close()
+
+    asyncio.run(go())
+
+
 def test_an_empty_request_is_answered() -> None:
     async def go() -> None:
         ask = batcher(Model())
@@ -251,10 +330,16 @@ def test_an_empty_request_is_answered() -> None:
 def test_whatever_is_asked_everybody_gets_their_own(
     requests: list[tuple[list[str], int]], most: int, tokens: int, threads: int
 ) -> None:
-    def find(texts: Sequence[str], kind: int, tell: Tell) -> None:
-        assert len(texts) == 1 or max(map(len, texts)) * len(texts) <= tokens
-        for number, text in enumerate(texts):
-            tell(number, f"{text.upper()}{kind}")
+    def find(texts: Sequence[str], kind: int, tell: Tell, more: More) -> None:
+        going, count = dict(enumerate(texts)), len(texts)
+        while going:
+            assert len(going) <= most
+            assert len(going) == 1 or max(map(len, going.values())) * len(going) <= tokens
+            number = max(going, key=lambda number: hash((number, going[number])))
+            tell(number, f"{going.pop(number).upper()}{kind}")
+            new = more()
+            going.update(enumerate(new, count))
+            count += len(new)
 
     async def go() -> None:
         ask: Batcher[str, str, int] = Batcher(find, len, tokens=tokens, most=most, room=10_000, threads=threads)

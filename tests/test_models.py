@@ -229,6 +229,55 @@ def test_selected_rows_go_their_own_way(form: tuple[str, dict[str, Any]]) -> Non
     torch.testing.assert_close(found, expected[rows])
 
 
+@forms
+def test_rows_of_one_source_change_places_without_it(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    decoder, twice = model.decoder, torch.arange(B).repeat_interleave(2)
+    state = decoder.select(decoder.start(model.encode(source, LENGTHS)), twice)
+    _, state, _ = decoder.step(state, torch.randint(4, TARGET, (2 * B,)))
+    rows = torch.tensor([place + swap for place in range(0, 2 * B, 2) for swap in (1, 1)])
+    expected = decoder.select(state, rows)
+    found = decoder.reorder(state, rows)
+    for _ in range(2):
+        log_probs, expected, _ = decoder.step(expected, target[twice, 1])
+        same, found, _ = decoder.step(found, target[twice, 1])
+        torch.testing.assert_close(same, log_probs)
+
+
+@forms
+def test_rows_that_join_later_and_leave_earlier_go_their_own_way(form: tuple[str, dict[str, Any]]) -> None:
+    model, (source, target) = model_of(form), batch()
+    decoder, lengths = model.decoder, LENGTHS.tolist()
+    encoded = [
+        model.encode(source[row : row + 1, :length], LENGTHS[row : row + 1]) for row, length in enumerate(lengths)
+    ]
+    alone = [decoder(one, target[row : row + 1]) for row, one in enumerate(encoded)]
+    state: Any = None
+    for position in range(T + 1):
+        there = {row: position - row for row in reversed(range(B)) if 0 <= position - row < T - row}  # and its age
+        there = dict(sorted(there.items(), key=lambda item: -item[1]))  # who came first is first
+        if position < B:
+            new = decoder.start(encoded[position])
+            state = new if state is None else decoder.join(state, new)
+        if not there:
+            break
+        tokens = torch.stack([target[row, age] for row, age in there.items()])
+        found, state, attended = decoder.step(state, tokens)
+        size = max(lengths[row] for row in there)
+        for place, (row, age) in enumerate(there.items()):
+            expected = alone[row].logits[0, age].log_softmax(-1)
+            torch.testing.assert_close(found[place], expected, rtol=1e-9, atol=1e-9)
+            if attended is not None:
+                dense = attended.dense(size)[place, 0]
+                torch.testing.assert_close(dense[: lengths[row]], alone[row].attended.dense(lengths[row])[0, age])
+                assert not dense[lengths[row] :].any()
+        stay = [place for place, (row, age) in enumerate(there.items()) if age + 1 < T - row]
+        if stay:
+            left = [row for place, row in enumerate(there) if place in stay]
+            state = decoder.select(state, torch.tensor(stay))
+            state = decoder.trim(state, max(lengths[row] for row in left), max(there[row] + 1 for row in left))
+
+
 @pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global"])
 def test_reading_reversed_leaves_the_memory_in_order(name: str) -> None:
     model, (source, _) = model_of((name, {"reverse": True, "bidirectional": False})), batch()

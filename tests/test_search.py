@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.models import Seq2Seq, build
 from regard.models.tree import select
-from regard.search import Hypothesis, Phrase, Ranking, forced, sample, search, watch
+from regard.search import BeamSearch, Hypothesis, Phrase, Ranking, forced, sample, search, watch
 from regard.search.beam import Beam
 from regard.symbols import BOS, EOS, PAD
 
@@ -135,15 +135,11 @@ def test_what_a_hypothesis_says_of_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_sentence_is_told_when_it_is_done(name: str) -> None:
-    told: list[tuple[int, list[list[int]]]] = []
-    found = search(
-        model_of(name),
-        SOURCE,
-        LENGTHS,
-        beam=3,
-        n_best=2,
-        done=lambda index, some: told.append((index, [one.tokens for one in some])),
-    )
+    searching, told = BeamSearch(model_of(name), beam=3, n_best=2), list[tuple[int, list[list[int]]]]()
+    searching.join(SOURCE, LENGTHS)
+    while searching.open:
+        told += [(index, [one.tokens for one in some]) for index, some in searching.step()]
+    found = search(model_of(name), SOURCE, LENGTHS, beam=3, n_best=2)
     assert sorted(told) == [(index, [one.tokens for one in some]) for index, some in enumerate(found)]
     steps = {index: max(map(len, tokens)) for index, tokens in told}
     assert [steps[index] for index, _ in told] == sorted(steps.values()), "the short ones before the long ones"
@@ -475,3 +471,40 @@ def test_what_nobody_asks_for_is_not_kept() -> None:
 def test_nothing_drawn_repeats_itself() -> None:
     drawn = sample(model_of("bahdanau2015", 2), SOURCE, LENGTHS, samples=50, no_repeat=1, max_length=9)
     assert not any(repeats(tuple(hypothesis.tokens), 1) for row in drawn for hypothesis in row)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_best": 2, "no_repeat": 2}, {"min_length": 4, "forbid": [[4, 5]]}])
+@pytest.mark.parametrize("name", [*NAMES, "luong2015-local-m", "sutskever2014", "cho2014", "xu2015-soft"])
+def test_who_comes_later_is_searched_as_if_alone(name: str, options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(2, 9, (12,), generator=generator)
+    sources = [torch.cat((torch.randint(4, 7, (n - 1,), generator=generator), torch.tensor([EOS]))) for n in lengths]
+    model = model_of(name)
+    searching, found, waiting = BeamSearch(model, beam=3, **options), dict[int, list[Hypothesis]](), list(range(12))
+    while waiting or searching.open:
+        for number in waiting[:2] if len(found) % 3 != 1 or not searching.open else []:
+            searching.join(sources[number][None], lengths[number : number + 1])
+            waiting.remove(number)
+        found.update(searching.step())
+    for number, source in enumerate(sources):
+        [alone] = search(model, source[None], lengths[number : number + 1], beam=3, **options)
+        assert [one.tokens for one in found[number]] == [one.tokens for one in alone]
+        for one, other in zip(found[number], alone, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert (one.attention is None) == (other.attention is None)
+            if other.attention is not None and one.attention is not None:
+                np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+def test_prefixes_and_phrases_are_those_of_who_brought_them() -> None:
+    model = model_of("luong2015-global")
+    searching, found = BeamSearch(model, beam=4), dict[int, list[Hypothesis]]()
+    searching.join(SOURCE[:1], LENGTHS[:1], prefix=[[5, 5]])
+    found.update(searching.step())
+    searching.join(SOURCE[1:, :3], LENGTHS[1:], prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
+    while searching.open:
+        found.update(searching.step())
+    first = search(model, SOURCE[:1], LENGTHS[:1], beam=4, prefix=[[5, 5]])
+    others = search(model, SOURCE[1:], LENGTHS[1:], beam=4, prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
+    for number, expected in enumerate([*first, *others]):
+        assert [one.tokens for one in found[number]] == [one.tokens for one in expected]

@@ -53,7 +53,7 @@ class BahdanauState(NamedTuple):
 
     memory: Memory
     recurrent: list[State]
-    step: int
+    step: int | Tensor  # of all rows, or B of each
 
 
 class BahdanauDecoder(Decoder):

@@ -44,7 +44,7 @@ class LuongState(NamedTuple):
     memory: Memory
     recurrent: list[State]
     fed: Tensor
-    step: int
+    step: int | Tensor  # of all rows, or B of each
 
 
 class LuongDecoder(Decoder):
@@ -82,7 +82,7 @@ class LuongDecoder(Decoder):
         fed = keys.new_zeros(len(keys), self.W_c.out_features)
         return LuongState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), fed, 0)
 
-    def attend(self, h: Tensor, memory: Memory, step: int) -> tuple[Tensor, Attended]:
+    def attend(self, h: Tensor, memory: Memory, step: int | Tensor) -> tuple[Tensor, Attended]:
         """H_t B,T,H -> h̃_t B,T,H and what was attended to."""
         attended: Attended = self.attention(h, memory, step)
         return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended

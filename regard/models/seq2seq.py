@@ -89,6 +89,18 @@ class Decoder(nn.Module):
         """The state of the given rows: reorders, widens or narrows a beam."""
         return tree.select(state, rows)
 
+    def reorder(self, state: Any, rows: Tensor) -> Any:
+        """The same where each row takes the place of one that has the same source, which then need not be moved."""
+        return tree.reorder(state, rows)
+
+    def join(self, first: Any, second: Any) -> Any:
+        """The rows of one state, then those of another, which may have come further or not so far."""
+        return tree.join(first, second)
+
+    def trim(self, state: Any, source: int, target: int) -> Any:
+        """The state without padding: no row has more source positions, or more tokens behind it, than this."""
+        return tree.trim(state, source)
+
 
 class Seq2Seq(Model):
     """An encoder, a decoder and what to minimise."""

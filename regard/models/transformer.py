@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from regard.models import tree
 from regard.models.checks import at_least_one
 from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
@@ -102,8 +104,8 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = math.sqrt(words.embedding_dim)
 
-    def forward(self, ids: Tensor, step: int = 0) -> Tensor:
-        """Ids B,T, the first of which is position `step` -> B,T,size."""
+    def forward(self, ids: Tensor, step: int | Tensor = 0) -> Tensor:
+        """Ids B,T, the first of which is position `step`, of all rows or of each -> B,T,size."""
         x: Tensor = self.dropout(self.positions(self.words(ids) * self.scale, step))
         return x
 
@@ -160,32 +162,34 @@ class DecoderLayer(nn.Module):
         self.feedforward = FeedForward(size, feedforward)
         self.around_feedforward = residual()
 
-    def project(self, memory: Memory) -> Tensor:
-        """The source B,S,2·size as this layer's attention wants it."""
-        return self.cross_attention.project(memory.keys, memory.values)
+    def forward(self, x: Tensor, past: Tensor, real: Tensor, source: Memory) -> tuple[Tensor, Tensor, Attended]:
+        """X B,T,size after the words of `past`, over a source that this layer's attention has prepared.
 
-    def forward(self, x: Tensor, past: Tensor, source: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Attended]:
-        """X B,T,size after the words of `past`, over a projected source B,S,2·size with its mask B,S.
-
-        `past` B,t,2·size are the words before, as self-attention projected them; it comes back longer by T.
+        `past` B,t,2·size are the words before, as self-attention projected them; it comes back longer by T. `real`
+        B,t+T says which of them all are words of the row.
         """
         y = self.around_attention.enter(x)
         past = torch.cat((past, self.attention.project(y, y)), 1)
-        everything = mask.new_ones(past.shape[:2])
-        x = self.around_attention.leave(x, self.attention.attend(y, past, everything, causal=True).context)
+        x = self.around_attention.leave(x, self.attention.attend(y, past, real, causal=True).context)
         y = self.around_cross_attention.enter(x)
-        attended = self.cross_attention.attend(y, source, mask)
+        attended: Attended = self.cross_attention(y, source)
         x = self.around_cross_attention.leave(x, attended.context)
         return self.around_feedforward.leave(x, self.feedforward(self.around_feedforward.enter(x))), past, attended
 
 
 class TransformerState(NamedTuple):
-    """Between two steps: for each layer the source as its attention projected it, and the words so far likewise."""
+    """Between two steps: for each layer the source as its attention prepared it, and the words so far likewise."""
 
-    source: list[Tensor]  # B,S,2·size
-    mask: Tensor  # B,S
-    past: list[Tensor]  # B,t,2·size
-    step: int
+    source: list[Memory]
+    past: list[Tensor]  # B,t,2·size; the words of a row that has fewer than t stand at the end
+    step: int | Tensor  # how many they are, in all rows or B in each
+
+    def real(self, more: int) -> Tensor:
+        """Which of the words so far, and of so many more, are there: B,t+more."""
+        size = self.past[0].shape[1] + more
+        if isinstance(self.step, int):
+            return self.past[0].new_ones(len(self.past[0]), size, dtype=torch.bool)
+        return torch.arange(size, device=self.step.device) >= size - more - self.step[:, None]
 
 
 class TransformerDecoder(Decoder):
@@ -211,19 +215,19 @@ class TransformerDecoder(Decoder):
     def start(self, encoded: Encoded) -> TransformerState:
         """Projects the memory once for each layer."""
         memory = encoded.memory
-        source = [layer.project(memory) for layer in self.decoder_layers()]
+        source = [layer.cross_attention.prepare(memory) for layer in self.decoder_layers()]
         none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
-        return TransformerState(source, memory.mask, [none] * len(source), 0)
+        return TransformerState(source, [none] * len(source), 0)
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
         """Tokens B,T, any number at once: logits B,T,V, the state after them, and a look at the source."""
         x = self.embedding(tokens, state.step)
-        pasts, looks = [], []
+        pasts, looks, real = [], [], state.real(tokens.shape[1])
         for layer, past, source in zip(self.decoder_layers(), state.past, state.source, strict=True):
-            x, past, attended = layer(x, past, source, state.mask)
+            x, past, attended = layer(x, past, real, source)
             pasts.append(past)
             looks.append(attended)
-        after = TransformerState(state.source, state.mask, pasts, state.step + tokens.shape[1])
+        after = TransformerState(state.source, pasts, state.step + tokens.shape[1])
         seen, head = looks[self.viewpoint.layer], self.viewpoint.head
         weights = seen.weights.mean(1) if head is None else seen.weights[:, head]
         return self.output(self.norm(x)), after, Attended(seen.context, weights)
@@ -238,6 +242,17 @@ class TransformerDecoder(Decoder):
         logits, state, attended = self.advance(state, tokens[:, None])
         return log_probs(logits[:, 0]), state, attended
 
+    def join(self, first: TransformerState, second: TransformerState) -> TransformerState:
+        """Rows that have written more, and rows that have written less: padding goes before the words of these."""
+        most = max(first.past[0].shape[1], second.past[0].shape[1])
+        return tree.join(
+            *(state._replace(past=[behind(past, most) for past in state.past]) for state in (first, second))
+        )
+
+    def trim(self, state: TransformerState, source: int, target: int) -> TransformerState:
+        """Cuts the padding before the words so far as well."""
+        return tree.trim(state._replace(past=[past[:, past.shape[1] - target :] for past in state.past]), source)
+
     def viewpoints(self) -> list[Viewpoint]:
         """Each layer, and in it the mean of the heads and each of them."""
         layers = self.decoder_layers()
@@ -251,6 +266,11 @@ class TransformerDecoder(Decoder):
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers with their type."""
         return list(self.layers)  # type: ignore[arg-type]
+
+
+def behind(past: Tensor, size: int) -> Tensor:
+    """The words so far B,t,· behind so much padding that they are `size`."""
+    return F.pad(past, (0, 0, size - past.shape[1], 0))
 
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from regard.nn import Memory
 
 T = TypeVar("T")
 
@@ -15,23 +19,102 @@ def select(tree: T, rows: Tensor) -> T:
 
     A tensor that stands in two places (keys that are the values, too) is selected once and stands in both again.
     """
+    return mapped(tree, lambda tensor: tensor.index_select(0, rows))
+
+
+def reorder(tree: T, rows: Tensor) -> T:
+    """The same where each row takes the place of one with the same source: what is known of the source stays."""
+
+    def chosen(memory: Memory) -> Memory:
+        return memory if memory.covered is None else memory._replace(covered=select(memory.covered, rows))
+
+    return mapped(tree, lambda tensor: tensor.index_select(0, rows), chosen)
+
+
+def trim(tree: T, source: int) -> T:
+    """Without the padding of memories, of which no row has more than `source` real positions."""
+
+    def cut(memory: Memory) -> Memory:
+        return mapped(memory, lambda tensor: tensor[:, :source])
+
+    return mapped(tree, lambda tensor: tensor, cut)
+
+
+def mapped(tree: T, change: Callable[[Tensor], Tensor], of_memory: Callable[[Memory], Memory] | None = None) -> T:
+    """The tree with every tensor changed; or memories as wholes, in a way of their own."""
     done: dict[int, Tensor] = {}
 
-    def chosen(branch: Any) -> Any:
+    def changed(branch: Any) -> Any:
         if isinstance(branch, Tensor):
             if id(branch) not in done:
-                done[id(branch)] = branch.index_select(0, rows)
+                done[id(branch)] = change(branch)
             return done[id(branch)]
+        if of_memory is not None and isinstance(branch, Memory):
+            return of_memory(branch)
         if hasattr(branch, "_fields"):
-            return type(branch)(*map(chosen, branch))
+            return type(branch)(*map(changed, branch))
         if isinstance(branch, list | tuple):
-            return type(branch)(map(chosen, branch))
+            return type(branch)(map(changed, branch))
         if isinstance(branch, Mapping):
-            return {key: chosen(value) for key, value in branch.items()}
+            return {key: changed(value) for key, value in branch.items()}
         if branch is None or isinstance(branch, int | float | str):
             return branch
         raise TypeError(
             f"a decoder's state is made of tensors, tuples, lists and mappings, not {type(branch).__name__}"
         )
 
-    return chosen(tree)  # type: ignore[no-any-return]
+    return changed(tree)  # type: ignore[no-any-return]
+
+
+def join(first: T, second: T) -> T:
+    """The rows of one tree, then those of another that is made like it.
+
+    The shorter of two tensors is padded behind with zeros. A number that is the same for all rows stays one; where the
+    two trees have different ones, it becomes a tensor with one for each row.
+    """
+    done: dict[tuple[int, int], Tensor] = {}
+
+    def joined(one: Any, other: Any) -> Any:
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            key = id(one), id(other)
+            if key not in done:
+                done[key] = stacked(one, other)
+            return done[key]
+        if isinstance(one, int) and isinstance(other, int) and one == other:
+            return one
+        if isinstance(one, int | Tensor) and isinstance(other, int | Tensor):
+            return torch.cat([each_row(first, one), each_row(second, other)])
+        if hasattr(one, "_fields"):
+            return type(one)(*map(joined, one, other))
+        if isinstance(one, list | tuple):
+            return type(one)(map(joined, one, other))
+        if isinstance(one, Mapping):
+            return {key: joined(one[key], other[key]) for key in one}
+        if one is None and other is None:
+            return None
+        raise TypeError(f"states of {type(one).__name__} and {type(other).__name__} cannot be joined")
+
+    return joined(first, second)  # type: ignore[no-any-return]
+
+
+def each_row(tree: Any, number: int | Tensor) -> Tensor:
+    """A number for each row of a tree, where it may be one for all of them."""
+    rows = next(leaves(tree))
+    return torch.as_tensor(number, device=rows.device).expand(len(rows))
+
+
+def stacked(first: Tensor, second: Tensor) -> Tensor:
+    """Rows B,… and C,… as B+C,…; where the second dimensions differ, the shorter is padded behind with zeros."""
+    if first.dim() > 1 and first.shape[1] != second.shape[1]:
+        size = max(first.shape[1], second.shape[1])
+        first, second = (F.pad(each, (0, 0) * (each.dim() - 2) + (0, size - each.shape[1])) for each in (first, second))
+    return torch.cat((first, second))
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """The tensors of a tree."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple | Mapping):
+        for branch in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from leaves(branch)

@@ -67,7 +67,7 @@ class XuState(NamedTuple):
 
     memory: Memory
     recurrent: list[State]
-    step: int
+    step: int | Tensor  # of all rows, or B of each
     soft: Tensor | None = None
 
 

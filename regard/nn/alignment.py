@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.mask import masked_softmax
+from regard.nn.position import steps
 
 
 class Drawn(NamedTuple):
@@ -27,8 +28,11 @@ class Drawn(NamedTuple):
 class Alignment(Protocol):
     """What `Attention` asks of an alignment; any class with these two methods is one."""
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor | None, Tensor | None]:
-        """Positions B,T,2D+1 and their prior, each None for the whole sentence; `step`: index of the first query."""
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Positions B,T,2D+1 and their prior, each None for the whole sentence.
+
+        `step` is the index of the first query, of all rows or B of each.
+        """
         ...
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor | Drawn:
@@ -39,7 +43,7 @@ class Alignment(Protocol):
 class Global(nn.Module):
     """a_t(s) = softmax over all real positions (Luong 2015, eq. 7; Bahdanau 2015, eq. 6)."""
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[None, None]:
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, None]:
         """No window: the whole sentence."""
         return None, None
 
@@ -58,9 +62,9 @@ class LocalMonotonic(nn.Module):
         super().__init__()
         self.offsets = offsets(window)
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, None]:
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor, None]:
         """Query B,T,Q -> positions B,T,2D+1 and no prior."""
-        t = torch.arange(step, step + query.shape[1], device=query.device)
+        t = steps(step, query.shape[1], query.device)
         p = torch.minimum(t, mask.sum(1, keepdim=True) - 1)  # B,T
         return around(p, self.offsets), None
 
@@ -86,7 +90,7 @@ class LocalPredictive(nn.Module):
         nn.init.xavier_uniform_(self.weight)
         nn.init.uniform_(self.v, -(size**-0.5), size**-0.5)
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor, Tensor]:
         """Query B,T,Q -> positions B,T,2D+1 and the Gaussian at them."""
         S = mask.sum(1, keepdim=True)
         p = S * self.share(query)  # B,T
@@ -109,7 +113,7 @@ class LocalPredictive(nn.Module):
 class Hard(nn.Module):
     """One place: s_t ~ Multinoulli(α_t) while training (Xu 2015, eq. 8), the most likely one otherwise."""
 
-    def window(self, query: Tensor, mask: Tensor, step: int) -> tuple[None, None]:
+    def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, None]:
         """No window: the whole sentence."""
         return None, None
 

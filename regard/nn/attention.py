@@ -31,7 +31,7 @@ class Attention(nn.Module):
         covered = None if self.coverage is None else self.coverage.start(memory.keys)
         return memory._replace(projected=self.score.project(memory.keys), covered=covered)
 
-    def forward(self, query: Tensor, memory: Memory, step: int = 0) -> Attended:
+    def forward(self, query: Tensor, memory: Memory, step: int | Tensor = 0) -> Attended:
         """Query B,T,Q over a memory of S positions; `step` is the index of the first query in the target."""
         memory = self.prepare(memory)
         assert memory.projected is not None

@@ -15,14 +15,20 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.size = size
 
-    def forward(self, x: Tensor, step: int = 0) -> Tensor:
-        """X B,T,size, whose first position is number `step`."""
+    def forward(self, x: Tensor, step: int | Tensor = 0) -> Tensor:
+        """X B,T,size, whose first position is number `step`, of all rows or B of each."""
         return x + sinusoids(step, x.shape[1], self.size, x.device).to(x.dtype)
 
 
-def sinusoids(first: int, count: int, size: int, device: torch.device) -> Tensor:
-    """The table PE for `count` positions from `first` on: count,size."""
-    position = torch.arange(first, first + count, device=device, dtype=torch.float32)[:, None]
+def sinusoids(first: int | Tensor, count: int, size: int, device: torch.device) -> Tensor:
+    """The table PE for `count` positions from `first` on: count,size, or B,count,size from B first ones."""
+    position = steps(first, count, device).float()[..., None]
     frequency = torch.exp(torch.arange(0, size, 2, device=device) * (-math.log(10000.0) / size))
     angles = position * frequency
-    return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[:, :size]
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :size]
+
+
+def steps(first: int | Tensor, count: int, device: torch.device) -> Tensor:
+    """The numbers of `count` steps from `first` on: count, or B,count from B first ones."""
+    each = torch.arange(count, device=device)
+    return each + (first if isinstance(first, int) else first[:, None])

@@ -1,6 +1,6 @@
 """Search knows `start`, `step` and `select`, and nothing of what is behind them."""
 
-from regard.search.beam import search
+from regard.search.beam import BeamSearch, search
 from regard.search.forced import Judged, forced
 from regard.search.hypothesis import Floats, Hypothesis
 from regard.search.phrases import Phrase
@@ -10,6 +10,7 @@ from regard.search.sampling import sample
 from regard.search.watching import Open, watch
 
 __all__ = [
+    "BeamSearch",
     "Floats",
     "Hypothesis",
     "ImpossibleError",

@@ -14,7 +14,7 @@ from regard.models import Seq2Seq, log_probs
 
 
 class Ensemble:
-    """`start`, `step` and `select` of several models at once: probabilities and attention are averaged."""
+    """The decoders of several models as one: probabilities and attention are averaged."""
 
     def __init__(self, model_or_models: Seq2Seq | Sequence[Seq2Seq]) -> None:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
@@ -34,6 +34,19 @@ class Ensemble:
     def select(self, states: list[Any], rows: Tensor) -> list[Any]:
         """The given rows of each model's state."""
         return [model.decoder.select(state, rows) for model, state in zip(self.models, states, strict=True)]
+
+    def reorder(self, states: list[Any], rows: Tensor) -> list[Any]:
+        """The given rows of each model's state, where each takes the place of one with the same source."""
+        pairs = zip((model.decoder for model in self.models), states, strict=True)
+        return [getattr(decoder, "reorder", decoder.select)(state, rows) for decoder, state in pairs]
+
+    def join(self, states: list[Any], others: list[Any]) -> list[Any]:
+        """The rows of each model's state, and behind them those of another."""
+        return [model.decoder.join(*both) for model, *both in zip(self.models, states, others, strict=True)]
+
+    def trim(self, states: list[Any], source: int, target: int) -> list[Any]:
+        """Each model's state without padding: no row has more source positions, or tokens behind it, than this."""
+        return [model.decoder.trim(state, source, target) for model, state in zip(self.models, states, strict=True)]
 
     def forced(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
         """A given target all at once: log-probabilities B,T,V, and attention B,T,S."""

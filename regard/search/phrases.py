@@ -101,21 +101,36 @@ def overlapped(text: tuple[int, ...], phrase: tuple[int, ...]) -> tuple[int, ...
 
 
 class Phrases:
-    """The phrases of each source of a batch, and how far each row of a beam has come with them."""
+    """The phrases of each source that is searched, and how far each row of its beam has come with them."""
 
-    def __init__(self, phrases: Sequence[Sequence[Phrase]], beam: int) -> None:
-        for phrase in (phrase for some in phrases for phrase in some):
+    def __init__(self, beam: int) -> None:
+        self.beam = beam
+        self.phrases: dict[int, Sequence[Phrase]] = {}  # by the numbers of those sources that have any
+        self.progress: dict[int, list[Progress]] = {}
+
+    def add(self, source: int, phrases: Sequence[Phrase]) -> None:
+        """Those of one source more."""
+        for phrase in phrases:
             if not phrase.tokens or EOS in phrase.tokens:
                 raise ValueError(f"a phrase to force holds words and no EOS: {list(phrase.tokens)}")
-        self.phrases = phrases
-        self.progress = [[Progress.of((), some)] * beam for some in phrases]
+        if phrases:
+            self.phrases[source] = phrases
+            self.progress[source] = [Progress.of((), phrases)] * self.beam
+
+    def drop(self, source: int) -> Sequence[Phrase]:
+        """Those of a source that is no longer searched."""
+        self.progress.pop(source, None)
+        return self.phrases.pop(source, ())
 
     def close(self, log_probs: Tensor, sentences: Sequence[int]) -> None:
         """Takes EOS, in place, from rows that lack a phrase; log-probabilities A·beam,V of the sentences A."""
         lacking = [
-            not row.complete(self.phrases[sentence]) for sentence in sentences for row in self.progress[sentence]
+            [not row.complete(self.phrases[sentence]) for row in self.progress[sentence]]
+            if sentence in self.phrases
+            else [False] * self.beam
+            for sentence in sentences
         ]
-        closed = torch.tensor(lacking, device=log_probs.device)
+        closed = torch.tensor(lacking, device=log_probs.device).flatten()
         log_probs[:, EOS] = log_probs[:, EOS].masked_fill(closed, -torch.inf)
 
     def choose(self, reach: Tensor, plain: Choice, sentences: Sequence[int], widths: Sequence[int]) -> Choice:
@@ -125,7 +140,7 @@ class Phrases:
         """
         log_probs, parents, tokens = (part.clone() for part in plain)
         for index, sentence in enumerate(sentences):
-            if self.phrases[sentence] and widths[index]:
+            if sentence in self.phrases and widths[index]:
                 chosen = self.shared_out(reach[index], plain, index, sentence, widths[index])
                 log_probs[index] = -torch.inf
                 for place, (log_prob, slot, token) in enumerate(chosen):

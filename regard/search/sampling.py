@@ -15,10 +15,11 @@ from torch import Tensor
 from regard.models import Seq2Seq
 from regard.search.choice import Choice
 from regard.search.ensemble import Ensemble
+from regard.search.frontier import Frontier
 from regard.search.hypothesis import Hypothesis
-from regard.search.loop import Sentence, ranked, run, unsearched
 from regard.search.ranking import Ranking
 from regard.search.rules import Prefix, Rule, standing
+from regard.search.sentence import Sentence, ranked, unsearched
 
 
 @torch.inference_mode()
@@ -49,17 +50,17 @@ def sample(
         raise ValueError(f"samples must be at least 1, not {samples}")
     sentences = unsearched(lengths, max_length, min_length, [0] * len(lengths))
     generators = [generator(seed, row[:length]) for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-    run(
+    frontier = Frontier(
         Ensemble(model_or_models),
-        source,
-        lengths,
-        sentences,
         Draw(samples, temperature, top_k, top_p, generators),
         Ranking(length_penalty=0.0),
         standing(min_length, forbid, no_repeat, rules),
-        Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device),
         attention,
     )
+    nothing = Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device)
+    frontier.join(source, lengths, sentences, nothing)
+    while frontier.cohorts:
+        frontier.step()
     return [ranked([*sentence.ended, *sentence.cut]) for sentence in sentences]
 
 
@@ -69,7 +70,7 @@ def generator(seed: int, source: Sequence[int]) -> np.random.Generator:
 
 
 class Draw:
-    """Each row goes its own way, by one random number a step; a chooser for `run`."""
+    """Each row goes its own way, by one random number a step; a chooser for a `Frontier`."""
 
     def __init__(
         self,

@@ -1,35 +1,32 @@
-"""How the rows of a search came about, to walk back from a hypothesis' end to its beginning."""
+"""How the rows of a sentence came about, to walk back from a hypothesis' end to its beginning."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-from torch import Tensor
 
 from regard.search.hypothesis import Floats
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass
 class Trail:
-    """One entry a step, on the host."""
+    """One entry a step, on the host; rows are numbered within their sentence."""
 
-    parents: list[Ints] = field(default_factory=list)  # row at step t -> the row at step t−1 that it extends …
-    tokens: list[Ints] = field(default_factory=list)  # … and the token it was extended by
+    parents: list[Sequence[int]] = field(default_factory=list)  # row at step t -> the one at t−1 that it extends …
+    tokens: list[Sequence[int]] = field(default_factory=list)  # … and the token it was extended by
     attention: list[Floats] = field(default_factory=list)  # row at step t -> weights over the source for its next token
 
-    def look(self, attention: Tensor | None) -> None:
+    def look(self, attention: Floats | None) -> None:
         """What each row looked at for its next token: rows × source."""
         if attention is not None:
-            self.attention.append(attention.float().cpu().numpy())
+            self.attention.append(attention)
 
-    def go(self, parents: Tensor, tokens: Tensor) -> None:
-        """The rows of the next step, as the host knows them."""
-        self.parents.append(parents.numpy())
-        self.tokens.append(tokens.numpy())
+    def go(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """The rows of the next step."""
+        self.parents.append(parents)
+        self.tokens.append(tokens)
 
     def back(self, row: int, token: int, source_length: int) -> tuple[list[int], Floats | None]:
         """Tokens and attention of the hypothesis that extends `row` of the newest step by `token`."""
@@ -38,6 +35,6 @@ class Trail:
             if self.attention:
                 looks.append(self.attention[step][row, :source_length])
             if step:
-                tokens.append(int(self.tokens[step - 1][row]))
-                row = int(self.parents[step - 1][row])
+                tokens.append(self.tokens[step - 1][row])
+                row = self.parents[step - 1][row]
         return tokens[::-1], np.stack(looks[::-1]) if looks else None

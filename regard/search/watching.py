@@ -12,10 +12,11 @@ from regard.models import Seq2Seq
 from regard.search.beam import Beam
 from regard.search.choice import Choice
 from regard.search.ensemble import Ensemble
+from regard.search.frontier import Frontier
 from regard.search.hypothesis import Hypothesis
-from regard.search.loop import Sentence, run, unsearched
 from regard.search.ranking import Ranking
 from regard.search.rules import Prefix, standing
+from regard.search.sentence import Sentence, unsearched
 
 
 class Open(NamedTuple):
@@ -32,8 +33,10 @@ def watch(
     """What `search` finds for one source 1,S, the best first; and the beam after each step, the likeliest first."""
     sentences = unsearched(lengths, None, 1, [0])
     chooser = Watched(beam)
-    prefix = Prefix([()], [sentences[0].limit], source.device)
-    run(Ensemble(model_or_models), source, lengths, sentences, chooser, Ranking(), standing(1, (), None, ()), prefix)
+    frontier = Frontier(Ensemble(model_or_models), chooser, Ranking(), standing(1, (), None, ()))
+    frontier.join(source, lengths, sentences, Prefix([()], [sentences[0].limit], source.device))
+    while frontier.cohorts:
+        frontier.step()
     return sentences[0].best(), chooser.seen
 
 
@@ -41,7 +44,7 @@ class Watched(Beam):
     """The beam of one sentence, which remembers what it chose."""
 
     def __init__(self, rows: int) -> None:
-        super().__init__(rows, 1, None)
+        super().__init__(rows, 1)
         self.seen: list[list[Open]] = []
         self.rows_so_far: list[list[int]] = [[] for _ in range(self.rows)]
 

@@ -1,12 +1,14 @@
 """Pieces of many requests through one model together.
 
 Whoever waits is served in turn, a piece at a time: a request of ten thousand pieces has in each batch the share that a
-request of one has. What is found for a piece is handed over when it is known, not when its batch has ended.
+request of one has. What is found for a piece is handed over when it is known, not when its batch has ended; and who
+comes later goes into a batch that is under way, in the place of what is done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,8 @@ P = TypeVar("P")
 R = TypeVar("R")
 K = TypeVar("K")
 
-Find = Callable[[Sequence[P], K, Callable[[int, R], None]], None]  # tells each result, by its number, when it is known
+# Tells each result, by its number in the order in which the pieces came, when it is known; may ask for more pieces.
+Find = Callable[[Sequence[P], K, Callable[[int, R], None], Callable[[], Sequence[P]]], None]
 
 
 SLICE = 4  # batches of one request that wait at once
@@ -45,8 +48,23 @@ class Waiting(Generic[P, R, K]):
 Place = tuple[Waiting[P, R, K], int]  # a request, and the number of one of its pieces
 
 
+@dataclass(eq=False)
+class Batch(Generic[P, R, K]):
+    """What one thread works on."""
+
+    kind: K
+    going: dict[int, Place[P, R, K]] = field(default_factory=dict)  # what is not known yet, by its number
+    count: int = 0  # of places it ever had
+
+    def add(self, places: Sequence[Place[P, R, K]]) -> list[P]:
+        """The pieces of further places."""
+        self.going.update(enumerate(places, self.count))
+        self.count += len(places)
+        return [request.pieces[number] for request, number in places]
+
+
 class Batcher(Generic[P, R, K]):
-    """One queue and the threads that work on it; all but `work` runs in the event loop's own thread."""
+    """One queue and the threads that work on it, each on a batch that pieces leave and come into."""
 
     def __init__(
         self,
@@ -61,7 +79,7 @@ class Batcher(Generic[P, R, K]):
     ) -> None:
         """`tokens` a batch may have, padding counted, and at most so many pieces; `room` for pieces that wait.
 
-        `noted` is told how many pieces each batch has, and how many still wait.
+        `noted` is told how many pieces come into a batch together, and how many still wait.
         """
         self.find = find
         self.size = size
@@ -69,6 +87,7 @@ class Batcher(Generic[P, R, K]):
         self.most = most
         self.room = room
         self.noted = noted
+        self.queue = threading.Lock()  # held by who changes the next two
         self.waiting: deque[Waiting[P, R, K]] = deque()
         self.count = 0  # of pieces that wait
         self.slice = SLICE * most
@@ -97,67 +116,82 @@ class Batcher(Generic[P, R, K]):
         answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
         left, results = deque(range(len(pieces))), list[R | None]([None] * len(pieces))
         request = Waiting(kind, pieces, left, results, len(pieces), answer)
-        self.waiting.append(request)
-        self.count += len(pieces)
+        with self.queue:
+            self.waiting.append(request)
+            self.count += len(pieces)
         self.start()
         return await answer
 
     def start(self) -> None:
         """Sets idle threads to work while anybody waits."""
-        while self.idle and (batch := self.next()):
+        while self.idle and (places := self.next()):
             self.idle -= 1
-            self.noted(len(batch), self.count)
+            batch: Batch[P, R, K] = Batch(places[0][0].kind)
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self.threads, self.work, batch, loop)
+            future = loop.run_in_executor(self.threads, self.work, batch, batch.add(places), loop)
             future.add_done_callback(lambda done, batch=batch: self.ended(batch, done))  # type: ignore[misc]
 
-    def next(self) -> list[Place[P, R, K]]:
-        """The next batch: of each request that waits a piece in turn, as long as there is room for it."""
-        batch: list[Place[P, R, K]] = []
-        passed: list[Waiting[P, R, K]] = []
-        longest = 0
-        while self.waiting and len(batch) < self.most:
-            request = self.waiting.popleft()
-            if not request.wanted:
-                self.count -= len(request.left)
-                continue
-            size = self.size(request.pieces[request.left[0]])
-            other = batch and request.kind != batch[0][0].kind
-            if other or (batch and max(longest, size) * (len(batch) + 1) > self.tokens):
-                passed.append(request)
-                continue
-            batch.append((request, request.left.popleft()))
-            longest = max(longest, size)
-            self.count -= 1
-            if request.left:
-                self.waiting.append(request)  # behind all others
-        self.waiting.extendleft(reversed(passed))  # who had to stand back is first the next time
-        self.freed.set()
-        return batch
+    def next(self, going: Batch[P, R, K] | None = None) -> list[Place[P, R, K]]:
+        """What comes next: of each request that waits a piece in turn, as long as there is room for it.
 
-    def work(self, batch: list[Place[P, R, K]], loop: asyncio.AbstractEventLoop) -> None:
-        """One batch, in a thread."""
+        Into a batch that is under way nobody comes before those who have waited longer: it would never end, and they
+        would wait for its end.
+        """
+        there = [] if going is None else [self.size(one.pieces[number]) for one, number in list(going.going.values())]
+        found: list[Place[P, R, K]] = []
+        passed: list[Waiting[P, R, K]] = []
+        longest = max(there, default=0)
+        with self.queue:
+            while self.waiting and len(there) + len(found) < self.most and not (going and passed):
+                request = self.waiting.popleft()
+                if not request.wanted:
+                    self.count -= len(request.left)
+                    continue
+                size = self.size(request.pieces[request.left[0]])
+                kind = going.kind if going else found[0][0].kind if found else request.kind
+                count = len(there) + len(found)
+                if request.kind != kind or (count and max(longest, size) * (count + 1) > self.tokens):
+                    passed.append(request)
+                    continue
+                found.append((request, request.left.popleft()))
+                longest = max(longest, size)
+                self.count -= 1
+                if request.left:
+                    self.waiting.append(request)  # behind all others
+            self.waiting.extendleft(reversed(passed))  # who had to stand back is first the next time
+        if found:
+            self.noted(len(found), self.count)
+        return found
+
+    def work(self, batch: Batch[P, R, K], pieces: Sequence[P], loop: asyncio.AbstractEventLoop) -> None:
+        """One batch, in a thread, until nothing is left that could come into it."""
 
         def tell(number: int, result: R) -> None:
-            request, place = batch[number]
-            loop.call_soon_threadsafe(self.known, request, place, result)
+            loop.call_soon_threadsafe(self.known, *batch.going.pop(number), result)
 
-        self.find([request.pieces[place] for request, place in batch], batch[0][0].kind, tell)
+        def more() -> list[P]:
+            if not self.count:
+                return []
+            found = self.next(batch)
+            loop.call_soon_threadsafe(self.freed.set)
+            return batch.add(found)
+
+        loop.call_soon_threadsafe(self.freed.set)
+        self.find(pieces, batch.kind, tell, more)
 
     def known(self, request: Waiting[P, R, K], place: int, result: R) -> None:
         """One piece more; the last one is the answer."""
-        if request.results[place] is None:
-            request.results[place] = result
-            request.missing -= 1
+        request.results[place] = result
+        request.missing -= 1
         if not request.missing and request.wanted:
             request.answer.set_result([result for result in request.results if result is not None])
 
-    def ended(self, batch: list[Place[P, R, K]], done: asyncio.Future[None]) -> None:
+    def ended(self, batch: Batch[P, R, K], done: asyncio.Future[None]) -> None:
         """A thread is free again; what it could not do, those who wait are told."""
         self.idle += 1
         error = done.exception()
-        for request, place in batch:
-            if request.wanted and request.results[place] is None:
+        for request, _ in batch.going.values():
+            if request.wanted:
                 request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
         self.start()
 

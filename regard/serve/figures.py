@@ -17,12 +17,12 @@ class Figures:
         self.seconds = Histogram("regard_request_seconds", "Time to an answer", ["path"], registry=own, buckets=SECONDS)
         self.characters = Counter("regard_characters_total", "Characters translated", ["model"], registry=own)
         self.batches = Histogram(
-            "regard_batch_sentences", "Sentences decoded together", ["model"], registry=own, buckets=PIECES
+            "regard_batch_sentences", "Sentences that begin together", ["model"], registry=own, buckets=PIECES
         )
         self.waiting = Gauge("regard_waiting_sentences", "Sentences that wait", ["model"], registry=own)
 
     def batch(self, name: str, pieces: int, waiting: int) -> None:
-        """A batch that begins."""
+        """Pieces that come into a batch."""
         self.batches.labels(name).observe(pieces)
         self.waiting.labels(name).set(waiting)
 

@@ -81,9 +81,15 @@ class Served:
             noted=noted,
         )
 
-    def find(self, pieces: Sequence[Piece], kind: Kind, tell: Callable[[int, list[Hypothesis]], None]) -> None:
+    def find(
+        self,
+        pieces: Sequence[Piece],
+        kind: Kind,
+        tell: Callable[[int, list[Hypothesis]], None],
+        more: Callable[[], Sequence[Piece]],
+    ) -> None:
         """A batch, for the batcher."""
-        self.translator.find(pieces, self.translator.plan(kind.options()), tell)
+        self.translator.roll(pieces, self.translator.plan(kind.options()), tell, more)
 
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""

@@ -22,7 +22,7 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.search import Hypothesis, ImpossibleError, Judged, Phrase, forced, sample, search
+from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phrase, forced, sample, search
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
@@ -86,6 +86,28 @@ class Plan:
         for words in (*options.force, *options.glossary.values()):
             if options.forbid and ForbiddenWords(target, options.forbid).would_end(target.encode(words)):
                 raise UserError(f"{words!r} is to be forced and forbidden at once")
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What holds for targets however they come about, as `search` and `sample` call it."""
+        return {
+            "max_length": self.options.max_length,
+            "min_length": self.options.min_length,
+            "no_repeat": self.options.no_repeat,
+            "forbid": self.bans,
+            "rules": self.rules,
+            "attention": self.looks,
+        }
+
+    @property
+    def ranks(self) -> dict[str, Any]:
+        """How targets are searched for, as `search` calls it."""
+        return {
+            "beam": self.options.beam,
+            "n_best": self.options.n_best,
+            "length_penalty": self.options.length_penalty,
+            "coverage_penalty": self.options.coverage_penalty,
+        }
 
     @property
     def looks(self) -> bool:
@@ -181,58 +203,49 @@ class Translator:
                 found[row] = hypotheses
         return [self.written(piece, some, options) for piece, some in zip(pieces, found, strict=True)]
 
-    def find(self, some: Sequence[Piece], plan: Plan, done: Done | None = None) -> list[list[Hypothesis]]:
-        """The targets of a batch of pieces that have words; `done` is told of each as soon as it is known."""
-        first = len(plan.domain)
-
-        def known(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-            return [overlooking(hypothesis, first) for hypothesis in hypotheses]
-
+    def find(self, some: Sequence[Piece], plan: Plan) -> list[list[Hypothesis]]:
+        """The targets of a batch of pieces that have words."""
         source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
-        early = done and (lambda index, hypotheses: done(index, known(hypotheses)))
-        return [known(hypotheses) for hypotheses in self.found(some, plan, source, lengths, early)]
+        found = (self.drawn if plan.options.sample else self.searched)(some, plan, source, lengths)
+        return [overlooking(hypotheses, len(plan.domain)) for hypotheses in found]
 
-    def found(
-        self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor, done: Done | None
-    ) -> list[list[Hypothesis]]:
-        """The same, with a look at the tags before the sources."""
+    def drawn(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        """Targets that are drawn from the model."""
         options = plan.options
-        shared: dict[str, Any] = {
-            "max_length": options.max_length,
-            "min_length": options.min_length,
-            "no_repeat": options.no_repeat,
-            "forbid": plan.bans,
-            "rules": plan.rules,
-            "attention": plan.looks,
-        }
-        if options.sample:
-            return sample(
-                self.models,
-                source,
-                lengths,
-                samples=options.n_best,
-                temperature=options.temperature,
-                top_k=options.top_k,
-                top_p=options.top_p,
-                seed=options.seed,
-                **shared,
-            )
+        return sample(
+            self.models,
+            source,
+            lengths,
+            samples=options.n_best,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            seed=options.seed,
+            **plan.limits,
+        )
+
+    def searched(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        """Targets that are searched for."""
+        prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
         try:
-            return search(
-                self.models,
-                source,
-                lengths,
-                beam=options.beam,
-                n_best=options.n_best,
-                length_penalty=options.length_penalty,
-                coverage_penalty=options.coverage_penalty,
-                prefix=[piece.prefix for piece in some],
-                force=[piece.force for piece in some],
-                done=done,
-                **shared,
-            )
+            return search(self.models, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
         except ImpossibleError as error:
             raise UserError(str(error)) from error
+
+    def roll(self, some: Sequence[Piece], plan: Plan, done: Done, more: Callable[[], Sequence[Piece]]) -> None:
+        """Searches for pieces that have words, and for those that come in after any step: `more` gives them.
+
+        `done` is told of each, by its number in the order in which they came, as soon as it is known.
+        """
+        searching = BeamSearch(self.models, **plan.ranks, **plan.limits)
+        while some or searching.open:
+            if some:
+                source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
+                prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
+                searching.join(source, lengths, prefix=prefix, force=force)
+            for index, hypotheses in searching.step():
+                done(index, overlooking(hypotheses, len(plan.domain)))
+            some = more()
 
     def batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Sources B,S with EOS and their lengths."""
@@ -300,10 +313,15 @@ class Translator:
         return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
 
 
-def overlooking(hypothesis: Hypothesis, first: int) -> Hypothesis:
-    """A hypothesis whose attention leaves the first so many places of the source out: no word stands there."""
-    look = hypothesis.attention
-    return hypothesis if look is None or not first else hypothesis._replace(attention=look[:, first:])
+def overlooking(hypotheses: list[Hypothesis], first: int) -> list[Hypothesis]:
+    """Hypotheses whose attention leaves the first so many places of the source out: no word stands there."""
+    if not first:
+        return hypotheses
+    looks = [one.attention for one in hypotheses]
+    return [
+        one._replace(attention=None if look is None else look[:, first:])
+        for one, look in zip(hypotheses, looks, strict=True)
+    ]
 
 
 def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Translation:
