@@ -403,6 +403,9 @@ def test_clean_in_a_pipe(regard: Command) -> None:
     wrong = regard("data", "clean", "-", "--out", "-", "--target-script", "latn", input=text)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "did you mean 'latin'" in wrong.stderr
+    none = regard("data", "clean", "-", "--out", "-", "--min-words", 5, "--max-words", 3, input=text)
+    assert none.returncode == 2
+    assert "no pair has at least 5 words and at most 3" in none.stderr
     latin = regard("data", "clean", "-", "--out", "-", "--source-script", "cyrillic", "--json", input=text)
     assert latin.stdout == "привет\thallo ihr\n"
     broken = regard("data", "clean", "-", "--out", "x.tsv", input=f"{text}no tab\n")

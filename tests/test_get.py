@@ -233,6 +233,12 @@ def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
     assert "the server answers 503 (Service Unavailable), 5 times over" in refused(site, tmp_path)
 
 
+def test_what_never_begins_leaves_no_folder(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        fetch(f"{site.address}/nothing", tmp_path / "corpus" / "downloads" / "nothing")
+    assert not list(tmp_path.iterdir())
+
+
 def test_nobody_there(tmp_path: Path, site: Site) -> None:
     site.address = "http://127.0.0.1:1"
     assert "cannot be reached" in refused(site, tmp_path)

@@ -48,7 +48,6 @@ def fetch(
     beside = path.with_name(f"{path.name}.sha256")
     expected = sha256 or recorded(beside)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         download(address, path, expected, progress, pause)
     found = checksum(path)
     if expected and found != expected:
@@ -102,6 +101,7 @@ class Part:
 
     def begin(self, validator: str | None, length: int | None) -> None:
         """A new file, from its first byte."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
         self._about.write_text(json.dumps({"validator": validator, "length": length}), encoding="utf-8")
 

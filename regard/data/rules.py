@@ -160,6 +160,8 @@ def standard(
     unique_source: bool = False,
 ) -> list[Rule]:
     """The rules in the order in which they are asked, the cheap ones first, those that remember last."""
+    if min_words > max_words:
+        raise UserError(f"no pair has at least {min_words} words and at most {max_words}")
     rules: list[Rule] = [Empty(), Broken(), Short(min_words), Long(max_words), Ratio(max_ratio), Copied()]
     rules += [Letters(min_letters), Script(*scripts), Duplicate()]
     return [*rules, SameSource()] if unique_source else rules
