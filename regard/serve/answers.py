@@ -197,3 +197,57 @@ class Curves(BaseModel):
 
     rows: list[dict[str, float | str | None]]
     finished: bool
+
+
+class PredictRequest(BaseModel):
+    """An input, or several; what an input is, the model's task says."""
+
+    q: str | dict[str, object] | list[object] = Field(
+        description="Text to tag or to classify; for a reader an object with document, query and candidates; for a "
+        "captioner one with an image, as a data address. Or a list of such."
+    )
+    model: str = Field("", description="Which model; the first one where none is named.")
+    api_key: str = ""
+
+
+class LookedAt(BaseModel):
+    """A line of words, and how much each was looked at."""
+
+    label: str
+    words: list[str]
+    weights: list[float]
+    weight: float | None = Field(description="Of the line as a whole, where it has one.")
+    darkest: float = Field(description="The weight of a word that is to be as dark as can be.")
+
+
+class PredictionOf(BaseModel):
+    """What a model makes of an input; more of it, by other names, as the task has it."""
+
+    text: str = Field(description="The same in one line.")
+    looks: list[LookedAt]
+
+
+class Predicted(BaseModel):
+    """What a model makes of all inputs, in their order."""
+
+    model: str
+    task: str
+    predictions: list[PredictionOf]
+
+
+class PredictorModel(BaseModel):
+    """A run that is served and does not translate."""
+
+    name: str
+    task: str
+    recipe: str | None
+    parameters: int | None
+    scores: dict[str, float]
+    steps: int
+    finished: bool
+
+
+class Predictors(BaseModel):
+    """All of them."""
+
+    predictors: list[PredictorModel]

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.staticfiles import StaticFiles
 
 from regard.errors import UserError
-from regard.serve import compatible, files, looking
+from regard.serve import compatible, files, looking, predicting
 from regard.serve.answers import Error
 from regard.serve.bearer import bearer
 from regard.serve.described import refused, true
@@ -51,9 +51,10 @@ def application(service: Service) -> Guard:
     app.include_router(compatible.router(service))
     app.include_router(files.router(service))
     app.include_router(looking.router(service))
+    app.include_router(predicting.router(service))
     tended(app, service)
     if service.settings.page:
-        paged(app)
+        paged(app, "index.html" if service.fleet.served else "ask.html")
     answering(app)
     return Guard(Leaving(Prefixed(app, path) if path else app), service.settings, service.figures)
 
@@ -89,13 +90,18 @@ def tended(app: FastAPI, service: Service) -> None:
         return app.openapi()
 
 
-def paged(app: FastAPI) -> None:
-    """The page."""
+def paged(app: FastAPI, first: str) -> None:
+    """The pages."""
 
     @app.api_route("/", methods=LOOK, include_in_schema=False)
     async def page() -> Response:
         """Translate, and see where the model looks."""
-        return FileResponse(PAGE / "index.html")
+        return FileResponse(PAGE / first)
+
+    @app.api_route("/ask", methods=LOOK, include_in_schema=False)
+    async def ask() -> Response:
+        """Ask a model that does something else."""
+        return FileResponse(PAGE / "ask.html")
 
     @app.api_route("/docs", methods=LOOK, include_in_schema=False)
     async def docs() -> Response:

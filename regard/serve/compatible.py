@@ -17,7 +17,7 @@ from regard.serve.described import asked
 from regard.serve.detection import Guess, has_words
 from regard.serve.fields import Fields
 from regard.serve.fleet import Served
-from regard.serve.languages import name, written
+from regard.serve.languages import AUTO, name, written
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import numbers
 from regard.serve.service import Service
@@ -179,7 +179,7 @@ def detected(guess: Guess) -> dict[str, Any]:
 def frontend(service: Service) -> dict[str, Any]:
     """The settings that a page asks for."""
     settings, fleet = service.settings, service.fleet
-    first = next(iter(fleet.served.values()))
+    source, target = next(iter(fleet.pairs), (AUTO, "en"))
 
     def named(language: str) -> dict[str, str]:
         return {"code": written(language), "name": name(language)}
@@ -194,7 +194,7 @@ def frontend(service: Service) -> dict[str, Any]:
         "frontendTimeout": 500,
         "keyLink": settings.key_link,
         "keyRequired": settings.require_key,
-        "language": {"source": named(first.source), "target": named(first.target)},
+        "language": {"source": named(source), "target": named(target)},
         "suggestions": settings.suggestions is not None,
         "supportedFilesFormat": readable(),
     }

@@ -145,6 +145,16 @@ class Fleet:
             one.batcher.close()
 
 
+def folder(named: str) -> Path:
+    """Where a run lies that the command line names."""
+    return Path(named.partition("=")[0])
+
+
+def task(named: str) -> str:
+    """What a run that the command line names was trained to do."""
+    return str(Run(folder(named)).config().get("task", "translate"))
+
+
 def names(folders: Sequence[Path]) -> list[str]:
     """A name for each run: its folder's own, and a number behind it where another has that name already."""
     found: list[str] = []
@@ -170,12 +180,12 @@ def languages_of(pair: str) -> tuple[str, str]:
 
 
 def muster(
-    runs: Sequence[str], settings: Settings, noted: Callable[[str, int, int], None] = lambda name, pieces, waiting: None
+    given: Mapping[str, Given],
+    settings: Settings,
+    noted: Callable[[str, int, int], None] = lambda name, pieces, waiting: None,
 ) -> Fleet:
-    """The runs of the command line, loaded."""
-    given = [Given.of(named) for named in runs]
-    named = names([one.folder for one in given])
-    terms = glossaries(settings.glossary, {(one.source, one.target) for one in given})
+    """The runs of the command line that translate, by their names, loaded."""
+    terms = glossaries(settings.glossary, {(one.source, one.target) for one in given.values()})
 
     def telling(name: str) -> Callable[[int, int], None]:
         return lambda pieces, waiting: noted(name, pieces, waiting)
@@ -183,7 +193,7 @@ def muster(
     return Fleet(
         [
             Served(name, one, load(one.folder), settings, telling(name), terms.get((one.source, one.target)))
-            for name, one in zip(named, given, strict=True)
+            for name, one in given.items()
         ]
     )
 
@@ -194,6 +204,8 @@ def glossaries(
     """The glossary of each pair of languages that has one; one that names no pair is for the only one there is."""
     found = {}
     for named, table in given.items():
+        if not served:
+            raise UserError("--glossary: no run that is served translates")
         if not named and len(served) > 1:
             raise UserError("several pairs of languages are served; say whose glossary it is: --glossary en-de=FILE")
         source, target = map(code, languages_of(named)) if named else next(iter(served))

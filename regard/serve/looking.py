@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -48,7 +49,7 @@ def router(service: Service) -> APIRouter:
     async def curves(request: Request, model: str, after: int = -1) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
         await service.enter(request)
-        return JSONResponse(await asyncio.to_thread(measured, service.named(model), after))
+        return JSONResponse(await asyncio.to_thread(measured, service.run(model), after))
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
     async def trace(request: Request) -> Response:
@@ -138,10 +139,10 @@ def described(served: Served) -> dict[str, Any]:
     }
 
 
-def measured(served: Served, after: int) -> dict[str, Any]:
+def measured(folder: Path, after: int) -> dict[str, Any]:
     """The measurements of a run behind a step."""
-    rows = [row for row in Run(served.folder).metrics() if row["step"] > after]
-    return {"rows": [finite(row) for row in rows], "finished": summary(served.folder).finished}
+    rows = [row for row in Run(folder).metrics() if row["step"] > after]
+    return {"rows": [finite(row) for row in rows], "finished": summary(folder).finished}
 
 
 def finite(row: dict[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,9 @@ def tell(service: Service, url: str) -> None:
     for served in service.fleet.served.values():
         logs.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
         pairs.append(f"{served.name} ({served.source}-{served.target})")
+    for hand in service.crew.hands.values():
+        logs.note("model", name=hand.name, run=str(hand.folder), task=hand.task)
+        pairs.append(f"{hand.name} ({hand.task})")
     logs.note(f"running on {url}")
     sys.stdout.write(f"regard serves {', '.join(pairs)} at {url}{prefix(service.settings.url_prefix)}\n")
     sys.stdout.flush()

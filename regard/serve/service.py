@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from starlette.requests import Request
 
@@ -12,10 +13,11 @@ from regard.errors import UserError
 from regard.serve.address import household
 from regard.serve.aside import Aside
 from regard.serve.bearer import bearer
+from regard.serve.crew import Crew, enlisted
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
-from regard.serve.fleet import Fleet, Served, muster
+from regard.serve.fleet import Fleet, Given, Served, folder, muster, names, task
 from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, code, name, written
 from regard.serve.limits import Allowance, Limits
@@ -25,6 +27,8 @@ from regard.serve.settings import Settings
 from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
 
+TRANSLATE = "translate"
+
 
 class Service:
     """What every route works with."""
@@ -33,7 +37,11 @@ class Service:
         self.settings = settings
         self.figures = Figures()
         self.keys = Keys(settings.keys) if settings.keys else None
-        self.fleet: Fleet = muster(runs, settings, self.figures.batch)
+        tasks = {name: (run, task(run)) for name, run in zip(names(list(map(folder, runs))), runs, strict=True)}
+        given = {name: Given.of(run) for name, (run, what) in tasks.items() if what == TRANSLATE}
+        others = [(name, what, folder(run)) for name, (run, what) in tasks.items() if what != TRANSLATE]
+        self.fleet: Fleet = muster(given, settings, self.figures.batch)
+        self.crew = Crew([enlisted(*other) for other in others])
         self.detect = Detector(self.fleet.languages)
         self.limits = Limits(settings.ban_after)
         self.shelf = Shelf(settings.kept_limit)
@@ -164,9 +172,16 @@ class Service:
             )
         return route
 
+    def run(self, name: str) -> Path:
+        """The folder of a run by its name, whatever it does."""
+        hand = self.crew.hands.get(name)
+        return hand.folder if hand else self.named(name).folder
+
     def named(self, name: str) -> Served:
-        """A model by its name; the first one where none is given."""
+        """A model that translates by its name; the first one where none is given."""
         served = self.fleet.served
+        if not served:
+            raise Refusal("nothing is served here that translates")
         if name and name not in served:
             raise Refusal(f"there is no model {name!r}; there are {', '.join(served)}")
         return served[name or next(iter(served))]
@@ -212,7 +227,15 @@ class Service:
 
     def close(self) -> None:
         """Ends what works in the background."""
-        for part in (self.shelf, self.documents, self.looks, self.lookups, self.reading, self.fleet):
+        for part in (
+            self.shelf,
+            self.documents,
+            self.looks,
+            self.lookups,
+            self.reading,
+            self.crew,
+            self.fleet,
+        ):
             part.close()
 
 

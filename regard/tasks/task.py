@@ -83,6 +83,10 @@ class Predictor(Protocol):
         """The inputs that the lines of a pipe hold, each as soon as it is there."""
         ...
 
+    def asked(self, given: Any) -> Any:
+        """The input that a stranger's JSON holds, checked; a file of this machine is none."""
+        ...
+
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Figures on data that says what is right."""
         ...

@@ -37,6 +37,8 @@ export class Refused extends Error {
  *   heads: Record<string, number[]>, window: [number, number] | null, context: number[] | null,
  *   state: number[] | null, attentional?: number[] | null}} Step
  * @typedef {{model: string, order: string[], pieces: number, source: string[], text: string, steps: Step[]}} Trace
+ * @typedef {{name: string, task: string, recipe: string | null, parameters: number | null,
+ *   scores: Record<string, number>}} Predictor
  * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null}} Row
  */
 
@@ -171,6 +173,18 @@ export function trace({ text, ...asked }, beam, signal) {
 export function curves(model, after, signal) {
   return json(`v1/models/${encodeURIComponent(model)}/curves?after=${after}`, null, signal);
 }
+
+/** The models that do something else than translate. @returns {Promise<Predictor[]>} */
+export const predictors = async () => (await json("v1/predictors")).predictors;
+
+/**
+ * What one of them makes of an input.
+ * @param {string} model
+ * @param {any} q
+ * @param {AbortSignal} signal
+ * @returns {Promise<{task: string, predictions: import("./predictions.js").Prediction[]}>}
+ */
+export const predict = (model, q, signal) => json("v1/predict", { model, q }, signal);
 
 /** The service's own description. @returns {Promise<Record<string, any>>} */
 export const description = () => json("openapi.json");

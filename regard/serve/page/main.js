@@ -44,7 +44,10 @@ async function enter(languages, settings, keyField) {
   if (keyField.missing) return notice.tell(keyField.missing);
   notice.clear();
   try {
-    const models = await api.models();
+    const [models, predictors] = await Promise.all([api.models(), api.predictors()]);
+    for (const link of document.querySelectorAll('[data-for="predict"]')) {
+      link.toggleAttribute("hidden", !predictors.length);
+    }
     if (!signal.aborted) begin(languages, models, settings, keyField);
   } catch (error) {
     if (!signal.aborted) notice.show(error, () => enter(languages, settings, keyField));

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from regard.config import parse
-from regard.errors import UserError
+from regard.errors import UserError, shown
 from regard.evaluate import Confusion
 from regard.models import Classifier
 from regard.runs import Run
@@ -45,6 +45,12 @@ class TextClassifier:
     def read(self, lines: Iterable[str]) -> Iterator[str]:
         """A line is a text."""
         yield from lines
+
+    def asked(self, given: Any) -> str:
+        """Text."""
+        if not isinstance(given, str):
+            raise UserError(f"what is classified is text, not {shown(given)}")
+        return given
 
     def predict(self, inputs: Sequence[str]) -> list[Classification]:
         """A label for each text, in order."""

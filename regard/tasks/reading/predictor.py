@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from regard.config import parse
+from regard.errors import UserError, shown
 from regard.models.cui import Reader
 from regard.runs import Run
 from regard.tasks.reading import files
 from regard.tasks.reading.answer import Answer, answers
 from regard.tasks.reading.cloze import cloze, most_frequent
-from regard.tasks.reading.question import Question, question
+from regard.tasks.reading.question import FORM, Question, question
 from regard.tasks.reading.settings import ClozeSettings
 from regard.tasks.reading.validation import accuracy, loss
 from regard.tasks.reading.vocabulary import load_vocabulary
@@ -36,6 +37,12 @@ class ReadingPredictor:
         asked = [one if isinstance(one, Question) else question(one, self.blank) for one in inputs]
         clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
         return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
+
+    def asked(self, given: Any) -> Question:
+        """A question as in a line of JSON."""
+        if not isinstance(given, Mapping):
+            raise UserError(f"a question is {FORM}, not {shown(given)}")
+        return question(given, self.blank)
 
     def read(self, lines: Iterable[str]) -> Iterator[Question]:
         """The questions that lines hold, with their answers or without."""

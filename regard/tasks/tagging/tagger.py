@@ -50,13 +50,19 @@ class Tagger:
     def sentence(self, given: Input) -> tuple[Row, ...]:
         """The words, each with what else is read of it."""
         words = given.split() if isinstance(given, str) else given
-        rows = tuple((word,) if isinstance(word, str) else tuple(word) for word in words)
+        rows = tuple(tuple(word) if isinstance(word, list | tuple) else (word,) for word in words)
         inputs = self.data.inputs or ()
         for row in rows:
             if len(row) != 1 + len(inputs) or not all(isinstance(one, str) and one.strip() for one in row):
                 wanted = ", ".join(["its text", *(f"column {column}" for column in inputs)])
                 raise UserError(f"of a word this model reads {wanted}, not {shown(row)}")
         return rows
+
+    def asked(self, given: Any) -> tuple[Row, ...]:
+        """Text, or a list of words."""
+        if not isinstance(given, str | list):
+            raise UserError(f"a sentence is text or a list of words, not {shown(given)}")
+        return self.sentence(given)
 
     def tagged(self, sentences: Sequence[tuple[Row, ...]]) -> list[Tags]:
         """The tags of sentences that were read."""

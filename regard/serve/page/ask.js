@@ -1,0 +1,116 @@
+/** The page on which models are asked that tag, classify, read or caption. */
+
+import * as api from "./api.js";
+import { byId, make, option } from "./dom.js";
+import { KeyField } from "./keyfield.js";
+import { Latest, debounced } from "./latest.js";
+import { Notice } from "./notice.js";
+import { QUESTIONS } from "./questions.js";
+import { shown } from "./predictions.js";
+
+const notice = new Notice(byId("notice"));
+
+class Ask {
+  /**
+   * @param {api.Predictor[]} predictors
+   * @param {api.Settings} settings
+   * @param {KeyField} keyField
+   */
+  constructor(predictors, settings, keyField) {
+    this.predictors = predictors;
+    this.keyField = keyField;
+    this.latest = new Latest();
+    this.select = byId("model");
+    this.form = byId("form");
+    this.answer = byId("answer");
+    this.typed = debounced(() => this.ask(), settings.frontendTimeout);
+    this.select.replaceChildren(...predictors.map(({ name }) => option([name, name])));
+    this.select.addEventListener("change", () => this.#begin());
+    this.form.addEventListener("input", () => this.typed.later());
+    this.form.addEventListener("submit", (/** @type {Event} */ event) => {
+      event.preventDefault();
+      this.typed.now();
+    });
+    keyField.typed = () => notice.clear();
+    keyField.taken = () => this.typed.now();
+    this.#begin();
+  }
+
+  /** The model that is asked. */
+  get predictor() {
+    return /** @type {api.Predictor} */ (this.predictors.find(({ name }) => name === this.select.value));
+  }
+
+  /** The form of the model's task. */
+  #begin() {
+    this.question = QUESTIONS[this.predictor.task]();
+    this.form.replaceChildren(...this.question.fields);
+    this.answer.replaceChildren();
+    notice.clear();
+    facts(this.predictor);
+  }
+
+  /** Asks what is there now. */
+  async ask() {
+    const signal = this.latest.start();
+    notice.clear();
+    if (this.keyField.missing) return notice.tell(this.keyField.missing);
+    const asked = await this.question.asked();
+    if (signal.aborted) return;
+    if (asked === null) return this.answer.replaceChildren();
+    this.answer.setAttribute("aria-busy", "true");
+    try {
+      const { task, predictions } = await api.predict(this.predictor.name, asked, signal);
+      if (!signal.aborted) this.answer.replaceChildren(...predictions.flatMap((made) => shown(task, made, asked)));
+    } catch (error) {
+      if (!signal.aborted) notice.show(error, () => this.ask());
+    } finally {
+      if (!signal.aborted) this.answer.setAttribute("aria-busy", "false");
+    }
+  }
+}
+
+/** What is known of a model. @param {api.Predictor} predictor */
+function facts({ name, task, recipe, parameters, scores }) {
+  const size = parameters ? `${(parameters / 1e6).toFixed(1)} million parameters` : "";
+  const [measure, score] = Object.entries(scores).find(([each]) => each !== "loss") ?? [];
+  const told = measure && `dev ${measure} ${Number(score).toFixed(1)}`;
+  byId("facts").replaceChildren(
+    [`task: ${task}`, recipe !== name && recipe, size, told].filter(Boolean).join(" · "),
+  );
+}
+
+/** Asks which models there are, for which a key may be needed, and begins. */
+async function start() {
+  notice.clear();
+  try {
+    const settings = await api.settings();
+    const keyField = new KeyField(settings);
+    keyField.typed = () => notice.clear();
+    keyField.taken = () => enter(settings, keyField);
+    await enter(settings, keyField);
+  } catch (error) {
+    notice.show(error, start);
+  }
+}
+
+/**
+ * @param {api.Settings} settings
+ * @param {KeyField} keyField
+ */
+async function enter(settings, keyField) {
+  if (keyField.missing) return notice.tell(keyField.missing);
+  try {
+    const [predictors, models] = await Promise.all([api.predictors(), api.models()]);
+    byId("main").classList.remove("waiting");
+    for (const link of document.querySelectorAll('[data-for="translate"]')) link.toggleAttribute("hidden", !models.length);
+    if (!predictors.length) return byId("form").replaceChildren(make("p", { class: "hint" }, NOBODY));
+    new Ask(predictors, settings, keyField);
+  } catch (error) {
+    notice.show(error, () => enter(settings, keyField));
+  }
+}
+
+const NOBODY = "No model is served here that tags, classifies, reads or captions: regard serve RUN …";
+
+start();
