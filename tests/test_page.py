@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -741,6 +742,12 @@ def test_the_curves_grow_while_a_run_is_trained(visit: Visit) -> None:
     assert asked == ["-1", "9"]
 
 
+def held(page: Page) -> None:
+    """Time stands still on the page, until it is told to go on: however slow the machine, nothing is over too soon."""
+    page.clock.install()
+    page.clock.pause_at(datetime.now(tz=UTC) + timedelta(minutes=1))
+
+
 def test_words_stream_in_with_their_attention(visit: Visit, ask: Ask, address: str) -> None:
     asked = {"q": SENTENCE, "model": "bahdanau"}
     lines = httpx.post(f"{address}/v1/translate/stream", json=asked, timeout=60).text.split("\n")
@@ -748,8 +755,10 @@ def test_words_stream_in_with_their_attention(visit: Visit, ask: Ask, address: s
     written = [event for event in events if "word" in event]
     page = visit()
     say(page)
+    held(page)
     page.get_by_role("button", name="Watch it write").click()
     expect(page.locator("#state")).to_have_text("Writing…")
+    page.clock.resume()
     expect(page.locator("#state")).to_have_text("The likeliest word each time")
     expect(page.locator("#translation")).to_have_text(events[-1]["translatedText"])
     assert words(page, "Translation").all_text_contents() == [event["word"] for event in written]
@@ -762,9 +771,11 @@ def test_words_stream_in_with_their_attention(visit: Visit, ask: Ask, address: s
 def test_typing_ends_the_watching(visit: Visit) -> None:
     page = visit()
     say(page)
+    held(page)
     page.get_by_role("button", name="Watch it write").click()
     expect(page.locator("#state")).to_have_text("Writing…")
     page.fill("#text", "our mother")
+    page.clock.resume()
     expect(page.locator("#state")).to_have_text("")
     expect(page.locator(SETTLED)).to_be_visible()
     assert words(page, "Source").all_text_contents() == ["our", "mother"]
