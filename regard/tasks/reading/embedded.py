@@ -44,7 +44,7 @@ CHANGES: dict[str, Any] = {
     "model.dropout": 0.0,
     "model.reach": 1.0,
     "model.penalty": 0.0,
-    "training.steps": 700,
+    "training.steps": 1000,
     "training.batch_tokens": 2000,
     "training.learning_rate": 0.01,
     "training.schedule": "cosine",
