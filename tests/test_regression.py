@@ -436,7 +436,7 @@ def test_a_loaded_run_gives_numbers_in_their_own_scale(run: Run, corpus: Path) -
 
 
 @pytest.mark.parametrize(
-    "wrong", [[[1.0]], [[1.0, float("nan")]], [1.0, 2.0], [["a", "b"]], [[1, 2], [3]], [[1, 10**400]]]
+    "wrong", [5, None, [[]], [[1.0]], [[1.0, float("nan")]], [1.0, 2.0], [["a", "b"]], [[1, 2], [3]], [[1, 10**400]]]
 )
 def test_a_series_that_cannot_be_read_is_refused(wrong: Any, run: Run) -> None:
     with pytest.raises(UserError, match="a series is a list of steps, each of 2 numbers"):

@@ -1,9 +1,9 @@
 """Small stories that regard brings along: who did what with which things, and a sentence that says some of it again.
 
 One word of that sentence, a person or a thing, says which lines of the story are meant, and it stands in the middle of
-a long sentence: a word that looks for itself finds these lines at once, while the sentence's last states are far from
-it. In some of the stories several lines are meant and most of them name the answer: the weights of a word that stands
-in several places have to add up, and another word stands in the story at least as often.
+a long sentence: whoever looks from there finds these lines at once, while the sentence's last states are far from it.
+In some of the stories several lines are meant and most of them name the answer: the weights of a word that stands in
+several places have to add up, and some other word stands in the story about as often.
 """
 
 from __future__ import annotations
