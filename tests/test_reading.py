@@ -6,8 +6,10 @@ import gzip
 import itertools
 import json
 import lzma
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ from regard.tasks import TASKS
 from regard.tasks.reading import embedded, files
 from regard.tasks.reading.answer import Answer, answers
 from regard.tasks.reading.cloze import Cloze, cloze, ids, most_frequent
+from regard.tasks.reading.embedded import PEOPLE, THINGS
+from regard.tasks.reading.embedded import question as tale
 from regard.tasks.reading.examples import Batch, Examples
 from regard.tasks.reading.preparation import split
 from regard.tasks.reading.question import Question, question
@@ -392,6 +396,8 @@ def test_the_first_weights_are_the_papers() -> None:
     words = model.embedding.weight[1:].detach()
     assert 0.049 < float(words.max()) <= 0.05
     assert -0.05 <= float(words.min()) < -0.049
+    further = build("cui2017", 500, 500, size=16, reach=2.0).embedding.weight.detach()
+    assert 1.9 < float(further.max()) <= 2
     for stack in (model.document, model.query):
         for name, parameter in stack.named_parameters():
             if "bias" in name:
@@ -432,6 +438,7 @@ def test_the_penalty_is_on_the_embeddings_for_each_question() -> None:
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, not 1.0"),
         ({"size": 0}, "size must be at least 1, not 0"),
         ({"penalty": -1.0}, "penalty must be at least 0, not -1.0"),
+        ({"reach": -1.0}, "reach must be at least 0, not -1.0"),
         ({"attention": "double"}, "one of over, single, not 'double'"),
     ],
 )
@@ -576,10 +583,27 @@ def test_the_embedded_stories_are_the_same_for_a_seed_and_can_be_answered(tmp_pa
     first, again, other = (embedded(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert first.test[0].read_bytes() == again.test[0].read_bytes() != other.test[0].read_bytes()
     override(read("cui2017"), first.changes)
-    for one in files.questions(first.test, "XXXXX"):
+    every = [one._replace(where="") for one in files.questions([*first.train, *first.dev, *first.test], "XXXXX")]
+    assert len(every) == len(set(every)), "no question is in two places"
+    for one in every[-1000:]:
         found = cloze(one, "XXXXX", False)
         assert found.answerable
         assert len(found.candidates) >= 4
+
+
+def test_an_embedded_answer_is_told_most_often_beside_the_clue_and_seldom_in_the_whole_story() -> None:
+    drawn = Random(3)
+    clozes = [cloze(one, "XXXXX", False) for one in asked("".join(tale(drawn) for _ in range(500)))]
+    repeated = 0
+    for one in clozes:
+        (clue,) = {*one.query} & {*PEOPLE, *THINGS}
+        beside = Counter(word for line in one.lines if clue in line for word in line if word in {*PEOPLE, *THINGS})
+        told = [(word, times) for word, times in beside.most_common() if word != clue]
+        assert one.candidates[one.answer or 0] == told[0][0]
+        assert len(told) == 1 or told[0][1] > told[1][1]
+        repeated += len(told) > 1
+    assert 100 < repeated < 200
+    assert np.mean([most_frequent(one) == one.answer for one in clozes]) < 0.25
 
 
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(stories: Path, reader: Run, tmp_path: Path) -> None:
@@ -697,3 +721,16 @@ def test_the_command_line_from_training_to_answers(stories: Path, regard: Comman
     listed = regard("runs", ".")
     assert listed.returncode == 0
     assert "cui2017" in listed.stdout
+
+
+@pytest.mark.learn
+def test_attention_over_attention_learns_stories_that_one_look_does_not(tmp_path: Path) -> None:
+    corpus = embedded(tmp_path / "stories")
+    found = {}
+    for attention in ("over", "single"):
+        changes = {**corpus.changes, "model.attention": attention, "training.seed": 2}
+        run = train("cui2017", corpus.train, tmp_path / attention, dev=corpus.dev, **changes)
+        found[attention] = regard.load(run.folder).evaluate(corpus.test)
+    assert found["over"]["accuracy"] >= 95
+    assert found["single"]["accuracy"] < 80
+    assert found["over"]["most frequent"] < 25

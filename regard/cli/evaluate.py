@@ -100,7 +100,7 @@ def of_answers(paths: Sequence[Path], as_json: bool) -> str:
 def plain(value: Any) -> str:
     """A figure as people read it; a table has a line for each row."""
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:.2f}" if abs(value) >= 1 else f"{value:.4f}"
     if isinstance(value, dict):
         return "".join(f"\n  {name:<12} {row(inner)}" for name, inner in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)

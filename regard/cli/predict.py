@@ -14,13 +14,13 @@ AT_ONCE = 64  # inputs that are predicted together
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run whose model tags, classifies, reads or captions.")],
+    run: Annotated[Path, typer.Argument(help="A run whose model tags, classifies, reads, captions or regresses.")],
     file: Annotated[Path, typer.Argument(help="What to work on; standard input where none is given.")] = Path("-"),
     as_json: Annotated[
         bool, typer.Option("--json", help="A JSON object for each input, with what the model looked at.")
     ] = False,
 ) -> None:
-    """Tag, classify, read or caption: an answer for each input as it comes.
+    """Tag, classify, read, caption or regress: an answer for each input as it comes.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
     """

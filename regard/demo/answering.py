@@ -1,4 +1,4 @@
-"""A model that tags, classifies, reads or captions: embedded data, a short training, and what came of it."""
+"""A model that tags, classifies, reads, captions or regresses: embedded data, a short training, and what came of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from regard.tasks import Asked, Corpus, Prediction, task_of
 SAMPLES = 3
 STRONGEST = 5  # words of a line that are named
 # What each task is shown with, where no recipe is named.
-RECIPES = {"classify": "yang2016", "read": "cui2017", "tag": "schuster1997", "translate": "vaswani2017-base"}
+RECIPES = {
+    "classify": "yang2016",
+    "read": "cui2017",
+    "regress": "schuster1997-regression",
+    "tag": "schuster1997",
+    "translate": "vaswani2017-base",
+}
 
 
 class Answered(NamedTuple):
@@ -68,7 +74,8 @@ def has(recipe: dict[str, Any], key: str) -> bool:
 def told(demo: Answered, out: Path) -> str:
     """What the demo prints at its end."""
     samples = ["\n".join(shown(*sample)) for sample in demo.samples]
-    numbers = [f"{name:<12} {value:.2f}" for name, value in demo.results.items() if isinstance(value, float)]
+    values = {name: value for name, value in demo.results.items() if isinstance(value, float)}
+    numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
     commands = [f"report       {demo.report}", "Try next:", f"  regard predict {out} FILE --json"]
     return "\n\n".join([*samples, "\n".join([*numbers, *commands])])
 

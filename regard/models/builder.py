@@ -11,7 +11,21 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, cui, hard, lin, luong, mino, schuster, sutskever, transformer, xu, yang
+from regard.models import (
+    bahdanau,
+    cho,
+    cui,
+    hard,
+    lin,
+    luong,
+    mino,
+    regression,
+    schuster,
+    sutskever,
+    transformer,
+    xu,
+    yang,
+)
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.model import Model
 from regard.recipes.recipe import override, read
@@ -27,6 +41,7 @@ KINDS: dict[str, tuple[type, Builder]] = {
     "luong": (luong.LuongSettings, luong.build),
     "mino": (mino.MinoSettings, mino.build),
     "schuster": (schuster.SchusterSettings, schuster.build),
+    "schuster-regression": (schuster.NetworkSettings, regression.build),
     "sutskever": (sutskever.SutskeverSettings, sutskever.build),
     "transformer": (transformer.TransformerSettings, transformer.build),
     "xu-hard": (hard.HardSettings, hard.build),

@@ -18,8 +18,6 @@ from regard.models.model import Model
 from regard.models.recurrent import embedding
 from regard.nn import AttentionOverAttention, GRUCell, Recurrent, hidden, masked_softmax, prefix_mask
 
-REACH = 0.05  # of the embeddings, to begin with
-
 
 @dataclass(frozen=True, kw_only=True)
 class CuiSettings:
@@ -30,13 +28,14 @@ class CuiSettings:
     layers: int = 1
     dropout: float = 0.1
     attention: Literal["over", "single"] = "over"
+    reach: float = 0.05
     penalty: float = 1e-4
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         at_least_one(self, "size", "layers", "embedding")
-        not_negative(self, "penalty")
+        not_negative(self, "reach", "penalty")
 
     @property
     def word_size(self) -> int:
@@ -130,7 +129,7 @@ def build(settings: CuiSettings, source_size: int, target_size: int, criterion: 
     document, query = recurrent(settings), recurrent(settings)
     attention = {"over": Over, "single": Single}[settings.attention]()
     model = Reader(words, document, query, attention, settings.dropout, settings.penalty)
-    nn.init.uniform_(words.weight, -REACH, REACH)
+    nn.init.uniform_(words.weight, -settings.reach, settings.reach)
     for stack in (document, query):
         orthogonal(stack)
     return model

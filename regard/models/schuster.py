@@ -21,13 +21,12 @@ from regard.nn import LSTMCell, Recurrent, mirrored, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchusterSettings:
-    """The `model` section of `schuster1997`."""
+class NetworkSettings:
+    """What reads, whatever it reads and whatever is made of it: the `model` section of `schuster1997-regression`."""
 
     network: Literal["brnn", "rnn", "tdnn", "mlp"] = "brnn"
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     size: int = 128
-    embedding: int | None = None
     layers: int = 1
     dropout: float = 0.0
     residual: bool = False
@@ -37,8 +36,19 @@ class SchusterSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        at_least_one(self, "size", "layers", "embedding")
+        at_least_one(self, "size", "layers")
         not_negative(self, "delay", "window")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchusterSettings(NetworkSettings):
+    """The `model` section of `schuster1997`."""
+
+    embedding: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "embedding")
 
     @property
     def word_size(self) -> int:
@@ -47,7 +57,7 @@ class SchusterSettings:
 
 
 class Network(Protocol):
-    """What reads a sentence."""
+    """What reads a sentence, or numbers over time."""
 
     output_size: int
 
@@ -64,9 +74,9 @@ class Brnn(nn.Module):
     many layers they have. States begin at 0.
     """
 
-    def __init__(self, settings: SchusterSettings) -> None:
+    def __init__(self, settings: NetworkSettings, width: int) -> None:
         super().__init__()
-        self.ahead, self.back = recurrent(settings), recurrent(settings)
+        self.ahead, self.back = recurrent(settings, width), recurrent(settings, width)
         self.output_size = 2 * settings.size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
@@ -80,9 +90,9 @@ class Brnn(nn.Module):
 class Rnn(nn.Module):
     """h_t is the state after word t + delay: all words up to there, none beyond. After its end a sentence is zeros."""
 
-    def __init__(self, settings: SchusterSettings) -> None:
+    def __init__(self, settings: NetworkSettings, width: int) -> None:
         super().__init__()
-        self.ahead = recurrent(settings)
+        self.ahead = recurrent(settings, width)
         self.delay = settings.delay
         self.output_size = settings.size
 
@@ -99,9 +109,9 @@ class Layers(nn.Module):
     `windows` has a window for each layer, so many words to each side. Beyond its ends a sentence is zeros.
     """
 
-    def __init__(self, settings: SchusterSettings, windows: list[int]) -> None:
+    def __init__(self, settings: NetworkSettings, width: int, windows: list[int]) -> None:
         super().__init__()
-        widths = [settings.word_size] + [settings.size] * (settings.layers - 1)
+        widths = [width] + [settings.size] * (settings.layers - 1)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(width, settings.size, 2 * window + 1, padding=window)
             for width, window in zip(widths, windows, strict=True)
@@ -149,11 +159,11 @@ class Tagger(Model):
         return self.criterion.count(target)
 
 
-def recurrent(settings: SchusterSettings) -> Recurrent:
+def recurrent(settings: NetworkSettings, width: int) -> Recurrent:
     """One direction."""
     return Recurrent(
         CELLS[settings.cell],
-        settings.word_size,
+        width,
         settings.size,
         settings.layers,
         dropout=settings.dropout,
@@ -161,14 +171,14 @@ def recurrent(settings: SchusterSettings) -> Recurrent:
     )
 
 
-def network(settings: SchusterSettings) -> Network:
-    """What the settings ask for. All layers of a TDNN have the window, of an MLP the first alone."""
+def network(settings: NetworkSettings, width: int) -> Network:
+    """What the settings ask for, for vectors of a width. All layers of a TDNN have the window, an MLP's first alone."""
     window, above = settings.window, settings.layers - 1
     makers: dict[str, Callable[[], Network]] = {
-        "brnn": lambda: Brnn(settings),
-        "rnn": lambda: Rnn(settings),
-        "tdnn": lambda: Layers(settings, [window] * settings.layers),
-        "mlp": lambda: Layers(settings, [window] + [0] * above),
+        "brnn": lambda: Brnn(settings, width),
+        "rnn": lambda: Rnn(settings, width),
+        "tdnn": lambda: Layers(settings, width, [window] * settings.layers),
+        "mlp": lambda: Layers(settings, width, [window] + [0] * above),
     }
     return makers[settings.network]()
 
@@ -177,11 +187,17 @@ def build(settings: SchusterSettings, source_size: int, target_size: int, criter
     """The model of the settings. Embeddings begin small, several are added up for a word; forget gates begin open."""
     if criterion.settings.guided or criterion.settings.r_drop:
         raise ValueError("loss.guided and loss.r_drop are of models that translate; one that tags has neither")
-    words, reader = embedding(source_size, settings.word_size), network(settings)
+    words = embedding(source_size, settings.word_size)
+    reader = network(settings, settings.word_size)
     nn.init.normal_(words.weight, std=settings.word_size**-0.5)
     output = nn.Linear(reader.output_size, target_size)
     model = Tagger(words, reader, output, criterion, settings.dropout)
+    open_gates(model)
+    return model
+
+
+def open_gates(model: nn.Module) -> None:
+    """Forget gates begin open."""
     for module in model.modules():
         if isinstance(module, LSTMCell):
             nn.init.constant_(module.bias_ih.chunk(4)[1], 1.0)
-    return model

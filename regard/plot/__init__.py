@@ -1,9 +1,23 @@
-"""Pictures of attention, and of what depends on it."""
+"""Pictures of attention, of what depends on it, and of numbers over time."""
 
 from regard.plot.animation import Step, animate
 from regard.plot.heatmap import heatmap, heatmaps, save, steps
 from regard.plot.lengths import lengths
 from regard.plot.shaded import Line, shaded
 from regard.plot.terminal import drawing
+from regard.plot.tracks import Track, tracks
 
-__all__ = ["Line", "Step", "animate", "drawing", "heatmap", "heatmaps", "lengths", "save", "shaded", "steps"]
+__all__ = [
+    "Line",
+    "Step",
+    "Track",
+    "animate",
+    "drawing",
+    "heatmap",
+    "heatmaps",
+    "lengths",
+    "save",
+    "shaded",
+    "steps",
+    "tracks",
+]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 Point = tuple[float, float]
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 220, 48, 30, 12
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 220, 64, 30, 12
 
 
 def chart(title: str, points: Sequence[Point]) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.evaluate import Group, by_length
-from regard.plot import heatmap, save, shaded
+from regard.plot import Track, heatmap, save, shaded, tracks
 from regard.report.answers import READ, answered
 from regard.report.page import Shown, page, whole
+from regard.report.tracks import OVER_TIME, drawn
 from regard.runs import Run
 from regard.runs.summary import summary
 from regard.search import Floats
@@ -34,8 +35,17 @@ def predicted(run: Run, task: Task) -> Path:
     for number, prediction in enumerate(made, 1):
         if lines := prediction.looks():
             save(shaded(lines), run.folder / "samples" / f"attention-{number}.png")
+    if task.tracks:
+        return followed(run, [task.tracks(*both) for both in zip(asked, made, strict=True)])
     sections = [answered(one, prediction) for one, prediction in zip(asked, made, strict=True)]
     return kept(run, whole(run, best(run), "", READ, sections))
+
+
+def followed(run: Run, lots: Sequence[Sequence[Track]]) -> Path:
+    """The report of a run whose model gives numbers over time."""
+    for number, some in enumerate(lots, 1):
+        save(tracks(some), run.folder / "samples" / f"series-{number}.png")
+    return kept(run, whole(run, best(run), "", OVER_TIME, list(map(drawn, lots)), "What it gave"))
 
 
 def translated(run: Run) -> Path:

@@ -22,6 +22,8 @@ CURVES = (
     ("Dev accuracy", "dev", "accuracy"),
     ("Dev F1", "dev", "f1"),
     ("Dev macro-F1", "dev", "macro_f1"),
+    ("Dev RMSE", "dev", "rmse"),
+    ("Dev R²", "dev", "r2"),
     ("Learning rate", "train", "learning_rate"),
     ("Target tokens a second", "train", "tokens_per_second"),
 )
@@ -43,8 +45,15 @@ def page(run: Run, results: Mapping[str, Any], samples: Sequence[Shown], groups:
     return whole(run, results, by_length(groups), READ, [sample(item) for item in samples])
 
 
-def whole(run: Run, results: Mapping[str, Any], charts: str, how_to_read: str, samples: Sequence[str]) -> str:
-    """A page with some charts beside those of training, and a section for each sample."""
+def whole(
+    run: Run,
+    results: Mapping[str, Any],
+    charts: str,
+    how_to_read: str,
+    samples: Sequence[str],
+    heading: str = "Where it looked",
+) -> str:
+    """A page with some charts beside those of training, and under a heading a section for each sample."""
     config = run.config()
     title = titled(config)
     style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -53,7 +62,7 @@ def whole(run: Run, results: Mapping[str, Any], charts: str, how_to_read: str, s
         f"<h2>Results</h2>{table(results)}"
         f"{charts}"
         f"<h2>Training</h2><div class=charts>{curves(run.metrics())}</div>"
-        "<h2>Where it looked</h2>"
+        f"<h2>{heading}</h2>"
         f"<p>{how_to_read}</p>{''.join(samples)}"
         f"<h2>Configuration</h2>{configuration(config)}"
     )

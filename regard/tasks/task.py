@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.data.loader import Source
-from regard.plot import Line
+from regard.plot import Line, Track
 from regard.recipes import Recipe
 from regard.runs import Run
 
@@ -97,6 +97,7 @@ class Asked(NamedTuple):
 
     input: Any
     answer: str
+    right: Any = None  # the same, where it is more than text
 
 
 class Corpus(NamedTuple):
@@ -122,3 +123,4 @@ class Task(NamedTuple):
     load: Callable[..., Any]  # a run -> what works with its best model, a `Predictor` or a `Translator`
     dev: Callable[[Run], Sequence[Asked]]  # what a run was validated on
     embedded: Callable[[Path], Corpus] | None = None  # writes data of its own into a folder
+    tracks: Callable[[Asked, Any], Sequence[Track]] | None = None  # what is right and a prediction, as curves over time

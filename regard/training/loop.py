@@ -38,7 +38,7 @@ from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
 from regard.training.signals import Interrupted, Signals
 
-NAMES = {"bleu": "BLEU", "f1": "F1", "macro_f1": "macro-F1"}  # as they are written
+NAMES = {"bleu": "BLEU", "f1": "F1", "macro_f1": "macro-F1", "r2": "R²", "rmse": "RMSE"}  # as they are written
 
 
 @dataclass
@@ -328,8 +328,9 @@ class Trainer:
 
 
 def told(figures: Mapping[str, float]) -> str:
-    """What was measured, in words."""
-    return ", ".join(f"{NAMES.get(name, name)} {value:.2f}" for name, value in figures.items())
+    """What was measured, in words; a share of one has more digits than per cents."""
+    each = ((NAMES.get(name, name), value, 2 if abs(value) >= 1 else 4) for name, value in figures.items())
+    return ", ".join(f"{name} {value:.{digits}f}" for name, value, digits in each)
 
 
 def note(figures: dict[str, float]) -> str:

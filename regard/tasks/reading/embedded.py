@@ -1,112 +1,136 @@
-"""Small stories that regard brings along: who took what where, and a sentence that says one of it again with a blank.
+"""Small stories that regard brings along: who did what with which things, and a sentence that says some of it again.
 
-In most stories one word of the query says which line is meant. In the others any two of person, thing and place say
-which the third is, and none of them alone does: their lines are cells of a Latin square. What is asked stands in the
-middle of a longer sentence: the last state of whoever reads that is far from the blank.
+One word of that sentence, a person or a thing, says which lines of the story are meant, and it stands in the middle of
+a long sentence: whoever looks from there finds these lines at once, while the sentence's last states are far from it.
+In some of the stories several lines are meant and most of them name the answer: the weights of a word that stands in
+several places have to add up, and some other word stands in the story about as often.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from regard.tasks.task import Corpus
 
-PEOPLE = ("Anna", "Ben", "Clara", "David", "Emma", "Felix")
-THINGS = ("lamps", "books", "coats", "keys", "drums", "ropes")
-PLACES = ("Paris", "Rome", "Oslo", "Bonn", "Bern", "York")
-VERBS = ("sent", "took", "sold")
+PEOPLE = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Hugo", "Ida", "Jonas")
+THINGS = ("lamps", "books", "coats", "keys", "drums", "ropes", "clocks", "bowls", "flutes", "brooms")
+VERBS = ("bought", "sold", "lost", "found", "made")
 BEFORE = (
     "now that the rain is over we know that",
     "as far as anybody in the village can say",
     "it was late and the fire was low when",
     "what the old man has told me is that",
+    "nobody believed it at first but",
+    "when the snow had melted they found out that",
 )
 AFTER = (
     "but nobody could say why that was so",
     "and then all the bells began to ring",
     "long before any snow began to fall here",
     "which is all we ever heard of it",
+    "and the children laughed about it for days",
+    "although the neighbours told it in another way",
 )
-FACTS, ORDER = 4, 3  # in a story, and of the square
-SQUARES = 0.2  # share of the stories that are cells of one
-SIZES = {"train": 10_000, "dev": 300, "test": 1000}
+FACTS = (3, 5)  # in a story in which every word stands once: at least, at most
+TIMES = 3  # that an answer is told, beside one other, in a story about what somebody did most of all
+OFTEN = 0.3  # share of these
+SIZES = {"train": 16_000, "dev": 300, "test": 1000}
 CHANGES: dict[str, Any] = {
-    "model.size": 64,
-    "model.embedding": 64,
+    "model.size": 32,
+    "model.embedding": 32,
     "model.dropout": 0.0,
+    "model.reach": 1.0,
     "model.penalty": 0.0,
-    "training.steps": 700,
-    "training.batch_tokens": 1600,
+    "training.steps": 1000,
+    "training.batch_tokens": 2000,
     "training.learning_rate": 0.01,
     "training.schedule": "cosine",
-    "training.warmup": 20,
+    "training.warmup": 30,
     "training.validate_every": 100,
     "training.checkpoint_every": 100,
     "training.keep": 1,
-    "training.curriculum": 1,
     "training.log_every": 20,
 }
 
 
 class Fact(NamedTuple):
-    """Who, what and where."""
+    """Who, and what."""
 
     person: str
     thing: str
-    place: str
 
     def told(self, random: Random) -> str:
         """In words."""
-        return f"{self.person} {random.choice(VERBS)} {self.thing} to {self.place}"
+        return f"{self.person} {random.choice(VERBS)} {self.thing}"
+
+
+class Story(NamedTuple):
+    """Facts, and which of them is asked about, one of its two words blank."""
+
+    facts: list[Fact]
+    asked: Fact
+    blank: int  # 0: who, 1: what
 
 
 def write(folder: Path, seed: int = 1) -> Corpus:
-    """Writes `train`, `dev` and `test` in the layout of the Children's Book Test."""
+    """Writes `train`, `dev` and `test` in the layout of the Children's Book Test, with no question in two places."""
     folder.mkdir(parents=True, exist_ok=True)
-    random = Random(seed)
+    drawn = distinct(Random(seed))
     paths = {}
     for name, count in SIZES.items():
         paths[name] = folder / f"{name}.txt"
-        paths[name].write_text("".join(question(random) for _ in range(count)), encoding="utf-8")
+        paths[name].write_text("".join(next(drawn) for _ in range(count)), encoding="utf-8")
     return Corpus([paths["train"]], [paths["dev"]], [paths["test"]], CHANGES)
 
 
+def distinct(random: Random) -> Iterator[str]:
+    """Questions without end, each once."""
+    known: set[str] = set()
+    while True:
+        made = question(random)
+        if made not in known:
+            known.add(made)
+            yield made
+
+
 def question(random: Random) -> str:
-    """A story and what is asked about it; candidates are all that it has of the kind, and as many others."""
-    facts = square(random) if random.random() < SQUARES else apart(random)
-    asked, role = random.choice(facts), random.randrange(3)
-    same = {fact[role] for fact in facts}
-    others = {fact[other] for fact in facts for other in range(3) if other != role}
-    candidates = [*sorted(same), *random.sample(sorted(others), len(same))]
+    """A story and what is asked about it; candidates are its words of the blank's kind, and some of the other."""
+    blank = random.randrange(2)
+    often = random.random() < OFTEN
+    story = repeated(random, blank) if often else apart(random, blank)
+    same, others = (sorted({fact[kind] for fact in story.facts}) for kind in (blank, 1 - blank))
+    candidates = [*same, *random.sample(others, min(len(same), len(others)))]
     random.shuffle(candidates)
-    blanked = Fact(*("XXXXX" if number == role else word for number, word in enumerate(asked)))
-    lines = [f"{number} {fact.told(random)} .\n" for number, fact in enumerate(facts, 1)]
-    before, after = (" , ".join(random.sample(some, 2)).split() for some in (BEFORE, AFTER))
-    words = [
-        *before[len(before) - random.randint(0, len(before)) :],
-        blanked.told(random),
-        *after[: random.randint(0, len(after))],
-        ".",
-    ]
-    query = " ".join(words)
-    return "".join([*lines, f"{len(lines) + 1} {query}\t{asked[role]}\t\t{'|'.join(candidates)}\n\n"])
+    blanked = Fact(*("XXXXX" if number == blank else word for number, word in enumerate(story.asked)))
+    before, after = (" , ".join(random.sample(some, random.randint(1, 2))) for some in (BEFORE, AFTER))
+    query = f"{before}{' most of all' if often else ''} {blanked.told(random)} {after} ."
+    lines = [f"{number} {fact.told(random)} .\n" for number, fact in enumerate(story.facts, 1)]
+    return "".join([*lines, f"{len(lines) + 1} {query}\t{story.asked[blank]}\t\t{'|'.join(candidates)}\n\n"])
 
 
-def apart(random: Random) -> list[Fact]:
+def apart(random: Random, blank: int) -> Story:
     """Facts that have no word in common."""
-    count = random.randint(2, FACTS)
-    people, things, places = (random.sample(words, count) for words in (PEOPLE, THINGS, PLACES))
-    return [Fact(*words) for words in zip(people, things, places, strict=True)]
+    count = random.randint(*FACTS)
+    facts = [Fact(*words) for words in zip(random.sample(PEOPLE, count), random.sample(THINGS, count), strict=True)]
+    return Story(facts, random.choice(facts), blank)
 
 
-def square(random: Random) -> list[Fact]:
-    """Facts of which any two words say the third: every person has everything once, and is everywhere once."""
-    people, things, places = (random.sample(words, ORDER) for words in (PEOPLE, THINGS, PLACES))
-    cells = [
-        Fact(person, thing, places[(row + column) % ORDER])
-        for row, person in enumerate(people)
-        for column, thing in enumerate(things)
-    ]
-    return random.sample(cells, FACTS)
+def repeated(random: Random, blank: int) -> Story:
+    """Two words of one kind, each beside one word often and beside another once; of these there are three in all."""
+    kinds = (PEOPLE, THINGS)
+    clue, rival = random.sample(kinds[1 - blank], 2)
+    answer, *others = random.sample(kinds[blank], 3)
+    other, often = random.choice(others), random.choice(others)
+    once = random.choice([word for word in (answer, *others) if word != often])
+    beside = {clue: (*[answer] * TIMES, other), rival: (*[often] * TIMES, once)}
+    facts = [fact(one, word, blank) for one, words in beside.items() for word in words]
+    random.shuffle(facts)
+    return Story(facts, fact(clue, answer, blank), blank)
+
+
+def fact(clue: str, word: str, blank: int) -> Fact:
+    """Both words, the one that is asked for at its place."""
+    return Fact(clue, word) if blank else Fact(word, clue)
