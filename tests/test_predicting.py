@@ -24,7 +24,7 @@ from regard.tasks import TASKS
 from regard.training import train
 
 CHROMIUM = shutil.which("chromium")
-RECIPES = {"tag": "schuster1997", "classify": "yang2016", "read": "cui2017"}
+RECIPES = {"tag": "schuster1997", "classify": "yang2016", "read": "cui2017", "regress": "schuster1997-regression"}
 FEW: dict[str, Any] = {
     "training.steps": 12,
     "training.validate_every": 12,
@@ -38,6 +38,7 @@ QUESTIONS: dict[str, Any] = {
     "tag": "the old dog sees a house",
     "classify": "A film that nobody should miss. The end is rather weak.",
     "read": {"document": STORY, "query": "Anna sent XXXXX to Rome .", "candidates": ["lamps", "keys"]},
+    "regress": {"inputs": [[0.1], [0.5], [-0.3]]},
 }
 
 
@@ -85,7 +86,7 @@ def test_the_answer_is_that_of_the_command_line(task: str, server: Server, runs:
     assert [(line["label"], line["words"]) for line in looks] == [
         (line.label, list(line.words)) for line in made.looks()
     ]
-    assert bool(looks) == (task != "tag"), "a tagger has no attention"
+    assert bool(looks) == (task in ("classify", "read")), "the others have no attention"
     for line, of in zip(looks, made.looks(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
     assert json.loads(json.dumps(made.document())).keys() <= found.keys()
@@ -110,7 +111,9 @@ def test_several_are_answered_in_their_order(server: Server) -> None:
         ("read", "x", "a question is"),
         ("read", {"document": "a b", "query": "a"}, "there is no blank in the query"),
         ("read", {"document": 3, "query": "XXXXX"}, '"document" cannot be 3'),
-        ("nobody", "x", "there is no model 'nobody' that predicts; there are tag, classify, read"),
+        ("nobody", "x", "there is no model 'nobody' that predicts; there are tag, classify, read, regress"),
+        ("regress", {"inputs": [[1, "x"]]}, "a series is a list of steps"),
+        ("regress", [[[1.0]]], "a series is "),
         ("tag", None, "missing q parameter"),
         ("tag", "x" * 1_000_000, "exceeds text limit"),
         ("tag", [[[[[["x"]]]]]], "nested too deeply"),
@@ -219,6 +222,12 @@ def test_candidates_are_ranked(page: Page) -> None:
     expect(page.get_by_role("list", name="How likely each is").get_by_role("listitem")).to_have_count(2)
     expect(page.locator(".verdict")).to_have_text(re.compile("^(lamps|keys)$"))
     expect(page.locator(".looks dt").last).to_have_text("query")
+
+
+def test_numbers_are_drawn_over_time(page: Page) -> None:
+    page.get_by_label("Model").select_option("regress")
+    page.get_by_label("Numbers, a line for each step").fill("0.1\n0.5\n-0.3\n")
+    expect(page.locator("#answer .curve")).to_have_count(1)
 
 
 def test_a_mistake_is_said(page: Page) -> None:

@@ -7,7 +7,7 @@ const NEAR = 0.88; // of the way to the last step: what is nearer to it would to
 const EDGE = { left: 36, right: 48, top: 14, bottom: 34 };
 
 /**
- * @typedef {{name: "train" | "dev", points: [number, number][]}} Series
+ * @typedef {{name: string, points: [number, number][]}} Series
  */
 
 /**

@@ -1,5 +1,6 @@
 /** What a model said: its answer, how sure it is, and where it looked. */
 
+import { chart } from "./chart.js";
 import { draw, make, shade } from "./dom.js";
 import { percent } from "./weights.js";
 
@@ -31,8 +32,17 @@ const ANSWERS = {
     verdict(answer),
     chances(candidates.map((/** @type {any} */ { word, probability }) => [word, probability])),
   ],
+  regress: ({ outputs }) => outputs[0]?.map((/** @type {number} */ _, /** @type {number} */ place) => followed(outputs, place)) ?? [],
   caption: ({ caption, words, weights, grid }, { image }) => [verdict(caption), grids(words, weights, grid, image)],
 };
+
+/**
+ * One number of each step, over time.
+ * @param {number[][]} outputs
+ * @param {number} place
+ */
+const followed = (outputs, place) =>
+  chart(`Number ${place + 1}`, [{ name: "model", points: outputs.map((step, time) => [time + 1, step[place]]) }]);
 
 /** @param {string} text */
 const verdict = (text) => make("p", { class: "verdict" }, text);

@@ -43,6 +43,19 @@ function cloze() {
   };
 }
 
+/** Numbers over time. @returns {Question} */
+function series() {
+  const { control, element } = field("Numbers, a line for each step of time", "textarea", { rows: 8 });
+  return {
+    fields: [element],
+    asked() {
+      const steps = control.value.split("\n").filter((/** @type {string} */ line) => line.trim());
+      if (!steps.length) return null;
+      return { inputs: steps.map((/** @type {string} */ line) => line.trim().split(/[\s,;]+/).map(Number)) };
+    },
+  };
+}
+
 /** A picture. @returns {Question} */
 function picture() {
   const { control, element } = field("Picture", "input", { type: "file", accept: "image/*,.npy" });
@@ -67,5 +80,6 @@ export const QUESTIONS = {
   tag: () => text("Sentence, its words with spaces between", 2),
   classify: () => text("Text", 5),
   read: cloze,
+  regress: series,
   caption: picture,
 };

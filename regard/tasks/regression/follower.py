@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,12 @@ class Follower:
         if found.ndim != 2 or found.shape[1] != width or not (np.abs(found) <= LARGEST).all():
             raise UserError(f"a series is a list of steps, each of {width} numbers, not {shown(given)}")
         return found
+
+    def asked(self, given: Any) -> Table:
+        """A series as in a line of JSON."""
+        if not isinstance(given, Mapping) or "inputs" not in given:
+            raise UserError(f'a series is {{"inputs": [[…], …]}}, not {shown(given)}')
+        return self.table(given["inputs"])
 
     def followed(self, some: Sequence[Series]) -> list[Table]:
         """What the model gives, in the scale that its targets had."""
