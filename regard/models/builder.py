@@ -11,7 +11,21 @@ from torch import nn
 
 from regard.config import parse
 from regard.errors import UserError, nearest
-from regard.models import bahdanau, cho, cui, hard, lin, luong, mino, schuster, sutskever, transformer, xu, yang
+from regard.models import (
+    bahdanau,
+    caption,
+    cho,
+    cui,
+    hard,
+    lin,
+    luong,
+    mino,
+    schuster,
+    sutskever,
+    transformer,
+    xu,
+    yang,
+)
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.model import Model
 from regard.recipes.recipe import override, read
@@ -21,6 +35,8 @@ Builder = Callable[[Any, int, int, CrossEntropy], Model]
 
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
+    "caption-hard": (caption.HardCaptionSettings, caption.hard),
+    "caption-soft": (caption.SoftCaptionSettings, caption.soft),
     "cho": (cho.ChoSettings, cho.build),
     "cui": (cui.CuiSettings, cui.build),
     "lin": (lin.LinSettings, lin.build),
