@@ -18,7 +18,13 @@ from regard.tasks import Asked, Corpus, Prediction, task_of
 SAMPLES = 3
 STRONGEST = 5  # words of a line that are named
 # What each task is shown with, where no recipe is named.
-RECIPES = {"classify": "yang2016", "read": "cui2017", "tag": "schuster1997", "translate": "vaswani2017-base"}
+RECIPES = {
+    "caption": "xu2015-soft-caption",
+    "classify": "yang2016",
+    "read": "cui2017",
+    "tag": "schuster1997",
+    "translate": "vaswani2017-base",
+}
 
 
 class Answered(NamedTuple):

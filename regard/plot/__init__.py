@@ -3,7 +3,21 @@
 from regard.plot.animation import Step, animate
 from regard.plot.heatmap import heatmap, heatmaps, save, steps
 from regard.plot.lengths import lengths
+from regard.plot.overlay import Overlay, overlaid
 from regard.plot.shaded import Line, shaded
 from regard.plot.terminal import drawing
 
-__all__ = ["Line", "Step", "animate", "drawing", "heatmap", "heatmaps", "lengths", "save", "shaded", "steps"]
+__all__ = [
+    "Line",
+    "Overlay",
+    "Step",
+    "animate",
+    "drawing",
+    "heatmap",
+    "heatmaps",
+    "lengths",
+    "overlaid",
+    "save",
+    "shaded",
+    "steps",
+]

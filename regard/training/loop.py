@@ -38,7 +38,13 @@ from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
 from regard.training.signals import Interrupted, Signals
 
-NAMES = {"bleu": "BLEU", "f1": "F1", "macro_f1": "macro-F1"}  # as they are written
+NAMES = {
+    "bleu": "BLEU",
+    "f1": "F1",
+    "macro_f1": "macro-F1",
+    "exact": "exact matches",
+    "on_object": "on objects",
+}  # as they are written
 
 
 @dataclass

@@ -37,7 +37,7 @@ class ReadingPredictor:
         clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
         return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
 
-    def read(self, lines: Iterable[str]) -> Iterator[Question]:
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Question]:
         """The questions that lines hold, with their answers or without."""
         return files.read(lines, self.blank)
 
