@@ -83,7 +83,8 @@ class SinusoidPlaces(nn.Module):
         """Rows and columns B,S -> B,S,size."""
         half = self.size // 2
         table = [sinusoids(0, self.max_side, width, rows.device) for width in (half, self.size - half)]
-        found: Tensor = self.project(torch.cat((table[0][rows], table[1][columns]), -1))
+        both = torch.cat((table[0][rows], table[1][columns]), -1)
+        found: Tensor = self.project(both.to(self.project.weight.dtype))
         return found
 
 
@@ -118,7 +119,7 @@ class Neighbours(nn.Module):
 
 
 class GridEncoder(Encoder):
-    """a_i = ReLU(f(x_i) + place_i): annotations of places that keep apart, or, with neighbours, see those beside them.
+    """a_i = f(x_i) + place_i: annotations of places that keep apart, or, with neighbours, see those beside them.
 
     The backbone f, the places and the convolutions are handed in; each annotation is a key and a value.
     """
@@ -148,10 +149,9 @@ class GridEncoder(Encoder):
         found = self.backbone(features.flatten(0, 1)).unflatten(0, features.shape[:2])
         if self.places is not None:
             found = found + self.places(rows, columns).to(found.dtype)
-        annotations = found
         for layer in self.neighbours:
-            annotations = layer(annotations, rows, columns, mask)
-        annotations = self.dropout(annotations) * mask[..., None]
+            found = layer(found, rows, columns, mask)
+        annotations = self.dropout(found) * mask[..., None]
         return Encoded(Memory(annotations, annotations, mask), None)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import parse
-from regard.errors import UserError
 from regard.runs import Run
 from regard.tasks.captioning.examples import Captions, Encoded
 from regard.tasks.captioning.eye import Eye
@@ -55,16 +54,10 @@ def marks(examples: Sequence[Example], captions: Captions, tokenizer: Tokenizer)
 
 
 def marked(example: Example, captions: Captions, row: int, tokenizer: Tokenizer) -> Marks:
-    """Those of one caption; its cells must be of the grid that the model looks at."""
-    if example.truth is None:
-        return {}
+    """Those of one caption, if its cells are of the grid that the model looks at."""
     extent = captions.extents[row]
-    if example.truth.grid != (extent.rows, extent.columns):
-        of = " × ".join(map(str, example.truth.grid))
-        raise UserError(
-            f"{example.picture.name}: its cells are of a grid of {of}, and the model looks at one of {extent.rows} × "
-            f"{extent.columns} (data.image, data.patch)"
-        )
+    if example.truth is None or example.truth.grid != (extent.rows, extent.columns):
+        return {}
     _, words = tokenizer.split(example.caption)
     cells = example.truth.cells
     return {token: cells[word] for token, word in enumerate(words) if word in cells}
