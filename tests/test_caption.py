@@ -450,7 +450,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirty images of two shapes, two captions each, in one array, a .png among them; nobody changes them."""
     folder = tmp_path_factory.mktemp("images")
     every = [pixels(16, 16, seed) if seed % 2 else pixels(8, 16, seed) for seed in range(30)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, image in enumerate(every):
         np.save(folder / f"{number}.npy", image)
         rows += [

@@ -93,13 +93,12 @@ class LearntPlaces(nn.Module):
 
     def __init__(self, size: int, max_side: int) -> None:
         super().__init__()
-        self.rows = nn.Embedding(max_side, size)
-        self.columns = nn.Embedding(max_side, size)
+        self.rows = nn.Parameter(torch.randn(max_side, size))
+        self.columns = nn.Parameter(torch.randn(max_side, size))
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Rows and columns B,S -> B,S,size."""
-        found: Tensor = self.rows(rows) + self.columns(columns)
-        return found
+        return self.rows[rows] + self.columns[columns]
 
 
 class Neighbours(nn.Module):
