@@ -6,6 +6,7 @@ import io
 import json
 import os
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,13 @@ def test_images_are_read_as_they_look(tmp_path: Path) -> None:
     assert Picture(tmp_path / "b.jpg").load().shape == (4, 6, 3)
     Image.fromarray(image[..., 0]).save(tmp_path / "grey.png")
     np.testing.assert_array_equal(Picture(tmp_path / "grey.png").load()[..., 2], image[..., 0])
+
+
+def test_without_pillow_it_is_said_how_to_have_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(pixels(4, 4)))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "images need Pillow (pip install 'regard[images]')" in complaint(Picture(tmp_path / "a.png").load)
+    assert saved(tmp_path / "a.npy", pixels(4, 4)).load().shape == (4, 4, 3)
 
 
 def bomb(side: int) -> bytes:
