@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from regard import load, train
-from regard.demo import run_demo
+from regard.demo import answer, run_demo
 from regard.recipes import read
+from regard.runs import Run
 from regard.tasks import classification
 
 pytestmark = pytest.mark.learn
@@ -81,3 +82,16 @@ def on(look: dict[str, Any], telling: list[str]) -> float:
     tokens, width = look["tokens"], len(telling)
     start = next(place for place in range(len(tokens)) if tokens[place : place + width] == telling)
     return float(np.array(look["weights"])[:, start : start + width].sum(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "looked"), [("xu2015-soft-caption", 90.0, 70.0), ("xu2015-hard-caption", 70.0, 70.0)]
+)
+def test_a_caption_is_right_and_looks_at_what_it_names(name: str, exact: float, looked: float, tmp_path: Path) -> None:
+    """On scenes whose objects were never together; and what hard attention draws from becomes surer and surer."""
+    results = answer(name, tmp_path / name).results
+    assert results["images"] >= 500
+    assert results["exact"] >= exact
+    assert results["on_object"] >= looked
+    unsure = [row["entropy"] for row in Run(tmp_path / name).metrics() if row["kind"] == "dev"]
+    assert unsure[-1] < (unsure[0] / 2 if "hard" in name else unsure[0])

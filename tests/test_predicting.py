@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 import shutil
@@ -10,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from conftest import Command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Server, inside, serving
 
@@ -24,7 +28,13 @@ from regard.tasks import TASKS
 from regard.training import train
 
 CHROMIUM = shutil.which("chromium")
-RECIPES = {"tag": "schuster1997", "classify": "yang2016", "read": "cui2017", "regress": "schuster1997-regression"}
+RECIPES = {
+    "tag": "schuster1997",
+    "classify": "yang2016",
+    "read": "cui2017",
+    "regress": "schuster1997-regression",
+    "caption": "xu2015-soft-caption",
+}
 FEW: dict[str, Any] = {
     "training.steps": 12,
     "training.validate_every": 12,
@@ -33,12 +43,30 @@ FEW: dict[str, Any] = {
     "training.device": "cpu",
 }
 REFUSED = "400 (Bad Request)"  # which a browser notes, too
+
+
+def drawn(form: str) -> bytes:
+    """A picture in bytes."""
+    pixels = np.random.default_rng(1).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    if form == "npy":
+        np.save(file, pixels)
+    else:
+        Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
+
+
+def address(content: bytes, kind: str = "application/octet-stream") -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
 STORY = "Anna sent lamps to Rome .\nBen took keys to Oslo ."
 QUESTIONS: dict[str, Any] = {
     "tag": "the old dog sees a house",
     "classify": "A film that nobody should miss. The end is rather weak.",
     "read": {"document": STORY, "query": "Anna sent XXXXX to Rome .", "candidates": ["lamps", "keys"]},
     "regress": {"inputs": [[0.1], [0.5], [-0.3]]},
+    "caption": {"image": address(drawn("PNG"), "image/png")},
 }
 
 
@@ -86,7 +114,7 @@ def test_the_answer_is_that_of_the_command_line(task: str, server: Server, runs:
     assert [(line["label"], line["words"]) for line in looks] == [
         (line.label, list(line.words)) for line in made.looks()
     ]
-    assert bool(looks) == (task in ("classify", "read")), "the others have no attention"
+    assert bool(looks) == (task in ("classify", "read", "caption")), "the others have no attention"
     for line, of in zip(looks, made.looks(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
     assert json.loads(json.dumps(made.document())).keys() <= found.keys()
@@ -111,9 +139,15 @@ def test_several_are_answered_in_their_order(server: Server) -> None:
         ("read", "x", "a question is"),
         ("read", {"document": "a b", "query": "a"}, "there is no blank in the query"),
         ("read", {"document": 3, "query": "XXXXX"}, '"document" cannot be 3'),
-        ("nobody", "x", "there is no model 'nobody' that predicts; there are tag, classify, read, regress"),
+        ("nobody", "x", "there is no model 'nobody' that predicts; there are tag, classify, read, regress, "),
         ("regress", {"inputs": [[1, "x"]]}, "a series is a list of steps"),
         ("regress", [[[1.0]]], "a series is "),
+        ("caption", {"image": "/etc/passwd"}, "a picture is "),
+        ("caption", {"image": "data:image/png,x"}, "a picture is "),
+        ("caption", {"image": "data:image/png;base64,%"}, "no base64"),
+        ("caption", {"image": address(b"GIF89a")}, "cannot be read as an image"),
+        ("caption", {"image": address(drawn("npy")[:-1])}, "is not the array of"),
+        ("caption", {"image": address(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
         ("tag", "x" * 1_000_000, "exceeds text limit"),
         ("tag", [[[[[["x"]]]]]], "nested too deeply"),
@@ -228,6 +262,22 @@ def test_numbers_are_drawn_over_time(page: Page) -> None:
     page.get_by_label("Model").select_option("regress")
     page.get_by_label("Numbers, a line for each step").fill("0.1\n0.5\n-0.3\n")
     expect(page.locator("#answer .curve")).to_have_count(1)
+
+
+def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
+    page.get_by_label("Model").select_option("caption")
+    page.get_by_label("Picture").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": drawn("PNG")})
+    pictures = page.get_by_role("list", name="The picture, word by word").get_by_role("img")
+    expect(pictures.first).to_be_visible()
+    cells = pictures.first.locator("rect").evaluate_all("each => each.map((one) => one.getAttribute('fill-opacity'))")
+    assert min(map(float, cells)) == 0.0, "where it looked most nothing is dark"
+    expect(pictures.first.locator("image")).to_have_attribute("href", re.compile("^data:image/png"))
+
+
+def test_a_picture_may_be_an_array(server: Server) -> None:
+    [array] = predicted(server, {"image": address(drawn("npy"))}, model="caption")["predictions"]
+    [image] = predicted(server, QUESTIONS["caption"], model="caption")["predictions"]
+    assert array["text"] == image["text"]
 
 
 def test_a_mistake_is_said(page: Page) -> None:

@@ -16,7 +16,7 @@ def demo(
         str | None,
         typer.Option(help="Which model to train; `regard recipes` lists them. Else one that suits the task."),
     ] = None,
-    task: Annotated[str, typer.Option(help="translate, tag, classify, read or regress.")] = "translate",
+    task: Annotated[str, typer.Option(help="translate, tag, classify, read, caption or regress.")] = "translate",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/demo or runs/demo-TASK if none.")] = None,
 ) -> None:
     """Train a small model on embedded data, in minutes, and show what it learnt and where it looked.

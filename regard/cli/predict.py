@@ -36,7 +36,7 @@ def predict(
     if file == STANDARD_INPUT:
         lots = as_they_come(predictor.read(standard_input()), AT_ONCE)
     else:
-        lots = chunks(predictor.read(lines(file)), AT_ONCE)
+        lots = chunks(predictor.read(lines(file), file.parent), AT_ONCE)
     for inputs in lots:
         for made in predictor.predict(inputs):
             typer.echo(json.dumps(made.document(), ensure_ascii=False) if as_json else made.line())

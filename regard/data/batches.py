@@ -57,13 +57,19 @@ def even(rows: int, count: int) -> list[slice]:
 def collate(source: Ragged, target: Ragged, rows: Indices, links: Ragged | None = None) -> Batch:
     """The pairs at `rows`, with the links of their tokens where they are known."""
     ids, lengths = padded(source, rows, EOS)
+    target_in, target_out = shifted(target, rows)
+    guide = None if links is None else torch.from_numpy(guides(links, rows, target_out.shape[1], ids.shape[1]))
+    source_in, counts, before, after = map(torch.from_numpy, (ids, lengths, target_in, target_out))
+    return Batch(source_in, counts, before, after, guide)
+
+
+def shifted(target: Ragged, rows: Indices) -> tuple[Integers, Integers]:
+    """What a decoder reads, from BOS on, and what it is to write, up to EOS: both B,T."""
     target_out, _ = padded(target, rows, EOS)
     target_in = np.roll(target_out, 1, axis=1)
     target_in[target_in == EOS] = PAD
     target_in[:, 0] = BOS
-    guide = None if links is None else torch.from_numpy(guides(links, rows, target_out.shape[1], ids.shape[1]))
-    source_in, counts, before, after = map(torch.from_numpy, (ids, lengths, target_in, target_out))
-    return Batch(source_in, counts, before, after, guide)
+    return target_in, target_out
 
 
 def padded(sentences: Ragged, rows: Indices, end: int) -> tuple[Integers, Integers]:

@@ -19,6 +19,7 @@ SAMPLES = 3
 STRONGEST = 5  # words of a line that are named
 # What each task is shown with, where no recipe is named.
 RECIPES = {
+    "caption": "xu2015-soft-caption",
     "classify": "yang2016",
     "read": "cui2017",
     "regress": "schuster1997-regression",

@@ -6,7 +6,7 @@ from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, tog
 from regard.evaluate.confusion import Confusion, LabelFigures
 from regard.evaluate.gold import Gold, read_gold
 from regard.evaluate.nearest import nearest
-from regard.evaluate.scores import Compared, Group, Score, bleu, by_length, chrf, compare, ter
+from regard.evaluate.scores import Compared, Group, Score, bleu, bleu_of_several, by_length, chrf, compare, ter
 from regard.evaluate.symmetry import grow_diag_final_and
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "alignment_score",
     "are_chunks",
     "bleu",
+    "bleu_of_several",
     "by_length",
     "chrf",
     "chunks",

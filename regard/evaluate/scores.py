@@ -43,6 +43,16 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool =
     return measured(sacrebleu.BLEU(lowercase=lowercase, force=True), hypotheses, references)
 
 
+def bleu_of_several(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
+    """The same where each may have several references, one at the least, and not all as many."""
+    if not hypotheses or len(hypotheses) != len(references) or not all(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} lists of references; each needs one")
+    metric = sacrebleu.BLEU(lowercase=lowercase, force=True)
+    most = max(map(len, references))
+    streams: Any = [[some[n] if n < len(some) else None for some in references] for n in range(most)]
+    return Score(float(metric.corpus_score(list(hypotheses), streams).score), str(metric.get_signature()))
+
+
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """Corpus chrF2."""
     return measured(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)

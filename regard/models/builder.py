@@ -13,6 +13,7 @@ from regard.config import parse
 from regard.errors import UserError, nearest
 from regard.models import (
     bahdanau,
+    caption,
     cho,
     cui,
     hard,
@@ -35,6 +36,8 @@ Builder = Callable[[Any, int, int, CrossEntropy], Model]
 
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
+    "caption-hard": (caption.HardCaptionSettings, caption.hard),
+    "caption-soft": (caption.SoftCaptionSettings, caption.soft),
     "cho": (cho.ChoSettings, cho.build),
     "cui": (cui.CuiSettings, cui.build),
     "lin": (lin.LinSettings, lin.build),

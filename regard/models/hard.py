@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from regard.models.checks import not_negative
 from regard.models.criterion import CrossEntropy
-from regard.models.recurrent import Bridge, encoder, score
+from regard.models.recurrent import Bridge, ScoredSettings, encoder, score
 from regard.models.seq2seq import Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.xu import XuDecoder, XuOutput, XuParts, XuState, parts
 from regard.nn import Attended, Attention, Hard, Memory, Recurrent
@@ -30,8 +30,8 @@ Estimator = Literal["reinforce", "soft-baseline", "marginal"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardSettings(XuParts):
-    """The `model` section of `xu2015-hard`."""
+class HardParts(XuParts):
+    """What hard attention has besides, over words and over images."""
 
     estimator: Estimator = "reinforce"
     decode: Literal["argmax", "marginal"] = "argmax"
@@ -46,6 +46,11 @@ class HardSettings(XuParts):
             raise ValueError(f"soft_share is a probability, not {self.soft_share}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class HardSettings(HardParts, ScoredSettings):
+    """The `model` section of `xu2015-hard`."""
+
+
 class HardDecoder(XuDecoder):
     """Looks at one place: drawn while training, the most likely one, or all of them weighed, otherwise."""
 
@@ -58,7 +63,7 @@ class HardDecoder(XuDecoder):
         output: XuOutput,
         gate: nn.Linear | None,
         dropout: float,
-        settings: HardSettings,
+        settings: HardParts,
     ) -> None:
         super().__init__(embedding, attention, recurrent, bridge, output, gate, dropout)
         self.settings = settings
@@ -121,7 +126,7 @@ class HardModel(Seq2Seq):
     baseline: Tensor
     decoder: HardDecoder
 
-    def __init__(self, encoder: Encoder, decoder: HardDecoder, criterion: CrossEntropy, settings: HardSettings) -> None:
+    def __init__(self, encoder: Encoder, decoder: HardDecoder, criterion: CrossEntropy, settings: HardParts) -> None:
         super().__init__(encoder, decoder, criterion)
         self.settings = settings
         self.register_buffer("baseline", torch.zeros(()))

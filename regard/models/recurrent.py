@@ -42,8 +42,8 @@ CELLS: dict[str, type[Cell]] = {"gru": GRUCell, "lstm": LSTMCell, "elman": Elman
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentSettings:
-    """The `model` section of a recurrent recipe."""
+class DecoderSettings:
+    """What a recurrent decoder has, whatever its encoder."""
 
     size: int = 256
     embedding: int | None = None
@@ -51,8 +51,6 @@ class RecurrentSettings:
     dropout: float = 0.0
     residual: bool = False
     cell: Literal["gru", "lstm", "elman"] = "gru"
-    bidirectional: bool = True
-    reverse: bool = False
     tie: bool = False
 
     def __post_init__(self) -> None:
@@ -64,6 +62,19 @@ class RecurrentSettings:
     def word_size(self) -> int:
         """Width of an embedding."""
         return self.size if self.embedding is None else self.embedding
+
+    @property
+    def memory_size(self) -> int:
+        """Width of what the encoder leaves for each place of the source."""
+        return self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSettings(DecoderSettings):
+    """The `model` section of a recipe that is recurrent on both sides."""
+
+    bidirectional: bool = True
+    reverse: bool = False
 
     @property
     def memory_size(self) -> int:
@@ -79,8 +90,8 @@ class InitialisedSettings(RecurrentSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredSettings(RecurrentSettings):
-    """What a recurrent recipe with attention has besides."""
+class ScoreSettings(DecoderSettings):
+    """What a recurrent decoder with attention has besides."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
     max_source: int = 100
@@ -88,6 +99,11 @@ class ScoredSettings(RecurrentSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "max_source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredSettings(ScoreSettings, RecurrentSettings):
+    """The same over a recurrent encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +225,7 @@ def encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
     return RecurrentEncoder(embedding(source_size, settings.word_size), recurrent, settings.dropout, settings.reverse)
 
 
-def score(settings: ScoredSettings, query_size: int, key_size: int, hidden: int) -> Score:
+def score(settings: ScoreSettings, query_size: int, key_size: int, hidden: int) -> Score:
     """The score that the settings ask for."""
     if settings.score == "dot" and query_size != key_size:
         raise ValueError(

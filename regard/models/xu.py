@@ -18,7 +18,7 @@ from regard.models.recurrent import (
     CELLS,
     AttentiveSettings,
     Bridge,
-    ScoredSettings,
+    ScoreSettings,
     attention,
     embedding,
     encoder,
@@ -30,8 +30,8 @@ from regard.symbols import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class XuParts(ScoredSettings):
-    """What the soft and the hard recipe share."""
+class XuParts(ScoreSettings):
+    """What the soft and the hard recipes share, over words and over images."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     score: Literal["dot", "general", "concat", "location"] = "concat"

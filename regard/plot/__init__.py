@@ -3,12 +3,14 @@
 from regard.plot.animation import Step, animate
 from regard.plot.heatmap import heatmap, heatmaps, save, steps
 from regard.plot.lengths import lengths
+from regard.plot.overlay import Overlay, overlaid
 from regard.plot.shaded import Line, shaded
 from regard.plot.terminal import drawing
 from regard.plot.tracks import Track, tracks
 
 __all__ = [
     "Line",
+    "Overlay",
     "Step",
     "Track",
     "animate",
@@ -16,6 +18,7 @@ __all__ = [
     "heatmap",
     "heatmaps",
     "lengths",
+    "overlaid",
     "save",
     "shaded",
     "steps",

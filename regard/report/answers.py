@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from regard.plot import Line
+from regard.report.overlays import overlays
 from regard.report.page import table
 from regard.tasks import Asked, Prediction
 
@@ -14,10 +15,16 @@ READ = "The darker a word, the more weight it had; beside a line, what the line 
 
 def answered(asked: Asked, prediction: Prediction) -> str:
     """One answer beside the right one."""
-    lines = prediction.looks()
-    looked = "".join(map(line, lines)) if lines else "<p>This model does not look anywhere.</p>"
     told = table({"right": asked.answer, "model": prediction.line(), **candidates(prediction)})
-    return f"<section>{told}{looked}</section>"
+    return f"<section>{told}{looked(prediction)}</section>"
+
+
+def looked(prediction: Prediction) -> str:
+    """Where the model looked: in an image, or at words."""
+    overlay = prediction.overlay()
+    if overlay is not None:
+        return overlays(overlay)
+    return "".join(map(line, prediction.looks())) or "<p>This model does not look anywhere.</p>"
 
 
 def candidates(prediction: Prediction) -> dict[str, str]:

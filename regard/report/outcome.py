@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from regard.evaluate import Group, by_length
-from regard.plot import Track, heatmap, save, shaded, tracks
+from regard.plot import Track, heatmap, overlaid, save, shaded, tracks
+from regard.report import overlays
 from regard.report.answers import READ, answered
 from regard.report.page import Shown, page, whole
 from regard.report.tracks import OVER_TIME, drawn
@@ -15,7 +18,7 @@ from regard.runs import Run
 from regard.runs.summary import summary
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
-from regard.tasks import TASKS, Task, task_of
+from regard.tasks import TASKS, Prediction, Task, task_of
 from regard.translate import Translation, Translator, all_heads, load
 
 SAMPLES = 5
@@ -33,12 +36,21 @@ def predicted(run: Run, task: Task) -> Path:
     asked = task.dev(run)[:SAMPLES]
     made = task.load(run.folder).predict([one.input for one in asked])
     for number, prediction in enumerate(made, 1):
-        if lines := prediction.looks():
-            save(shaded(lines), run.folder / "samples" / f"attention-{number}.png")
+        if (picture := looked(prediction)) is not None:
+            save(picture, run.folder / "samples" / f"attention-{number}.png")
     if task.tracks:
         return followed(run, [task.tracks(*both) for both in zip(asked, made, strict=True)])
     sections = [answered(one, prediction) for one, prediction in zip(asked, made, strict=True)]
-    return kept(run, whole(run, best(run), "", READ, sections))
+    how_to_read = overlays.READ if any(prediction.overlay() for prediction in made) else READ
+    return kept(run, whole(run, best(run), "", how_to_read, sections))
+
+
+def looked(prediction: Prediction) -> Figure | None:
+    """Where a model looked: in an image, or at words."""
+    overlay, lines = prediction.overlay(), prediction.looks()
+    if overlay is not None:
+        return overlaid(overlay)
+    return shaded(lines) if lines else None
 
 
 def followed(run: Run, lots: Sequence[Sequence[Track]]) -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.errors import UserError, nearest
-from regard.tasks import classification, reading, regression, tagging, translation
+from regard.tasks import captioning, classification, reading, regression, tagging, translation
 from regard.tasks.task import Asked, Corpus, Job, Prediction, Predictor, Sample, Task, Validate, Validation
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 TASKS: dict[str, Task] = {
+    "caption": captioning.TASK,
     "classify": classification.TASK,
     "read": reading.TASK,
     "regress": regression.TASK,

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.data.loader import Source
-from regard.plot import Line, Track
+from regard.plot import Line, Overlay, Track
 from regard.recipes import Recipe
 from regard.runs import Run
 
@@ -71,6 +71,10 @@ class Prediction(Protocol):
         """What the model looked at: words with their weights; nothing where it does not look."""
         ...
 
+    def overlay(self) -> Overlay | None:
+        """Where in an image the model looked for each word, if it looked at one."""
+        ...
+
 
 class Predictor(Protocol):
     """A trained model at work."""
@@ -79,8 +83,8 @@ class Predictor(Protocol):
         """A prediction for each input, in order."""
         ...
 
-    def read(self, lines: Iterable[str]) -> Iterator[Any]:
-        """The inputs that the lines of a pipe hold, each as soon as it is there."""
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Any]:
+        """The inputs that lines hold, each as soon as it is there; files that they name are in the folder."""
         ...
 
     def asked(self, given: Any) -> Any:

@@ -38,7 +38,15 @@ from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
 from regard.training.signals import Interrupted, Signals
 
-NAMES = {"bleu": "BLEU", "f1": "F1", "macro_f1": "macro-F1", "r2": "R²", "rmse": "RMSE"}  # as they are written
+NAMES = {  # as they are written
+    "bleu": "BLEU",
+    "f1": "F1",
+    "macro_f1": "macro-F1",
+    "exact": "exact matches",
+    "on_object": "on objects",
+    "r2": "R²",
+    "rmse": "RMSE",
+}
 
 
 @dataclass

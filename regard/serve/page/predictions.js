@@ -7,6 +7,7 @@ import { percent } from "./weights.js";
 const MOST = 10; // chances that are shown
 const UNSURE = 0.5; // a tag that is held to be less likely is marked
 const CELL = 10;
+const DARKEST = 0.75; // where the model did not look
 
 /**
  * @typedef {{label: string, words: string[], weights: number[], weight: number | null, darkest: number}} Line
@@ -21,7 +22,7 @@ const CELL = 10;
  * @returns {HTMLElement[]}
  */
 export function shown(task, made, asked) {
-  return [...ANSWERS[task](made, asked), ...looks(made.looks)];
+  return [...ANSWERS[task](made, asked), ...(task === "caption" ? [] : looks(made.looks))];
 }
 
 /** @type {Record<string, (made: Prediction, asked: any) => HTMLElement[]>} */
@@ -33,7 +34,7 @@ const ANSWERS = {
     chances(candidates.map((/** @type {any} */ { word, probability }) => [word, probability])),
   ],
   regress: ({ outputs }) => outputs[0]?.map((/** @type {number} */ _, /** @type {number} */ place) => followed(outputs, place)) ?? [],
-  caption: ({ caption, words, weights, grid }, { image }) => [verdict(caption), grids(words, weights, grid, image)],
+  caption: ({ caption, tokens, weights }, { image }) => [verdict(caption), grids(tokens, weights, image)],
 };
 
 /**
@@ -98,29 +99,29 @@ function looks(lines) {
 
 /**
  * The picture once for each word, lit where the model looked.
- * @param {string[]} words
- * @param {number[][]} weights a row for each word
- * @param {[number, number]} grid rows and columns
+ * @param {string[]} tokens
+ * @param {number[][][]} weights rows of columns for each token
  * @param {string} image
  */
-function grids(words, weights, [down, across], image) {
-  const each = words.map((word, number) => {
-    const most = Math.max(...weights[number]) || 1;
-    const cells = weights[number].map((weight, place) =>
-      draw("rect", {
-        x: CELL * (place % across),
-        y: CELL * Math.floor(place / across),
-        width: CELL,
-        height: CELL,
-        fill: "#000",
-        "fill-opacity": (0.75 * (1 - weight / most)).toFixed(3),
-      }),
+function grids(tokens, weights, image) {
+  const each = tokens.map((token, number) => {
+    const rows = weights[number];
+    const [down, across, most] = [rows.length, rows[0].length, Math.max(...rows.flat()) || 1];
+    const cells = rows.flatMap((row, y) =>
+      row.map((weight, x) =>
+        draw("rect", {
+          x: CELL * x,
+          y: CELL * y,
+          width: CELL,
+          height: CELL,
+          "fill-opacity": (DARKEST * (1 - weight / most)).toFixed(3),
+        }),
+      ),
     );
     const size = { width: CELL * across, height: CELL * down };
-    const under = draw("image", { href: image, preserveAspectRatio: "none", ...size });
-    const label = `where it looked for “${word}”`;
-    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": label };
-    return make("li", {}, draw("svg", view, under, ...cells), make("p", {}, word));
+    const under = /^data:image\//.test(image) ? [draw("image", { href: image, preserveAspectRatio: "none", ...size })] : [];
+    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${token}”` };
+    return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, token));
   });
   return make("ol", { class: "grids", "aria-label": "The picture, word by word" }, ...each);
 }

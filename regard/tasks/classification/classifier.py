@@ -42,7 +42,7 @@ class TextClassifier:
         self.batch_tokens = batch_tokens
         self.device = device
 
-    def read(self, lines: Iterable[str]) -> Iterator[str]:
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[str]:
         """A line is a text."""
         yield from lines
 

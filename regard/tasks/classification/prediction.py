@@ -93,6 +93,10 @@ class Classification(NamedTuple):
         """What the model looked at."""
         return self.look.lines()
 
+    def overlay(self) -> None:
+        """There is no image."""
+        return
+
 
 def classification(
     output: Output, document: Sequence[Sequence[int]], labels: Labels, tokenizer: Tokenizer, by_sentence: bool

@@ -72,6 +72,10 @@ class Answer(NamedTuple):
         unweighed = [0.0] * len(self.asked.query)
         return [*lines, *broken("query", self.asked.query, self.query_weights or unweighed, None)]
 
+    def overlay(self) -> None:
+        """There is no image."""
+        return
+
 
 def broken(label: str, words: Sequence[str], weights: Sequence[float], weight: float | None) -> Iterator[Line]:
     """A line in as many as it takes, the first of them with its label."""

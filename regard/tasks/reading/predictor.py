@@ -44,7 +44,7 @@ class ReadingPredictor:
             raise UserError(f"a question is {FORM}, not {shown(given)}")
         return question(given, self.blank)
 
-    def read(self, lines: Iterable[str]) -> Iterator[Question]:
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Question]:
         """The questions that lines hold, with their answers or without."""
         return files.read(lines, self.blank)
 

@@ -65,7 +65,7 @@ class Follower:
         made = follow(self.model, Examples(some, self.scales), self.device, BATCH_TOKENS)
         return [self.scales.targets.natural(one) for one in made]
 
-    def read(self, lines: Iterable[str]) -> Iterator[Table]:
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Table]:
         """The series that lines hold, as in training; targets may be there or not."""
         for one, place in read(lines, self.scales.sizes[0]):
             if columns(one) not in (0, self.scales.sizes[1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from regard.plot import Line, Track
+from regard.plot import Line, Overlay, Track
 from regard.tasks.regression.files import Table
 from regard.tasks.task import Asked
 
@@ -27,6 +27,10 @@ class Numbers(NamedTuple):
     def looks(self) -> list[Line]:
         """Nothing: there is no attention."""
         return []
+
+    def overlay(self) -> Overlay | None:
+        """Nothing: there is no image."""
+        return None
 
 
 def written(table: Table) -> str:

@@ -29,6 +29,10 @@ class Tags(NamedTuple):
         """Nothing: there is no attention."""
         return []
 
+    def overlay(self) -> None:
+        """There is no image."""
+        return
+
 
 def written(rows: Sequence[Row], labels: Sequence[str]) -> str:
     """Words with their labels in one line."""

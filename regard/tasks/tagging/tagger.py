@@ -75,7 +75,7 @@ class Tagger:
         names = self.vocabulary.labels
         return Tags(rows, tuple(names[label - PAD - 1] for label in labels), tuple(probabilities))
 
-    def read(self, lines: Iterable[str]) -> Iterator[tuple[Row, ...]]:
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[tuple[Row, ...]]:
         """A sentence a line, words between white space; where more than words is read, columns as in training."""
         if self.data.inputs:
             return unlabelled(lines, self.data)

@@ -1,0 +1,162 @@
+"""A trained model that says what is in a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.config import parse
+from regard.data.order import cuts
+from regard.data.ragged import Indices
+from regard.errors import UserError
+from regard.evaluate import bleu_of_several
+from regard.models import Seq2Seq
+from regard.runs import Run
+from regard.search import Hypothesis, search
+from regard.tasks.captioning import files, sent
+from regard.tasks.captioning.examples import Captions, gathered
+from regard.tasks.captioning.eye import Eye, Sight
+from regard.tasks.captioning.grouping import grouped
+from regard.tasks.captioning.judgement import judged
+from regard.tasks.captioning.picture import Array, Picture
+from regard.tasks.captioning.prediction import Caption
+from regard.tasks.captioning.settings import CaptionSettings
+from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
+from regard.tasks.memory import in_pieces
+from regard.text import Tokenizer
+
+Named = str | Path | Mapping[str, Any] | Picture | Array  # a picture, by its path, as in a line of JSON, or itself
+
+
+class Captioner:
+    """A model with its vocabulary: pictures in, sentences out."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizer: Tokenizer,
+        data: CaptionSettings,
+        eye: Eye,
+        batch_tokens: int,
+        device: torch.device,
+    ) -> None:
+        """`data` are the settings of the run, with the number of features that a place has."""
+        self.model = model.to(device).eval()
+        self.tokenizer = tokenizer
+        self.data = data
+        self.eye = eye
+        self.batch_tokens = batch_tokens
+        self.device = device
+
+    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Picture]:
+        """A line is a path, or an object with an image; paths are relative to the folder."""
+        return files.pictures(lines, folder)
+
+    def asked(self, given: Any) -> Array:
+        """A picture that comes with its question, never one of this machine's."""
+        return sent.picture(given)
+
+    def predict(self, inputs: Sequence[Named], beam: int = 5) -> list[Caption]:
+        """A caption for each picture, in order: its path, an object as in a line of JSON, or an array."""
+        named = [picture_of(one) for one in inputs]
+        sights = [
+            self.seen(one if isinstance(one, np.ndarray) else picture.load(), picture)
+            for one, picture in zip(inputs, named, strict=True)
+        ]
+        found = searched(self.model, sights, self.device, self.batch_tokens, self.data.max_length, beam)
+        return [captioned(*one, self.tokenizer) for one in zip(named, sights, found, strict=True)]
+
+    def seen(self, array: Array, picture: Picture) -> Sight:
+        """What the model sees of a picture, whose places have as many features as those that it learnt from."""
+        sight = self.eye.look(array, picture)
+        if sight.extent.features != self.data.features:
+            raise picture.wrong(
+                f"{sight.extent.features:,} numbers for each place, and the model reads {self.data.features:,}"
+            )
+        return sight
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """BLEU against all captions of an image, exact matches, perplexity, and where the model looked."""
+        examples = list(files.read(paths))
+        if not examples:
+            raise UserError(f"{' and '.join(map(str, paths))}: no captions in there, nothing to score on")
+        groups = grouped(examples)
+        made = [one for lot in lots(list(groups)) for one in self.predict(lot)]
+        captions = Captions(encoded(examples, self.eye, self.tokenizer, self.data.features), self.eye)
+        truths = marks(examples, captions, self.tokenizer)
+        found = judged(self.model, captions, truths, self.device, self.batch_tokens)
+        references = list(groups.values())
+        score = bleu_of_several([one.text for one in made], references, self.tokenizer.lowercase)
+        return {
+            "images": len(groups),
+            "captions": len(examples),
+            "bleu": score.value,
+            "bleu_signature": score.signature,
+            "exact": exact([one.text for one in made], references, self.tokenizer),
+            "loss": found.mean_loss,
+            **found.figures(),
+        }
+
+
+def picture_of(given: Named) -> Picture:
+    """A picture by whatever names it."""
+    if isinstance(given, Picture):
+        return given
+    if isinstance(given, np.ndarray):
+        return Picture(Path("array"))
+    return files.picture(given) if isinstance(given, Mapping) else Picture(Path(given))
+
+
+def lots(pictures: Sequence[Picture], at_once: int = 256) -> Iterator[Sequence[Picture]]:
+    """Some at a time: pictures take room."""
+    for start in range(0, len(pictures), at_once):
+        yield pictures[start : start + at_once]
+
+
+def searched(
+    model: Seq2Seq, sights: Sequence[Sight], device: torch.device, batch_tokens: int, max_length: int, beam: int
+) -> list[Hypothesis]:
+    """The best caption of each, in order; those of one size are searched together."""
+
+    def best(rows: Indices) -> dict[int, Hypothesis]:
+        source, lengths = gathered([sights[row] for row in rows.tolist()])
+        made = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
+        return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
+
+    sizes = np.array([len(one.places) for one in sights], dtype=np.int64)
+    order = cuts(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
+    every = {row: one for rows in order for some in in_pieces(best, rows) for row, one in some.items()}
+    return [every[row] for row in range(len(sights))]
+
+
+def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Tokenizer) -> Caption:
+    """What a search found, in words."""
+    assert found.attention is not None
+    extent = sight.extent
+    attention = found.attention.reshape(len(found.tokens), extent.rows, extent.columns)
+    pieces = tokenizer.pieces(found.tokens)
+    return Caption(picture, tokenizer.decode(found.tokens), found.score, pieces, attention, sight.pixels)
+
+
+def load(*runs: str | Path, device: str | None = None) -> Captioner:
+    """The best model of a run, ready to caption, on a GPU where there is one."""
+    if len(runs) != 1:
+        raise UserError(f"a model that captions works alone, not beside others: {', '.join(map(str, runs))}")
+    run = Run(Path(runs[0]))
+    config = run.config()
+    data = parse(CaptionSettings, config["data"], "data")
+    if data.features is None:
+        raise UserError(f"{run.folder}: its config does not say how many features a place has (data.features)")
+    tokenizer = kept(run)
+    return Captioner(
+        run.model((data.features, tokenizer.size)),
+        tokenizer,
+        data,
+        Eye(data.image, data.patch, int(config["model"]["max_side"])),
+        int(config["training"]["batch_tokens"]),
+        torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+    )

@@ -1,0 +1,122 @@
+"""From files and a recipe to pictures and captions that can be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.config import parse
+from regard.data.pair import Pair
+from regard.data.survey import chosen, hashed
+from regard.errors import UserError
+from regard.recipes import Recipe, override
+from regard.runs import Run
+from regard.tasks.captioning.examples import Captions, Encoded
+from regard.tasks.captioning.eye import Eye
+from regard.tasks.captioning.files import Example, read
+from regard.tasks.captioning.grouping import digests, grouped
+from regard.tasks.captioning.settings import CaptionSettings
+from regard.tasks.captioning.validation import Validator
+from regard.tasks.captioning.vocabulary import encoded, kept, learnt, save
+from regard.tasks.task import Asked, Job
+from regard.text import Tokenizer, VocabularySettings
+
+
+class Survey(NamedTuple):
+    """What there is to train and to validate on, and what tells the pictures apart."""
+
+    train: list[Example]
+    digests: list[str]  # of the pictures to train on
+    dev: list[Example]
+    empty: int  # lines without a caption, which are left out
+
+
+def prepared(run: Run, config: Recipe, resume: bool) -> Job:
+    """Captions, encoded, and a vocabulary; and the config with the number of features that the data have."""
+    data = parse(CaptionSettings, config["data"], "data")
+    settings = parse(VocabularySettings, config["text"], "text")
+    model, training = config["model"], config["training"]
+    eye = Eye(data.image, data.patch, int(model["max_side"]))
+    found = survey(data, training["seed"])
+    start = training["init_from"]
+    before = run if resume else Run(Path(start)) if start else None
+    tokenizer = kept(before) if before else learnt(found.train, settings)
+    every = encoded(found.train, eye, tokenizer, data.features, found.digests)
+    features = every[0].extent.features
+    readable(model["backbone"], every)
+    dev = encoded(found.dev, eye, tokenizer, features)
+    train = [one for one in every if len(one.caption) <= data.max_length]
+    if not train:
+        raise UserError(
+            f"no caption is left to train on: all {len(every):,} have more than {data.max_length:,} tokens "
+            "(data.max_length)"
+        )
+    return Job(
+        run,
+        override(config, {"data.features": features}),
+        Captions(train, eye, tokenizer, settings.dropout),
+        Validator(
+            found.dev,
+            Captions(dev, eye),
+            tokenizer,
+            int(training["batch_tokens"]),
+            int(training["validate_pairs"]),
+            data.max_length,
+        ),
+        (features, tokenizer.size),
+        partial(save, tokenizer, settings),
+        about(found, train, len(every) - len(train), tokenizer),
+    )
+
+
+def readable(backbone: str, examples: Sequence[Encoded]) -> None:
+    """Refuses features where the model reads pixels."""
+    for one in examples:
+        if backbone == "cnn" and not one.extent.of_pixels:
+            raise one.picture.wrong("it holds features, and model.backbone cnn reads pixels: model.backbone=none")
+
+
+def survey(data: CaptionSettings, seed: int) -> Survey:
+    """Reads the captions, and holds some pictures out where no dev set is named: by their content, not by order."""
+    if not data.train:
+        raise UserError('nothing to train on: name a file of captions, {"image": "path", "caption": "…"} a line')
+    every = list(read([Path(name) for name in data.train]))
+    full = [one for one in every if one.caption.strip()]
+    if not full:
+        raise UserError(f"{' and '.join(data.train)}: no captions in there, nothing to work with")
+    names = digests(full)
+    if data.dev:
+        dev = [one for one in read([Path(name) for name in data.dev]) if one.caption.strip()]
+        if not dev:
+            raise UserError(f"{' and '.join(data.dev)}: no captions in there, nothing to validate on")
+        return Survey(full, names, dev, len(every) - len(full))
+    if len(set(names)) < 2:
+        raise UserError("all captions are of one picture, too little to train and validate on; give --dev")
+    both = zip(names, full, strict=True)
+    hashes = np.array([hashed(Pair(digest, one.caption), seed) for digest, one in both], dtype=np.uint64)
+    held = np.isin(hashes, chosen(hashes, data.dev_pairs)).tolist()
+    train = [number for number, out in enumerate(held) if not out]
+    dev = [one for one, out in zip(full, held, strict=True) if out]
+    return Survey([full[n] for n in train], [names[n] for n in train], dev, len(every) - len(full))
+
+
+def dev(run: Run) -> list[Asked]:
+    """The pictures that a run was validated on, each with all that is said of it."""
+    config = run.config()
+    found = survey(parse(CaptionSettings, config["data"], "data"), config["training"]["seed"])
+    return [Asked(picture, " / ".join(said)) for picture, said in grouped(found.dev).items()]
+
+
+def about(found: Survey, train: Sequence[Encoded], long: int, tokenizer: Tokenizer) -> str:
+    """What there is to train on."""
+    reasons = ((long, "too long"), (found.empty, "empty"))
+    left_out = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
+    images = len({one.digest for one in train})
+    return (
+        f"{len(train):,} captions{f' (left out: {left_out})' if left_out else ''} of {images:,} images, "
+        f"{len(found.dev):,} dev captions, a vocabulary of {tokenizer.size:,}"
+    )

@@ -1,0 +1,353 @@
+"""Show, attend and tell over grids, against loops in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.models import Seq2Seq, build
+from regard.models.grid import Neighbours, PatchNet
+from regard.models.hard import entropy
+from regard.recipes import read
+from regard.search import forced, search
+from regard.symbols import BOS, EOS, PAD
+
+Array = npt.NDArray[np.float64]
+WORDS, FEATURES, PATCH = 9, 5, 4
+GRIDS = ((2, 3), (1, 4), (1, 1))  # rows and columns of the pictures in a batch
+RECIPES = ("xu2015-soft-caption", "xu2015-hard-caption")
+SMALL: dict[str, Any] = {
+    "size": 6,
+    "embedding": 4,
+    "annotation": 7,
+    "attention": 5,
+    "channels": 3,
+    "dropout": 0.0,
+    "backbone": "none",
+    "max_side": 6,
+    "max_source": 12,
+}
+TARGET_IN = torch.tensor([[BOS, 5, 6, 7], [BOS, 8, PAD, PAD], [BOS, 4, 4, PAD]])
+TARGET_OUT = torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD], [4, 4, EOS, PAD]])
+
+
+def made(name: str = RECIPES[0], features: int = FEATURES, **changes: Any) -> Seq2Seq:
+    """A small model in double precision, with weights large enough to tell one number from another."""
+    torch.manual_seed(5)
+    model: Seq2Seq = build(name, features, WORDS, **{**SMALL, **changes}).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model
+
+
+def places(features: int = FEATURES) -> tuple[Tensor, Tensor]:
+    """Grids of different shapes, with something in the padding that is no picture."""
+    random = torch.Generator().manual_seed(2)
+    lengths = torch.tensor([rows * columns for rows, columns in GRIDS])
+    source = torch.randn(len(GRIDS), int(lengths.max()), features + 2, generator=random, dtype=torch.float64)
+    source[..., -2:] = 0
+    for row, (_, columns) in enumerate(GRIDS):
+        for place in range(int(lengths[row])):
+            source[row, place, -2:] = torch.tensor(divmod(place, columns))
+    return source, lengths
+
+
+def array(tensor: Tensor) -> Array:
+    return tensor.detach().numpy()
+
+
+def weight(module: Any) -> Array:
+    return array(module.weight)
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def softmax(x: Array) -> Array:
+    return np.asarray(np.exp(x - x.max()) / np.exp(x - x.max()).sum())
+
+
+def test_soft_attention_over_a_grid_is_the_papers_equations() -> None:
+    """Annotations, first state, look, gate, LSTM and output of the first word of the first picture."""
+    model: Any = made(places="learned")
+    source, lengths = places()
+    decoded = model.decoder(model.encode(source, lengths), TARGET_IN)
+    read_by, decoder = model.encoder, model.decoder
+    x, where = array(source[0, :, :-2]), source[0, :, -2:].long().tolist()
+    E_r, E_c = array(read_by.places.rows), array(read_by.places.columns)
+    spots = np.stack([E_r[row] + E_c[column] for row, column in where])
+    a = x @ weight(read_by.backbone).T + array(read_by.backbone.bias) + spots
+    h, c = (np.tanh(weight(one) @ a.mean(0) + array(one.bias)) for one in decoder.bridge.maps)
+    score = decoder.attention.score
+    W_q, W_k, v = (array(getattr(score, name)) for name in ("query_weight", "key_weight", "v"))
+    alpha = softmax(np.tanh(a @ W_k.T + W_q @ h) @ v)
+    np.testing.assert_allclose(array(decoded.attended.weights[0, 0]), alpha, atol=1e-12)
+    beta = sigmoid(weight(decoder.gate) @ h + array(decoder.gate.bias))
+    z = beta * (alpha @ a)
+    word = weight(decoder.embedding)[BOS]
+    cell = decoder.recurrent.forwards[0]
+    W_i, U_h, b_i, b_h = (array(getattr(cell, name)) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    i, f, g, o = np.split(W_i @ np.concatenate((word, z)) + b_i + U_h @ h + b_h, 4)
+    h_1 = sigmoid(o) * np.tanh(sigmoid(f) * c + sigmoid(i) * np.tanh(g))
+    out = decoder.output
+    L_h = weight(out.L_h) @ h_1 + array(out.L_h.bias)
+    logits = weight(out.L_o) @ (word + L_h + weight(out.L_z) @ z) + array(out.L_o.bias)
+    np.testing.assert_allclose(array(decoded.logits[0, 0]), logits, atol=1e-12)
+
+
+def test_hard_attention_over_a_grid_looks_at_the_likeliest_place() -> None:
+    soft: Any = made()
+    hard: Any = made(RECIPES[1])
+    hard.load_state_dict(soft.state_dict(), strict=False)
+    source, lengths = places()
+    first, second = (one.decoder(one.encode(source, lengths), TARGET_IN).attended for one in (soft, hard))
+    torch.testing.assert_close(second.probabilities[:, 0], first.weights[:, 0])
+    assert torch.equal(second.weights.argmax(-1), second.probabilities.argmax(-1))
+    assert set(second.weights.unique().tolist()) == {0.0, 1.0}
+
+
+def test_a_patch_is_read_by_two_convolutions_and_the_strongest_answer() -> None:
+    torch.manual_seed(4)
+    net = PatchNet(2, 3).double()
+    patch = torch.randn(1, 3 * PATCH**2, dtype=torch.float64)
+    image = array(patch).reshape(PATCH, PATCH, 3)
+    found = np.maximum(convolved(image, net.first, 1), 0)
+    found = np.maximum(convolved(found, net.second, 2), 0).max((0, 1))
+    expected = weight(net.project) @ found + array(net.project.bias)
+    np.testing.assert_allclose(array(net(patch)[0]), expected, atol=1e-12)
+    with pytest.raises(ValueError, match="square patches of three colours, not 47 numbers"):
+        net(torch.zeros(1, 47, dtype=torch.float64))
+
+
+def convolved(image: Array, layer: Any, stride: int) -> Array:
+    """A 3×3 convolution of height × width × channels with zeros around it, number by number."""
+    kernel, bias = weight(layer), array(layer.bias)
+    padded = np.pad(image, ((1, 1), (1, 1), (0, 0)))
+    found = np.zeros((-(-image.shape[0] // stride), -(-image.shape[1] // stride), len(bias)))
+    for y, x in np.ndindex(*found.shape[:2]):
+        window = padded[y * stride : y * stride + 3, x * stride : x * stride + 3]
+        found[y, x] = [bias[k] + (window * kernel[k].transpose(1, 2, 0)).sum() for k in range(len(bias))]
+    return found
+
+
+def test_neighbours_are_those_beside_a_place_in_its_own_grid() -> None:
+    torch.manual_seed(4)
+    layer = Neighbours(3).double()
+    source, lengths = places(1)
+    x = torch.randn(*source.shape[:2], 3, dtype=torch.float64)
+    mask = torch.arange(x.shape[1]) < lengths[:, None]
+    found = array(layer(x, *source[..., -2:].long().unbind(-1), mask))
+    for row, (rows, columns) in enumerate(GRIDS):
+        grid = array(x[row, : rows * columns]).reshape(rows, columns, 3)
+        expected = grid + np.maximum(convolved(grid, layer.convolution, 1), 0)
+        np.testing.assert_allclose(found[row, : rows * columns], expected.reshape(-1, 3), atol=1e-12)
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"neighbours": 2},
+    {"places": "sinusoid", "score": "general", "layers": 2, "residual": True},
+    {"places": "none", "score": "location", "cell": "gru", "gate": False},
+    {"backbone": "cnn", "neighbours": 1, "annotation": 6, "score": "dot"},
+]
+HARD: list[dict[str, Any]] = [
+    {"estimator": "marginal", "decode": "marginal"},
+    {"estimator": "soft-baseline"},
+]
+EVERY = [(RECIPES[0], one) for one in VARIANTS] + [(RECIPES[1], one) for one in VARIANTS + HARD]
+
+
+def features_of(changes: dict[str, Any]) -> int:
+    return 3 * PATCH**2 if changes.get("backbone") == "cnn" else FEATURES
+
+
+@pytest.mark.parametrize(("name", "changes"), EVERY)
+def test_padding_and_batch_mates_never_matter_and_have_no_weight(name: str, changes: dict[str, Any]) -> None:
+    model: Any = made(name, features_of(changes), **changes)
+    source, lengths = places(features_of(changes))
+    together = model.decoder(model.encode(source, lengths), TARGET_IN)
+    for row, length in enumerate(lengths.tolist()):
+        alone = model.decoder(model.encode(source[row : row + 1, :length], lengths[row : row + 1]), TARGET_IN[[row]])
+        torch.testing.assert_close(together.logits[row], alone.logits[0], rtol=1e-9, atol=1e-9)
+        weights = together.attended.weights[row]
+        torch.testing.assert_close(weights[:, :length], alone.attended.weights[0], rtol=1e-9, atol=1e-9)
+        assert (weights[:, length:] == 0).all()
+
+
+@pytest.mark.parametrize(("name", "changes"), EVERY)
+def test_every_weight_learns(name: str, changes: dict[str, Any]) -> None:
+    model = made(name, features_of(changes), **changes).train()
+    source, lengths = places(features_of(changes))
+    torch.manual_seed(1)
+    total = sum(model.loss(source, lengths, TARGET_IN, TARGET_OUT) for _ in range(5))  # hard attention draws
+    assert isinstance(total, Tensor)
+    total.backward()  # type: ignore[no-untyped-call]
+    missing = [name for name, one in model.named_parameters() if one.grad is None or not one.grad.any()]
+    blind = {"encoder.places.rows", "encoder.places.columns"} if changes.get("score") == "location" else set()
+    assert set(missing) <= blind
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_whole_caption_and_its_steps_agree_and_searches_find_it(name: str) -> None:
+    model = made(name)
+    source, lengths = places()
+    state, whole = model.decoder.start(model.encode(source, lengths)), model(source, lengths, TARGET_IN)
+    for t in range(TARGET_IN.shape[1]):
+        log_probs, state, _ = model.decoder.step(state, TARGET_IN[:, t])
+        torch.testing.assert_close(log_probs, whole[:, t].log_softmax(-1))
+    greedy = search(model, source, lengths, beam=1, max_length=8)
+    for row, (best,) in enumerate(greedy):
+        (alone,) = search(model, source[row : row + 1, : lengths[row]], lengths[row : row + 1], beam=1, max_length=8)
+        assert best.tokens == alone[0].tokens
+        assert best.attention is not None
+        assert best.attention.shape == (len(best.tokens), int(lengths[row]))
+    wide = search(model, source, lengths, beam=4, max_length=8, length_penalty=0.0)
+    given = forced(model, source, lengths, [hypotheses[0].tokens for hypotheses in wide], length_penalty=0.0)
+    for found, judged in zip(wide, given, strict=True):
+        assert found[0].log_prob == pytest.approx(judged.hypothesis.log_prob)
+
+
+def test_a_place_knows_nothing_of_the_others_unless_it_has_neighbours() -> None:
+    source, lengths = places()
+    other = source.clone()
+    other[0, 0, :-2] += 1
+    for neighbours, changed in ((0, [0]), (1, [0, 1, 3, 4]), (2, [0, 1, 2, 3, 4, 5])):
+        model = made(neighbours=neighbours)
+        before, after = (model.encode(one, lengths).memory.values[0] for one in (source, other))
+        assert (before != after).any(-1).nonzero().flatten().tolist() == changed
+
+
+def parameters(name: str, **changes: Any) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(one.shape) for key, one in made(name, **changes).named_parameters()}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("changes", "key", "shape"),
+    [
+        ({"size": 8}, "decoder.gate.weight", (1, 8)),
+        ({"embedding": 3}, "decoder.embedding.weight", (WORDS, 3)),
+        ({"annotation": 9}, "encoder.backbone.weight", (9, FEATURES)),
+        ({"annotation": None}, "encoder.backbone.weight", (6, FEATURES)),
+        ({"attention": 3}, "decoder.attention.score.v", (3,)),
+        ({"attention": None}, "decoder.attention.score.v", (6,)),
+        ({"layers": 2}, "decoder.recurrent.forwards.1.weight_hh", (24, 6)),
+        ({"cell": "gru"}, "decoder.recurrent.forwards.0.weight_hh", (18, 6)),
+        ({"backbone": "cnn", "channels": 4}, "encoder.backbone.second.weight", (8, 4, 3, 3)),
+        ({"neighbours": 2}, "encoder.neighbours.1.convolution.weight", (7, 7, 3, 3)),
+        ({"places": "learned", "max_side": 11}, "encoder.places.rows", (11, 7)),
+        ({"places": "sinusoid"}, "encoder.places.project.weight", (7, 7)),
+        ({"score": "location", "max_source": 13}, "decoder.attention.score.weight", (13, 6)),
+    ],
+)
+def test_a_key_makes_the_model_what_it_says(
+    name: str, changes: dict[str, Any], key: str, shape: tuple[int, ...]
+) -> None:
+    assert parameters(name, **changes)[key] == shape
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_keys_that_change_no_shape_change_the_numbers(name: str) -> None:
+    source, lengths = places()
+    assert "decoder.gate.weight" not in parameters(name, gate=False)
+    assert "encoder.places.rows" not in parameters(name, places="none")
+    plain, residual = (made(name, layers=2, residual=on)(source, lengths, TARGET_IN) for on in (False, True))
+    assert not torch.equal(plain, residual)
+    tied: Any = made(name, tie=True)
+    assert tied.decoder.embedding.weight is tied.decoder.output.L_o.weight
+    dropped = made(name, dropout=0.5).train()
+    assert not torch.equal(dropped.encode(source, lengths).memory.values, dropped.encode(source, lengths).memory.values)
+
+
+def test_the_penalty_is_on_places_that_are_not_looked_at_once() -> None:
+    source, lengths = places()
+    batch = (source, lengths, TARGET_IN, TARGET_OUT)
+    weighed, plain = made(doubly_stochastic=2.0), made(doubly_stochastic=0.0)
+    looks = array(plain.decoder(plain.encode(source, lengths), TARGET_IN).attended.weights)
+    penalty = 0.0
+    for row, length in enumerate(lengths.tolist()):
+        words = int((TARGET_OUT[row] != PAD).sum())
+        penalty += ((1 - looks[row, :words, :length].sum(0)) ** 2).sum()
+    assert (weighed.summed(*batch) - plain.summed(*batch)).item() == pytest.approx(2.0 * penalty)
+
+
+def test_the_keys_of_hard_attention_change_its_loss() -> None:
+    source, lengths = places()
+
+    def loss(**changes: Any) -> float:
+        model = made(RECIPES[1], **changes).train()
+        torch.manual_seed(1)
+        return model.loss(source, lengths, TARGET_IN, TARGET_OUT).item()
+
+    usual = loss()
+    assert usual == loss()
+    for changes in ({"estimator": "marginal"}, {"soft_share": 0.0}, {"reward": 3.0}, {"entropy": 1.0}):
+        assert loss(**changes) != usual
+    sure, all_places = (made(RECIPES[1], decode=how)(source, lengths, TARGET_IN) for how in ("argmax", "marginal"))
+    assert not torch.equal(sure, all_places)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"backbone": "vgg"}, "backbone"),
+        ({"channels": 0}, "channels must be at least 1, not 0"),
+        ({"annotation": 0}, "annotation must be at least 1, not 0"),
+        ({"neighbours": -1}, "neighbours must be at least 0, not -1"),
+        ({"neighbours": 7}, "neighbours are at most max_side, 6, not 7"),
+        ({"max_side": 0}, "max_side must be at least 1, not 0"),
+        ({"places": "far"}, "places"),
+        ({"score": "dot"}, "a dot product needs queries and keys of one size"),
+    ],
+)
+def test_what_cannot_be_built_says_why(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        made(**changes)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_captions_and_lets_nothing_guide_its_looks(name: str) -> None:
+    recipe = read(name)
+    assert recipe["task"] == "caption"
+    assert "guided" not in recipe["loss"]
+    assert "bidirectional" not in recipe["model"]
+
+
+def test_a_grid_that_is_too_large_is_refused() -> None:
+    source, lengths = places()
+    with pytest.raises(ValueError, match="more than 2 rows or columns"):
+        made(max_side=2).encode(source, lengths)
+
+
+def test_drawing_places_becomes_surer_as_it_learns() -> None:
+    """One place of six says which word comes: the entropy of what REINFORCE draws from falls, and it looks there."""
+    torch.manual_seed(0)
+    words, places = WORDS - 4, 6
+    wider = {"size": 24, "annotation": 16, "attention": 24, "places": "none"}
+    model: Any = build(RECIPES[1], words, WORDS, **{**SMALL, **wider}).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    rows, lengths, unsure, right = torch.arange(32), torch.full((32,), places), [], []
+    for _ in range(200):
+        said, spots = torch.randint(words, (32, 1)), torch.randint(places, (32,))
+        source = torch.zeros(32, places, words + 2)
+        source[rows, spots, said[:, 0]] = 3.0
+        word = said + 4
+        before, after = (torch.cat(pair, 1) for pair in ((word * 0 + BOS, word), (word, word * 0 + EOS)))
+        optimizer.zero_grad()
+        model.loss(source, lengths, before, after).backward()
+        optimizer.step()
+        with torch.no_grad():
+            chances = model.decoder(model.encode(source, lengths), before).attended.probabilities[:, 0]
+        unsure.append(float(entropy(chances).mean()))
+        right.append(float(chances[rows, spots].mean()))
+    first, last = np.mean(unsure[:10]), np.mean(unsure[-10:])
+    assert last < 0.2 * first
+    assert np.mean(right[-10:]) > 2 * np.mean(right[:10])
