@@ -63,6 +63,7 @@ class BahdanauDecoder(Decoder):
     text's eq. 4 says.
     """
 
+    shares = True
     order = ("h_{t-1}", "a_t", "c_t", "h_t")
 
     def __init__(

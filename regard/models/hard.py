@@ -54,6 +54,8 @@ class HardSettings(HardParts, ScoredSettings):
 class HardDecoder(XuDecoder):
     """Looks at one place: drawn while training, the most likely one, or all of them weighed, otherwise."""
 
+    shares = False  # a place is taken out of each row's own memory
+
     def __init__(
         self,
         embedding: nn.Embedding,

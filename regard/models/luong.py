@@ -53,6 +53,7 @@ class LuongDecoder(Decoder):
     With input feeding the first layer reads [E y_{t-1}; h̃_{t-1}], h̃_0 = 0 (section 3.3).
     """
 
+    shares = True
     order = ("h_t", "a_t", "c_t", "h̃_t")
 
     def __init__(

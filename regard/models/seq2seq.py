@@ -55,6 +55,7 @@ class Decoder(nn.Module):
     """The interface that training and search know."""
 
     viewpoint = Viewpoint()
+    shares = False  # whether states can be widened; `select` is for those that cannot
     order: tuple[str, ...] = ()  # what one step computes, one after the other, in the paper's symbols
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
@@ -89,9 +90,17 @@ class Decoder(nn.Module):
         """The state of the given rows: reorders, widens or narrows a beam."""
         return tree.select(state, rows)
 
+    def widen(self, state: Any, width: int) -> Any:
+        """Every row so many times, one behind the other, as the hypotheses of a beam: they share their source."""
+        return tree.widen(state, width)
+
     def reorder(self, state: Any, rows: Tensor) -> Any:
-        """The same where each row takes the place of one that has the same source, which then need not be moved."""
+        """Rows of a state that was widened, each of which stays within its source."""
         return tree.reorder(state, rows)
+
+    def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
+        """Rows of a state that was widened, of the sources, by their places among all, that are left."""
+        return tree.keep(state, rows, sources)
 
     def join(self, first: Any, second: Any) -> Any:
         """The rows of one state, then those of another, which may have come further or not so far."""

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.models import tree
 from regard.models.checks import at_least_one
@@ -195,6 +194,7 @@ class TransformerState(NamedTuple):
 class TransformerDecoder(Decoder):
     """A stack of layers over embeddings; the output layer may be the embedding's own matrix (section 3.4)."""
 
+    shares = True
     order = ("q_t", "a_t", "c_t", "h_t")
 
     def __init__(
@@ -215,7 +215,7 @@ class TransformerDecoder(Decoder):
     def start(self, encoded: Encoded) -> TransformerState:
         """Projects the memory once for each layer."""
         memory = encoded.memory
-        source = [layer.cross_attention.prepare(memory) for layer in self.decoder_layers()]
+        source = [prepared(layer.cross_attention, memory) for layer in self.decoder_layers()]
         none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
         return TransformerState(source, [none] * len(source), 0)
 
@@ -244,10 +244,10 @@ class TransformerDecoder(Decoder):
 
     def join(self, first: TransformerState, second: TransformerState) -> TransformerState:
         """Rows that have written more, and rows that have written less: padding goes before the words of these."""
-        most = max(first.past[0].shape[1], second.past[0].shape[1])
-        return tree.join(
-            *(state._replace(past=[behind(past, most) for past in state.past]) for state in (first, second))
-        )
+        both = (first, second)
+        steps = torch.cat([tree.each_row(state.past, state.step) for state in both])
+        past = [behind(*each) for each in zip(first.past, second.past, strict=True)]
+        return TransformerState(tree.join(first.source, second.source), past, steps)
 
     def trim(self, state: TransformerState, source: int, target: int) -> TransformerState:
         """Cuts the padding before the words so far as well."""
@@ -268,9 +268,19 @@ class TransformerDecoder(Decoder):
         return list(self.layers)  # type: ignore[arg-type]
 
 
-def behind(past: Tensor, size: int) -> Tensor:
-    """The words so far B,t,· behind so much padding that they are `size`."""
-    return F.pad(past, (0, 0, size - past.shape[1], 0))
+def prepared(attention: MultiHeadAttention, memory: Memory) -> Memory:
+    """The memory of one layer, which has no use for keys and values other than its own."""
+    projected = attention.project(memory.keys, memory.values)
+    return Memory(projected, projected, memory.mask, projected)
+
+
+def behind(first: Tensor, second: Tensor) -> Tensor:
+    """The words so far B,t,· and C,u,· as B+C,max(t,u),·, the fewer behind so much padding."""
+    rows, size = len(first), max(first.shape[1], second.shape[1])
+    both = first.new_zeros(rows + len(second), size, first.shape[2])
+    both[:rows, size - first.shape[1] :] = first
+    both[rows:, size - second.shape[1] :] = second
+    return both
 
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

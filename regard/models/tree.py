@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.nn import Memory
 
@@ -22,13 +21,30 @@ def select(tree: T, rows: Tensor) -> T:
     return mapped(tree, lambda tensor: tensor.index_select(0, rows))
 
 
+def widen(tree: T, width: int) -> T:
+    """Every row so many times, one behind the other; they share the memories of their sources."""
+    return in_memories(tree, lambda tensor: tensor.repeat_interleave(width, 0), lambda tensor: tensor)
+
+
 def reorder(tree: T, rows: Tensor) -> T:
-    """The same where each row takes the place of one with the same source: what is known of the source stays."""
+    """The rows in another order, in which each stays within its source: memories stay as they are."""
+    return in_memories(tree, lambda tensor: tensor.index_select(0, rows), lambda tensor: tensor)
 
-    def chosen(memory: Memory) -> Memory:
-        return memory if memory.covered is None else memory._replace(covered=select(memory.covered, rows))
 
-    return mapped(tree, lambda tensor: tensor.index_select(0, rows), chosen)
+def keep(tree: T, rows: Tensor, sources: Tensor) -> T:
+    """Some rows, and the memories of the sources, by their numbers, that are left."""
+    return in_memories(
+        tree, lambda tensor: tensor.index_select(0, rows), lambda tensor: tensor.index_select(0, sources)
+    )
+
+
+def in_memories(tree: T, change: Callable[[Tensor], Tensor], of_source: Callable[[Tensor], Tensor]) -> T:
+    """The tree with every tensor changed; those of a memory in another way, but for what is covered."""
+
+    def changed(memory: Memory) -> Memory:
+        return mapped(memory._replace(covered=None), of_source)._replace(covered=mapped(memory.covered, change))
+
+    return mapped(tree, change, changed)
 
 
 def trim(tree: T, source: int) -> T:
@@ -98,17 +114,20 @@ def join(first: T, second: T) -> T:
 
 
 def each_row(tree: Any, number: int | Tensor) -> Tensor:
-    """A number for each row of a tree, where it may be one for all of them."""
-    rows = next(leaves(tree))
-    return torch.as_tensor(number, device=rows.device).expand(len(rows))
+    """A number for each row of a tree, where it may be one for all of them; memories may have fewer rows."""
+    most = max(leaves(tree), key=len)
+    return torch.as_tensor(number, device=most.device).expand(len(most))
 
 
 def stacked(first: Tensor, second: Tensor) -> Tensor:
     """Rows B,… and C,… as B+C,…; where the second dimensions differ, the shorter is padded behind with zeros."""
-    if first.dim() > 1 and first.shape[1] != second.shape[1]:
-        size = max(first.shape[1], second.shape[1])
-        first, second = (F.pad(each, (0, 0) * (each.dim() - 2) + (0, size - each.shape[1])) for each in (first, second))
-    return torch.cat((first, second))
+    if first.dim() < 2 or first.shape[1] == second.shape[1]:
+        return torch.cat((first, second))
+    rows, size = len(first), max(first.shape[1], second.shape[1])
+    both = first.new_zeros(rows + len(second), size, *first.shape[2:])
+    both[:rows, : first.shape[1]] = first
+    both[rows:, : second.shape[1]] = second
+    return both
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:

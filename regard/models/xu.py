@@ -92,6 +92,7 @@ class XuOutput(nn.Module):
 class XuDecoder(Decoder):
     """ẑ_t = β_t Σ_i α_ti a_i with the scalar gate β_t = σ(f_β(h_{t-1})), then h_t = LSTM([E y_{t-1}; ẑ_t], h_{t-1})."""
 
+    shares = True
     order = ("h_{t-1}", "a_t", "c_t", "h_t")
 
     def __init__(

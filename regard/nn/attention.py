@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.nn.alignment import Alignment, Drawn
 from regard.nn.coverage import Coverage, Covered
-from regard.nn.memory import Attended, Memory
+from regard.nn.memory import Attended, Memory, gathered, parted, spread
 from regard.nn.score import Score
 
 
@@ -37,15 +37,22 @@ class Attention(nn.Module):
         assert memory.projected is not None
         if self.coverage is not None and query.shape[1] != 1:
             raise ValueError(f"attention with coverage takes one query at a time, not {query.shape[1]}")
-        positions, prior = self.alignment.window(query, memory.mask, step)
+        positions, prior = self.alignment.window(query, spread(memory.mask, query.shape[0]), step)
         if positions is None:
-            keys = self.marked(memory.projected, memory.covered, None)
-            weights, *drawn = sampled(self.alignment.weigh(self.score(query, keys, None), memory.mask[:, None], prior))
-            return Attended(weights @ memory.values, weights, None, *drawn)
+            return self.everywhere(query, memory, prior)
         keys, values, mask = look(memory.projected, memory.values, memory.mask, positions)
         keys = self.marked(keys, memory.covered, positions)
         weights, *drawn = sampled(self.alignment.weigh(self.score(query, keys, positions), mask, prior))
         return Attended((weights[:, :, None] @ values).squeeze(2), weights, positions, *drawn)
+
+    def everywhere(self, query: Tensor, memory: Memory, prior: Tensor | None) -> Attended:
+        """A look at the whole source; queries that share a row of the memory look at it together."""
+        assert memory.projected is not None
+        rows = query.shape[0] if self.coverage else memory.mask.shape[0]
+        keys = self.marked(spread(memory.projected, rows), memory.covered, None)
+        mask, values = spread(memory.mask, rows)[:, None], spread(memory.values, rows)
+        weights, *drawn = sampled(self.alignment.weigh(self.score(gathered(query, rows), keys, None), mask, prior))
+        return parted(Attended(weights @ values, weights, None, *drawn), query.shape[0])
 
     def marked(self, keys: Tensor, covered: Covered | None, positions: Tensor | None) -> Tensor:
         """Projected keys, with what the coverage says of each; those of a window are at `positions`."""
@@ -77,7 +84,8 @@ def look(keys: Tensor, values: Tensor, mask: Tensor, positions: Tensor) -> tuple
 
 def at(rows: Tensor, positions: Tensor) -> Tensor:
     """Rows B,S,… at `positions` B,T,W: B,T,W,…; a position outside takes the row at the border."""
-    if not rows.shape[1]:
+    if not rows.shape[1] or not rows.shape[0]:
         return rows.new_zeros(*positions.shape, *rows.shape[2:])
-    batch = torch.arange(len(positions), device=positions.device)[:, None, None]
+    shared = positions.shape[0] // rows.shape[0]
+    batch = torch.arange(positions.shape[0], device=positions.device)[:, None, None] // shared
     return rows[batch, positions.clamp(0, rows.shape[1] - 1)]

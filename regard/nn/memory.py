@@ -16,7 +16,11 @@ from regard.nn.coverage import Covered
 
 
 class Memory(NamedTuple):
-    """What an encoder leaves for a decoder, in the source's own order, also where it read reversed."""
+    """What an encoder leaves for a decoder, in the source's own order, also where it read reversed.
+
+    A memory may have fewer rows than the queries that look at it: the first row is then that of the first so many
+    queries, as of the hypotheses of a beam, and so on. What is covered differs from query to query and has B rows.
+    """
 
     keys: Tensor  # B,S,K
     values: Tensor  # B,S,V; the same tensor as keys unless a model splits them
@@ -44,6 +48,35 @@ class Attended(NamedTuple):
         inside = (self.positions >= 0) & (self.positions < source_length)
         row = weights.new_zeros(*weights.shape[:2], source_length)
         return row.scatter_add(2, self.positions.clamp(0, source_length - 1), weights * inside)
+
+
+def gathered(query: Tensor, rows: int) -> Tensor:
+    """Queries B,T,Q as rows,B/rows·T,Q: those that share a row of a memory stand beside each other."""
+    return query if query.shape[0] == rows else query.reshape(rows, -1, query.shape[2])
+
+
+def spread(x: Tensor, rows: int) -> Tensor:
+    """A tensor with fewer rows, each as often as it takes to have so many."""
+    return x if x.shape[0] == rows else x.repeat_interleave(rows // x.shape[0], 0)
+
+
+def parted(attended: Attended, rows: int) -> Attended:
+    """What queries found that stood beside each other, each in a row of its own again: the inverse of `gathered`."""
+    if attended.context.shape[0] == rows:
+        return attended
+
+    def apart(field: Tensor | None) -> Tensor | None:
+        if field is None:
+            return None
+        if field.dim() < 4:
+            return field.reshape(rows, -1, *field.shape[2:])
+        A, heads, _, size = field.shape
+        return field.view(A, heads, rows // A, -1, size).transpose(1, 2).reshape(rows, heads, -1, size)
+
+    context, weights, *rest = map(apart, attended)
+    assert context is not None
+    assert weights is not None
+    return Attended(context, weights, *rest)
 
 
 def joined(steps: list[Attended]) -> Attended:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.mask import masked_softmax
-from regard.nn.memory import Attended, Memory
+from regard.nn.memory import Attended, Memory, gathered, parted
 
 
 class MultiHeadAttention(nn.Module):
@@ -49,7 +49,8 @@ class MultiHeadAttention(nn.Module):
         """Query B,T,size over a memory of S positions; `causal` lines the last query up with the last key."""
         projected = self.prepare(memory).projected
         assert projected is not None
-        return self.attend(query, projected, memory.mask, causal)
+        found = self.attend(gathered(query, memory.mask.shape[0]), projected, memory.mask, causal)
+        return parted(found, query.shape[0])
 
     def attend(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:
         """Attention over keys and values that are projected already, B,S,2·size."""

@@ -165,12 +165,15 @@ class Beam:
         forced = bool(self.phrases.phrases)
         if forced:
             self.phrases.close(log_probs, numbers)
-        reach = reached[..., None] + log_probs.view(*reached.shape, -1)
-        choice = best(reach)
+        choice = best(reached, log_probs)
         widths = [self.rows - len(sentence.ended) for sentence in active]
         if forced:
+            reach = reached[..., None] + log_probs.view(*reached.shape, -1)
             choice = self.phrases.choose(reach, choice, numbers, widths)
-        outside = torch.arange(self.rows, device=reach.device) >= torch.tensor(widths, device=reach.device)[:, None]
+        if min(widths) == self.rows:
+            return choice
+        device = reached.device
+        outside = torch.arange(self.rows, device=device) >= torch.tensor(widths, device=device)[:, None]
         return choice._replace(log_probs=choice.log_probs.masked_fill(outside, -torch.inf))
 
     def settled(self, sentence: Sentence, best_open: float, ranking: Ranking) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -15,9 +16,11 @@ class Choice(NamedTuple):
     tokens: Tensor  # A,beam; the token it extends it by
 
 
-def best(reach: Tensor) -> Choice:
-    """The `beam` best extensions of each sentence: log-probabilities A,beam,V of all of them."""
-    sentences, beam, vocabulary = reach.shape
-    log_probs, places = reach.view(sentences, -1).topk(beam, -1)
-    first = beam * places.new_tensor(range(sentences))[:, None]
-    return Choice(log_probs, places // vocabulary + first, places % vocabulary)
+def best(reached: Tensor, log_probs: Tensor) -> Choice:
+    """The `beam` best extensions of each sentence, of what was reached A,beam and the next tokens' A·beam,V."""
+    sentences, beam = reached.shape
+    likeliest, tokens = log_probs.topk(min(beam, log_probs.shape[1]), -1)  # no row gives more than these
+    reach, places = (reached.flatten()[:, None] + likeliest).view(sentences, -1).topk(beam, -1)
+    first = beam * torch.arange(sentences, device=places.device)[:, None]
+    parents = places // likeliest.shape[1] + first
+    return Choice(reach, parents, tokens.view(sentences, -1).gather(1, places))

@@ -20,6 +20,7 @@ class Ensemble:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
         if not self.models:
             raise ValueError("no model to search with")
+        self.decoders = [model.decoder for model in self.models]
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""
@@ -31,14 +32,25 @@ class Ensemble:
         looks = [attended.dense(source_size)[:, 0] for _, _, attended in stepped if attended is not None]
         return mean([log_prob for log_prob, _, _ in stepped]), [state for _, state, _ in stepped], average(looks)
 
-    def select(self, states: list[Any], rows: Tensor) -> list[Any]:
-        """The given rows of each model's state."""
-        return [model.decoder.select(state, rows) for model, state in zip(self.models, states, strict=True)]
+    def widen(self, states: list[Any], width: int, rows: Tensor) -> list[Any]:
+        """Every row of each state `width` times: `rows` are the rows that the new ones are."""
+        pairs = zip(self.decoders, states, strict=True)
+        return [
+            decoder.widen(state, width) if shares(decoder) else decoder.select(state, rows) for decoder, state in pairs
+        ]
 
     def reorder(self, states: list[Any], rows: Tensor) -> list[Any]:
-        """The given rows of each model's state, where each takes the place of one with the same source."""
-        pairs = zip((model.decoder for model in self.models), states, strict=True)
-        return [getattr(decoder, "reorder", decoder.select)(state, rows) for decoder, state in pairs]
+        """The given rows of each state, all of which stay within their sources."""
+        pairs = zip(self.decoders, states, strict=True)
+        return [(decoder.reorder if shares(decoder) else decoder.select)(state, rows) for decoder, state in pairs]
+
+    def keep(self, states: list[Any], rows: Tensor, sources: Tensor) -> list[Any]:
+        """The given rows of each state, of the sources that are left."""
+        pairs = zip(self.decoders, states, strict=True)
+        return [
+            decoder.keep(state, rows, sources) if shares(decoder) else decoder.select(state, rows)
+            for decoder, state in pairs
+        ]
 
     def join(self, states: list[Any], others: list[Any]) -> list[Any]:
         """The rows of each model's state, and behind them those of another."""
@@ -65,6 +77,11 @@ class Ensemble:
         finally:
             for model in training:
                 model.train()
+
+
+def shares(decoder: Any) -> bool:
+    """Whether hypotheses of one source share what is known of it; a decoder need not know of that."""
+    return getattr(decoder, "shares", False)
 
 
 def mean(each: list[Tensor]) -> Tensor:

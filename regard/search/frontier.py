@@ -14,7 +14,7 @@ from regard.search.ensemble import Ensemble
 from regard.search.ranking import Ranking
 from regard.search.rules import Prefix, Rule
 from regard.search.sentence import Sentence
-from regard.symbols import BOS, EOS
+from regard.symbols import BOS, EOS, PAD
 
 
 class Chooser(Protocol):
@@ -39,13 +39,16 @@ class Cohort:
     sentences: list[Sentence]
     prefix: Prefix
     rows: Tensor  # R; the sentence, counted from the cohort's first, that each row belongs to
-    written: Tensor  # R,t
+    written: Tensor  # R,t; only where somebody asks for it
+    age: int = 0
 
-    def ruled(self, log_probs: Tensor, allowed: Tensor, rules: Sequence[Rule]) -> Tensor:
+    def ruled(self, log_probs: Tensor, rules: Sequence[Rule]) -> Tensor:
         """Log-probabilities R,V of what may follow; nothing is renormalised for what may not."""
+        given = self.prefix.longest > self.age
+        allowed = log_probs.clone() if given else log_probs
         for rule in rules:
             rule(allowed, self.written, self.rows)
-        return self.prefix.impose(allowed, log_probs, self.written.shape[1], self.rows)
+        return self.prefix.impose(allowed, log_probs, self.age, self.rows) if given else allowed
 
     def go(self, parents: Tensor, tokens: Tensor) -> None:
         """The rows of the next step: those they extend, and by what."""
@@ -86,7 +89,7 @@ class Frontier:
         width = self.chooser.rows
         rows = torch.arange(len(sentences), device=source.device).repeat_interleave(width)
         with self.models.resting():
-            states = self.models.select(self.models.start(source, lengths), rows)
+            states = self.models.widen(self.models.start(source, lengths), width, rows)
         tokens = torch.full_like(rows, BOS)
         reached = torch.full((len(sentences), width), -torch.inf, device=source.device)
         reached[:, : self.chooser.open_at_first] = 0.0
@@ -108,11 +111,14 @@ class Frontier:
         return [sentence for sentence in active if sentence.done]
 
     def ruled(self, log_probs: Tensor) -> Tensor:
-        """Log-probabilities R,V of what may follow."""
-        sizes = [len(cohort.rows) for cohort in self.cohorts]
-        both = (torch.split(some, sizes) for some in (log_probs, log_probs.clone()))
-        each = [cohort.ruled(*parts, self.rules) for cohort, *parts in zip(self.cohorts, *both, strict=True)]
-        return each[0] if len(each) == 1 else torch.cat(each)
+        """Log-probabilities R,V of what may follow; PAD and BOS never do."""
+        for token in (PAD, BOS):
+            log_probs[:, token] = -torch.inf
+        if not self.rules and not any(cohort.prefix.longest > cohort.age for cohort in self.cohorts):
+            return log_probs
+        width = self.chooser.rows
+        parts = torch.split(log_probs, [width * len(cohort.sentences) for cohort in self.cohorts])
+        return torch.cat([cohort.ruled(part, self.rules) for cohort, part in zip(self.cohorts, parts, strict=True)])
 
     def harvest(self, active: Sequence[Sentence], choice: Choice, attention: Tensor | None) -> None:
         """Leaves in each sentence what was chosen for it."""
@@ -134,7 +140,7 @@ class Frontier:
         if not some_left_us:
             self.states = self.models.reorder(self.states, rows)
         elif left:
-            self.states = self.models.select(self.states, rows)
+            self.states = self.models.keep(self.states, rows, torch.tensor(left, device=rows.device))
             self.trim()
         else:
             self.source_size, self.padded = 0, False
@@ -143,10 +149,12 @@ class Frontier:
         """Each cohort goes its part of the way: `rows` are those that the next step's rows extend."""
         width, first, place = self.chooser.rows, 0, 0
         for cohort in self.cohorts:
-            before = len(cohort.rows)
+            before = width * len(cohort.sentences)
             cohort.sentences = [sentence for sentence in cohort.sentences if not sentence.done]
             after = slice(place, place := place + width * len(cohort.sentences))
-            cohort.go(rows[after] - first, self.tokens[after])
+            cohort.age += 1
+            if self.rules or cohort.prefix.longest:
+                cohort.go(rows[after] - first, self.tokens[after])
             first += before
         self.cohorts = [cohort for cohort in self.cohorts if cohort.sentences]
 
@@ -154,4 +162,4 @@ class Frontier:
         """Drops the padding for sentences that have left; a batch that nobody joined has next to none."""
         if self.padded:
             self.source_size = max(sentence.length for sentence in self.active)
-            self.states = self.models.trim(self.states, self.source_size, self.cohorts[0].written.shape[1])
+            self.states = self.models.trim(self.states, self.source_size, self.cohorts[0].age)

@@ -26,11 +26,6 @@ class Rule(Protocol):
         ...
 
 
-def never(log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
-    """PAD and BOS are never produced."""
-    log_probs[:, [PAD, BOS]] = -torch.inf
-
-
 class MinimumLength:
     """No EOS before a target has `length` tokens with it."""
 
@@ -84,9 +79,11 @@ class Never:
 def standing(
     min_length: int, forbid: Sequence[Sequence[int]], no_repeat: int | None, rules: Sequence[Rule]
 ) -> list[Rule]:
-    """The rules of a search: those that always hold, those that are asked for, and those of one's own."""
-    repeats: list[Rule] = [] if no_repeat is None else [NoRepeat(no_repeat)]
-    return [never, MinimumLength(min_length), Never(forbid), *repeats, *rules]
+    """The rules of a search: those that are asked for, and those of one's own."""
+    asked: list[Rule] = [MinimumLength(min_length)] if min_length > 1 else []
+    asked += [Never(forbid)] if forbid else []
+    asked += [] if no_repeat is None else [NoRepeat(no_repeat)]
+    return [*asked, *rules]
 
 
 class Prefix:
