@@ -373,7 +373,7 @@ def test_the_same_text_is_never_on_both_sides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("", "no texts in there"), ("a\t \n", "no texts in there"), ("a\tx\nb\tx\n", "one text is too little")],
+    [("", "no texts in there"), ("a\t \n", "no texts in there"), ("a\tx\nb\tx\n", "all texts are one, too little")],
 )
 def test_too_little_is_refused(content: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):

@@ -229,7 +229,7 @@ def page(server: Server) -> Iterator[Page]:
 
 
 def test_words_stand_above_their_tags(page: Page) -> None:
-    page.get_by_label("Model").select_option("tag")
+    page.locator("#model").select_option("tag")
     page.get_by_label("Sentence, its words").fill("the old dog")
     words = page.get_by_role("list", name="Words and their tags").get_by_role("listitem")
     expect(words).to_have_count(3)
@@ -237,7 +237,7 @@ def test_words_stand_above_their_tags(page: Page) -> None:
 
 
 def test_sentences_and_words_are_shaded(page: Page) -> None:
-    page.get_by_label("Model").select_option("classify")
+    page.locator("#model").select_option("classify")
     page.get_by_label("Text").fill("<b>A good film.</b> The end is weak.")
     expect(page.get_by_role("list", name="How likely each is").get_by_role("listitem").first).to_contain_text("%")
     rows = page.locator(".looks dd")
@@ -249,7 +249,7 @@ def test_sentences_and_words_are_shaded(page: Page) -> None:
 
 
 def test_candidates_are_ranked(page: Page) -> None:
-    page.get_by_label("Model").select_option("read")
+    page.locator("#model").select_option("read")
     page.get_by_label("Text", exact=True).fill(STORY)
     page.get_by_label("Sentence with a blank").fill("Anna sent XXXXX to Rome .")
     page.get_by_label("Candidates").fill("lamps, keys")
@@ -259,13 +259,13 @@ def test_candidates_are_ranked(page: Page) -> None:
 
 
 def test_numbers_are_drawn_over_time(page: Page) -> None:
-    page.get_by_label("Model").select_option("regress")
+    page.locator("#model").select_option("regress")
     page.get_by_label("Numbers, a line for each step").fill("0.1\n0.5\n-0.3\n")
     expect(page.locator("#answer .curve")).to_have_count(1)
 
 
 def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
-    page.get_by_label("Model").select_option("caption")
+    page.locator("#model").select_option("caption")
     page.get_by_label("Picture").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": drawn("PNG")})
     pictures = page.get_by_role("list", name="The picture, word by word").get_by_role("img")
     expect(pictures.first).to_be_visible()
@@ -281,7 +281,7 @@ def test_a_picture_may_be_an_array(server: Server) -> None:
 
 
 def test_a_mistake_is_said(page: Page) -> None:
-    page.get_by_label("Model").select_option("read")
+    page.locator("#model").select_option("read")
     page.get_by_label("Text", exact=True).fill(STORY)
     page.get_by_label("Sentence with a blank").fill("Anna sent nothing")
     expect(page.get_by_role("alert")).to_contain_text("no blank in the query")
@@ -293,5 +293,5 @@ def test_the_pages_lead_to_one_another(page: Page, server: Server) -> None:
     page.get_by_role("link", name="Translate").click()
     expect(page.get_by_label("Text to translate")).to_be_visible()
     page.get_by_role("link", name="Ask").click()
-    expect(page.get_by_label("Model")).to_be_visible()
+    expect(page.locator("#model")).to_be_visible()
     assert page.url == f"{server.url}/ask"

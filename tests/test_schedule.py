@@ -54,7 +54,7 @@ def test_constant_rises_over_the_warmup_and_stays() -> None:
         ({"steps": None, "epochs": 3, "schedule": "cosine"}, "not null"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
         ({"learning_rate": -0.1}, "learning_rate must not be negative, it is -0.1"),
-        ({"learning_rate": 1e38}, "learning_rate must be at most 1e9, it is 1e+38"),
+        ({"learning_rate": 1e38}, "learning_rate must be at most 1e30, it is 1e+38"),
         ({"clip": 0.0}, "clip must be above 0, or null for none, not 0.0"),
         ({"patience": 0}, "patience must be above 0"),
         ({"betas": (0.9,)}, "two numbers from 0 to below 1, not [0.9]"),

@@ -161,6 +161,11 @@ class DecoderLayer(nn.Module):
         self.feedforward = FeedForward(size, feedforward)
         self.around_feedforward = residual()
 
+    def project(self, memory: Memory) -> Memory:
+        """The source as this layer's attention wants it; it has no use for other keys and values than its own."""
+        projected = self.cross_attention.project(memory.keys, memory.values)
+        return Memory(projected, projected, memory.mask, projected)
+
     def forward(self, x: Tensor, past: Tensor, real: Tensor, source: Memory) -> tuple[Tensor, Tensor, Attended]:
         """X B,T,size after the words of `past`, over a source that this layer's attention has prepared.
 
@@ -215,7 +220,7 @@ class TransformerDecoder(Decoder):
     def start(self, encoded: Encoded) -> TransformerState:
         """Projects the memory once for each layer."""
         memory = encoded.memory
-        source = [prepared(layer.cross_attention, memory) for layer in self.decoder_layers()]
+        source = [layer.project(memory) for layer in self.decoder_layers()]
         none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
         return TransformerState(source, [none] * len(source), 0)
 
@@ -266,12 +271,6 @@ class TransformerDecoder(Decoder):
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers with their type."""
         return list(self.layers)  # type: ignore[arg-type]
-
-
-def prepared(attention: MultiHeadAttention, memory: Memory) -> Memory:
-    """The memory of one layer, which has no use for keys and values other than its own."""
-    projected = attention.project(memory.keys, memory.values)
-    return Memory(projected, projected, memory.mask, projected)
 
 
 def behind(first: Tensor, second: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class TrainingSettings:
         for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):
             if getattr(self, name) is not None and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
-        if self.learning_rate > 1e9:
-            raise ValueError(f"learning_rate must be at most 1e9, it is {self.learning_rate}")
+        if self.learning_rate > 1e30:
+            raise ValueError(f"learning_rate must be at most 1e30, it is {self.learning_rate}")
         if self.schedule == "halving" and self.halve_every == 0:
             raise ValueError("halve_every must be above 0, it is 0")

@@ -7,11 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.data.survey import chosen, hashed
 from regard.errors import UserError
 from regard.recipes import Recipe, override
 from regard.runs import Run
@@ -22,6 +19,7 @@ from regard.tasks.captioning.grouping import digests, grouped
 from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.validation import Validator
 from regard.tasks.captioning.vocabulary import encoded, kept, learnt, save
+from regard.tasks.holding import parted
 from regard.tasks.task import Asked, Job
 from regard.text import Tokenizer, VocabularySettings
 
@@ -94,14 +92,15 @@ def survey(data: CaptionSettings, seed: int) -> Survey:
         if not dev:
             raise UserError(f"{' and '.join(data.dev)}: no captions in there, nothing to validate on")
         return Survey(full, names, dev, len(every) - len(full))
-    if len(set(names)) < 2:
-        raise UserError("all captions are of one picture, too little to train and validate on; give --dev")
-    both = zip(names, full, strict=True)
-    hashes = np.array([hashed(Pair(digest, one.caption), seed) for digest, one in both], dtype=np.uint64)
-    held = np.isin(hashes, chosen(hashes, data.dev_pairs)).tolist()
-    train = [number for number, out in enumerate(held) if not out]
-    dev = [one for one, out in zip(full, held, strict=True) if out]
-    return Survey([full[n] for n in train], [names[n] for n in train], dev, len(every) - len(full))
+    both = list(zip(full, names, strict=True))
+    train, held = parted(both, as_pair, seed, data.dev_pairs, "all captions are of one picture")
+    empty = len(every) - len(full)
+    return Survey([one for one, _ in train], [name for _, name in train], [one for one, _ in held], empty)
+
+
+def as_pair(both: tuple[Example, str]) -> Pair:
+    """A picture's content and a caption, for what is held out by its picture."""
+    return Pair(both[1], both[0].caption)
 
 
 def dev(run: Run) -> list[Asked]:

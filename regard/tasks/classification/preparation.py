@@ -8,11 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.data.survey import chosen, hashed
 from regard.errors import UserError
 from regard.recipes import Recipe, sized
 from regard.runs import Run
@@ -20,6 +17,7 @@ from regard.tasks.classification.files import Example, read
 from regard.tasks.classification.settings import ClassificationSettings, by_sentence
 from regard.tasks.classification.texts import Encoding, Texts
 from regard.tasks.classification.validation import Validator
+from regard.tasks.holding import parted
 from regard.tasks.task import Asked, Job
 from regard.text import Labels, Tokenizer, VocabularySettings, file_name, learn_one, load_one
 
@@ -96,8 +94,8 @@ def survey(data: ClassificationSettings, seed: int) -> Survey:
     if not data.train:
         raise UserError("nothing to train on: name files of texts with labels, or folders that have one for each label")
     every = list(read([Path(name) for name in data.train], data))
-    hashes = np.array([hashed(Pair(one.text, one.label), seed) for one in every], dtype=np.uint64)
-    full, empty = [one for one, number in zip(every, hashes, strict=True) if number], int((hashes == 0).sum())
+    full = [one for one in every if one.text.strip() and one.label.strip()]
+    empty = len(every) - len(full)
     if not full:
         raise UserError(f"{' and '.join(data.train)}: no texts in there, nothing to work with")
     labels = sorted({one.label for one in full})
@@ -106,11 +104,12 @@ def survey(data: ClassificationSettings, seed: int) -> Survey:
         if not dev:
             raise UserError(f"{' and '.join(data.dev)}: no texts in there, nothing to validate on")
         return Survey(full, dev, labels, empty)
-    if len({one.text for one in full}) < 2:
-        raise UserError("one text is too little to train and validate on; give --dev")
-    held = np.isin(hashes[hashes > 0], chosen(hashes, data.dev_pairs))
-    train, dev = ([one for one, out in zip(full, held, strict=True) if out == side] for side in (False, True))
-    return Survey(train, dev, labels, empty)
+    return Survey(*parted(full, as_pair, seed, data.dev_pairs, "all texts are one"), labels, empty)
+
+
+def as_pair(one: Example) -> Pair:
+    """Text and label, for what is held out by its text."""
+    return Pair(one.text, one.label)
 
 
 def dev(run: Run) -> list[Asked]:

@@ -7,14 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.data.survey import chosen, hashed
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.runs import Run
+from regard.tasks.holding import parted
 from regard.tasks.reading.cloze import Cloze, cloze
 from regard.tasks.reading.examples import Examples
 from regard.tasks.reading.files import questions
@@ -79,14 +77,12 @@ def split(data: ClozeSettings, seed: int) -> Split:
     every = answered(data.train, data.blank)
     if data.dev:
         return Split(every, answered(data.dev, data.blank))
-    hashes = np.array([hashed(Pair("\n".join(one.document), one.query), seed) for one in every], dtype=np.uint64)
-    if len(np.unique(hashes)) < 2:
-        raise UserError("all questions are of one document, too little to train and validate on; give --dev")
-    held = np.isin(hashes, chosen(hashes, data.dev_questions))
-    return Split(
-        [one for one, out in zip(every, held, strict=True) if not out],
-        [one for one, out in zip(every, held, strict=True) if out],
-    )
+    return Split(*parted(every, as_pair, seed, data.dev_questions, "all questions are of one document"))
+
+
+def as_pair(one: Question) -> Pair:
+    """The document and the query, for what is held out by its document."""
+    return Pair("\n".join(one.document), one.query)
 
 
 def answered(names: Sequence[str], blank: str) -> list[Question]:

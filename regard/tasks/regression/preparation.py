@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.data.survey import chosen, hashed
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.runs import Run
+from regard.tasks.holding import parted
 from regard.tasks.regression.examples import Examples
 from regard.tasks.regression.files import Series, columns, series
 from regard.tasks.regression.follower import saved
@@ -62,12 +60,7 @@ def split(data: NumberSettings, seed: int) -> Split:
     if data.dev:
         train, dev = every, named(data.dev, data)
     else:
-        hashes = np.array([hashed(as_pair(one), seed) for one in every], dtype=np.uint64)
-        if len(np.unique(hashes)) < 2:
-            raise UserError("there is one series, too little to train and validate on; give --dev")
-        held = np.isin(hashes, chosen(hashes, data.dev_series))
-        train = [one for one, out in zip(every, held, strict=True) if not out]
-        dev = [one for one, out in zip(every, held, strict=True) if out]
+        train, dev = parted(every, as_pair, seed, data.dev_series, "there is one series")
     short = [one for one in train if len(one.inputs) <= data.max_length]
     if not short:
         raise UserError(f"no series has at most {data.max_length} steps (data.max_length), nothing to train on")

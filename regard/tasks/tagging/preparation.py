@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.data.survey import chosen, hashed
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.runs import Run
+from regard.tasks.holding import parted
 from regard.tasks.tagging.columns import Tagged, read
 from regard.tasks.tagging.examples import Examples
 from regard.tasks.tagging.prediction import written
@@ -66,10 +64,7 @@ def split(data: TagDataSettings, seed: int) -> Split:
     if data.dev:
         train, dev = every, sentences(data.dev, data)
     else:
-        hashes = np.array([hashed(as_pair(one), seed) for one in every], dtype=np.uint64)
-        held = np.isin(hashes, chosen(hashes, data.dev_sentences))
-        train = [one for one, out in zip(every, held, strict=True) if not out]
-        dev = [one for one, out in zip(every, held, strict=True) if out]
+        train, dev = parted(every, as_pair, seed, data.dev_sentences, "all sentences are one")
     short = [one for one in train if len(one.rows) <= data.max_length]
     if not short:
         raise UserError(f"no sentence has at most {data.max_length} words (data.max_length), nothing to train on")
