@@ -21,6 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Server, inside, serving
 
+from regard.api import load
 from regard.recipes import read
 from regard.runs import Run
 from regard.serve.settings import Settings
@@ -118,6 +119,17 @@ def test_the_answer_is_that_of_the_command_line(task: str, server: Server, runs:
     for line, of in zip(looks, made.looks(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
     assert json.loads(json.dumps(made.document())).keys() <= found.keys()
+
+
+def test_what_is_loaded_is_called_by_what_it_does(runs: dict[str, Run]) -> None:
+    called = {task: type(load(run.folder)).__name__ for task, run in runs.items()}
+    assert called == {
+        "tag": "Tagger",
+        "classify": "Classifier",
+        "read": "Reader",
+        "regress": "Follower",
+        "caption": "Captioner",
+    }
 
 
 def test_several_are_answered_in_their_order(server: Server) -> None:

@@ -1,6 +1,6 @@
 """A label for a text."""
 
-from regard.tasks.classification.classifier import TextClassifier, load
+from regard.tasks.classification.classifier import Classifier, load
 from regard.tasks.classification.embedded import write as embedded
 from regard.tasks.classification.prediction import Classification
 from regard.tasks.classification.preparation import dev, prepared
@@ -8,6 +8,6 @@ from regard.tasks.classification.settings import ClassificationSettings
 from regard.tasks.task import Task
 from regard.text import VocabularySettings
 
-__all__ = ["TASK", "Classification", "TextClassifier", "embedded"]
+__all__ = ["TASK", "Classification", "Classifier", "embedded"]
 
 TASK = Task(ClassificationSettings, VocabularySettings, prepared, load, dev, embedded)

@@ -12,7 +12,7 @@ import torch
 from regard.config import parse
 from regard.errors import UserError, shown
 from regard.evaluate import Confusion
-from regard.models import Classifier
+from regard.models import Classifier as Model
 from regard.runs import Run
 from regard.tasks.classification.files import read
 from regard.tasks.classification.outputs import Output, cross_entropy, outputs
@@ -22,12 +22,12 @@ from regard.tasks.classification.settings import ClassificationSettings, by_sent
 from regard.tasks.classification.texts import Encoding, Texts
 
 
-class TextClassifier:
+class Classifier:
     """A model with its vocabularies: texts in, labels out."""
 
     def __init__(
         self,
-        model: Classifier,
+        model: Model,
         vocabularies: Vocabularies,
         data: ClassificationSettings,
         nested: bool,
@@ -87,7 +87,7 @@ class TextClassifier:
         }
 
 
-def load(*runs: str | Path, device: str | None = None) -> TextClassifier:
+def load(*runs: str | Path, device: str | None = None) -> Classifier:
     """The best model of a run, ready to label texts, on a GPU where there is one."""
     if len(runs) != 1:
         raise UserError(f"a model that classifies works alone, not beside others: {', '.join(map(str, runs))}")
@@ -95,7 +95,7 @@ def load(*runs: str | Path, device: str | None = None) -> TextClassifier:
     config = run.config()
     vocabularies = kept(run)
     model = run.model((vocabularies.tokenizer.size, vocabularies.labels.size))
-    return TextClassifier(
+    return Classifier(
         model,
         vocabularies,
         parse(ClassificationSettings, config["data"], "data"),

@@ -10,7 +10,7 @@ import torch
 
 from regard.config import parse
 from regard.errors import UserError, shown
-from regard.models.cui import Reader
+from regard.models.cui import Reader as Model
 from regard.runs import Run
 from regard.tasks.reading import files
 from regard.tasks.reading.answer import Answer, answers
@@ -22,10 +22,10 @@ from regard.tasks.reading.vocabulary import load_vocabulary
 from regard.text import Words
 
 
-class ReadingPredictor:
+class Reader:
     """Fills blanks."""
 
-    def __init__(self, model: Reader, vocabulary: Words, blank: str, batch_tokens: int, device: torch.device) -> None:
+    def __init__(self, model: Model, vocabulary: Words, blank: str, batch_tokens: int, device: torch.device) -> None:
         self.model = model.to(device).eval()
         self.vocabulary = vocabulary
         self.blank = blank
@@ -64,7 +64,7 @@ class ReadingPredictor:
         }
 
 
-def load(run: str | Path, *, device: str | None = None) -> ReadingPredictor:
+def load(run: str | Path, *, device: str | None = None) -> Reader:
     """The best model of a run, on a GPU where there is one."""
     found = Run(Path(run))
     config = found.config()
@@ -72,4 +72,4 @@ def load(run: str | Path, *, device: str | None = None) -> ReadingPredictor:
     data = parse(ClozeSettings, config["data"], "data")
     model = found.model((vocabulary.size, vocabulary.size))
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return ReadingPredictor(model, vocabulary, data.blank, int(config["training"]["batch_tokens"]), chosen)
+    return Reader(model, vocabulary, data.blank, int(config["training"]["batch_tokens"]), chosen)
