@@ -710,6 +710,7 @@ def test_the_command_line_from_training_to_captions(data: Path, regard: Command)
     assert done.returncode == 0, done.stderr
     assert "caption with: regard predict run FILE" in done.stderr
     assert regard("predict", "run", input=f"{data / '1.npy'}\n{data / 'x.png'}\n").stdout.count("\n") == 2
+    assert regard("predict", "run", data / "x.png").stdout.count("\n") == 1, "a picture is an input by itself"
     beside = regard("predict", "run", data / "dev.jsonl")  # whose paths are relative to it
     assert (beside.returncode, beside.stdout.count("\n")) == (0, 12), beside.stderr
     told = json.loads(regard("predict", "run", "--json", input=f"{data / '1.npy'}\n").stdout)

@@ -88,6 +88,8 @@ ORDERS: dict[str, Callable[[Summary], Any]] = {
     "time": lambda one: downwards(one.written),
 }
 
+FORMS = {"r2": ".4f"}  # scores that are not of a hundred
+
 
 def row(one: Summary, listed: Sequence[Summary]) -> Row:
     """A run on one line."""
@@ -100,7 +102,7 @@ def row(one: Summary, listed: Sequence[Summary]) -> Row:
         "parameters": shown(one.parameters, ","),
         "steps": shown(one.steps or None, ","),
         "epochs": shown(one.epochs, ".1f"),
-        "score": marked(figure(one, "score"), ".1f", scores, max),
+        "score": marked(figure(one, "score"), FORMS.get(measure, ".1f"), scores, max),
         "of": measure,
         "loss": marked(figure(one, "loss"), ".3f", losses, min),
         "perplexity": marked(figure(one, "perplexity"), ".2f", perplexities, min),

@@ -35,6 +35,8 @@ def predict(
     end_with_the_pipe()
     if file == STANDARD_INPUT:
         lots = as_they_come(predictor.read(standard_input()), AT_ONCE)
+    elif (whole := predictor.whole(file)) is not None:
+        lots = iter([[whole]])
     else:
         lots = chunks(predictor.read(lines(file), file.parent), AT_ONCE)
     for inputs in lots:

@@ -87,6 +87,10 @@ class Predictor(Protocol):
         """The inputs that lines hold, each as soon as it is there; files that they name are in the folder."""
         ...
 
+    def whole(self, path: Path) -> Any | None:
+        """The input that a file is by itself, and not in its lines, if it is one."""
+        ...
+
     def asked(self, given: Any) -> Any:
         """The input that a stranger's JSON holds, checked; a file of this machine is none."""
         ...

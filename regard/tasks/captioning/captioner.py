@@ -22,7 +22,7 @@ from regard.tasks.captioning.examples import Captions, gathered
 from regard.tasks.captioning.eye import Eye, Sight
 from regard.tasks.captioning.grouping import grouped
 from regard.tasks.captioning.judgement import judged
-from regard.tasks.captioning.picture import Array, Picture
+from regard.tasks.captioning.picture import ARRAY, IMAGES, Array, Picture
 from regard.tasks.captioning.prediction import Caption
 from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
@@ -55,6 +55,10 @@ class Captioner:
     def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Picture]:
         """A line is a path, or an object with an image; paths are relative to the folder."""
         return files.pictures(lines, folder)
+
+    def whole(self, path: Path) -> Picture | None:
+        """A picture, by its file's name."""
+        return Picture(path) if path.suffix.lower() in (ARRAY, *IMAGES) else None
 
     def asked(self, given: Any) -> Array:
         """A picture that comes with its question, never one of this machine's."""

@@ -46,6 +46,9 @@ class Classifier:
         """A line is a text."""
         yield from lines
 
+    def whole(self, path: Path) -> None:
+        """No file is an input by itself."""
+
     def asked(self, given: Any) -> str:
         """Text."""
         if not isinstance(given, str):

@@ -38,6 +38,9 @@ class Reader:
         clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
         return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
 
+    def whole(self, path: Path) -> None:
+        """No file is an input by itself."""
+
     def asked(self, given: Any) -> Question:
         """A question as in a line of JSON."""
         if not isinstance(given, Mapping):

@@ -54,6 +54,9 @@ class Follower:
             raise UserError(f"a series is a list of steps, each of {width} numbers, not {shown(given)}")
         return found
 
+    def whole(self, path: Path) -> None:
+        """No file is an input by itself."""
+
     def asked(self, given: Any) -> Table:
         """A series as in a line of JSON."""
         if not isinstance(given, Mapping) or "inputs" not in given:

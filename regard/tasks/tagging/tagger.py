@@ -58,6 +58,9 @@ class Tagger:
                 raise UserError(f"of a word this model reads {wanted}, not {shown(row)}")
         return rows
 
+    def whole(self, path: Path) -> None:
+        """No file is an input by itself."""
+
     def asked(self, given: Any) -> tuple[Row, ...]:
         """Text, or a list of words."""
         if not isinstance(given, str | list):
