@@ -508,3 +508,31 @@ def test_prefixes_and_phrases_are_those_of_who_brought_them() -> None:
     others = search(model, SOURCE[1:], LENGTHS[1:], beam=4, prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
     for number, expected in enumerate([*first, *others]):
         assert [one.tokens for one in found[number]] == [one.tokens for one in expected]
+
+
+def test_what_a_decoder_gives_out_stays_its_own() -> None:
+    table = torch.randn(VOCABULARY).log_softmax(-1)
+
+    class Decoder:
+        """Thinks the same of every next token, and knows `start`, `step` and `select` alone."""
+
+        def start(self, encoded: Tensor) -> Tensor:
+            return encoded
+
+        def step(self, state: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, None]:
+            return table.expand(len(tokens), -1), state, None
+
+        def select(self, state: Tensor, rows: Tensor) -> Tensor:
+            return state[rows]
+
+    class Model:
+        decoder = Decoder()
+
+        def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+            return lengths
+
+    before = table.clone()
+    model: Any = Model()
+    found = search(model, SOURCE, LENGTHS, beam=2, max_length=3, forbid=[[4]], prefix=[[5], [], [6]])
+    assert [hypotheses[0].tokens[0] for hypotheses in found][::2] == [5, 6]
+    torch.testing.assert_close(table, before)

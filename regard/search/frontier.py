@@ -42,13 +42,11 @@ class Cohort:
     written: Tensor  # R,t; only where somebody asks for it
     age: int = 0
 
-    def ruled(self, log_probs: Tensor, rules: Sequence[Rule]) -> Tensor:
-        """Log-probabilities R,V of what may follow; nothing is renormalised for what may not."""
-        given = self.prefix.longest > self.age
-        allowed = log_probs.clone() if given else log_probs
+    def ruled(self, log_probs: Tensor, allowed: Tensor, rules: Sequence[Rule]) -> Tensor:
+        """What may follow R,V, of the model's log-probabilities R,V; nothing is renormalised for what may not."""
         for rule in rules:
             rule(allowed, self.written, self.rows)
-        return self.prefix.impose(allowed, log_probs, self.age, self.rows) if given else allowed
+        return self.prefix.impose(allowed, log_probs, self.age, self.rows)
 
     def go(self, parents: Tensor, tokens: Tensor) -> None:
         """The rows of the next step: those they extend, and by what."""
@@ -112,13 +110,14 @@ class Frontier:
 
     def ruled(self, log_probs: Tensor) -> Tensor:
         """Log-probabilities R,V of what may follow; PAD and BOS never do."""
+        allowed = log_probs.clone()  # a decoder may have given out what it still needs
         for token in (PAD, BOS):
-            log_probs[:, token] = -torch.inf
+            allowed[:, token] = -torch.inf
         if not self.rules and not any(cohort.prefix.longest > cohort.age for cohort in self.cohorts):
-            return log_probs
-        width = self.chooser.rows
-        parts = torch.split(log_probs, [width * len(cohort.sentences) for cohort in self.cohorts])
-        return torch.cat([cohort.ruled(part, self.rules) for cohort, part in zip(self.cohorts, parts, strict=True)])
+            return allowed
+        sizes = [self.chooser.rows * len(cohort.sentences) for cohort in self.cohorts]
+        both = (torch.split(some, sizes) for some in (log_probs, allowed))
+        return torch.cat([cohort.ruled(*parts, self.rules) for cohort, *parts in zip(self.cohorts, *both, strict=True)])
 
     def harvest(self, active: Sequence[Sentence], choice: Choice, attention: Tensor | None) -> None:
         """Leaves in each sentence what was chosen for it."""
@@ -132,12 +131,12 @@ class Frontier:
 
     def go(self, choice: Choice, left: list[int]) -> None:
         """On to the next step, with what was chosen for the sentences, by their places, that are left."""
-        some_left_us = len(left) < len(choice.tokens)
-        reached, parents, tokens = (part[left] if some_left_us else part for part in choice)
+        fewer = len(left) < len(choice.tokens)
+        reached, parents, tokens = (part[left] if fewer else part for part in choice)
         self.reached = reached.masked_fill(tokens == EOS, -torch.inf)
         self.tokens, rows = tokens.flatten(), parents.flatten()
         self.follow(rows)
-        if not some_left_us:
+        if not fewer:
             self.states = self.models.reorder(self.states, rows)
         elif left:
             self.states = self.models.keep(self.states, rows, torch.tensor(left, device=rows.device))
