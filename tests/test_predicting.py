@@ -212,6 +212,16 @@ def test_a_service_of_translators_says_that_it_does_nothing_else(able: Run) -> N
     assert (answer.status_code, answer.json()["error"][:24]) == (400, "nothing is served here t")
 
 
+def test_a_task_that_nobody_knows_is_named(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
+    shutil.copytree(runs["tag"].folder, tmp_path / "odd")
+    config = tmp_path / "odd" / "config.yaml"
+    config.write_text(
+        re.sub("^task: tag", "task: tagg", config.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
+    )
+    done = regard("serve", "odd", "--port", 0)
+    assert (done.returncode, "there is no task 'tagg'" in done.stderr) == (2, True)
+
+
 def test_a_glossary_needs_somebody_who_translates(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
     (tmp_path / "terms.tsv").write_text("a\tb\n", encoding="utf-8")
     done = regard("serve", runs["tag"].folder, "--glossary", "terms.tsv", "--port", 0)

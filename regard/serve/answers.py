@@ -242,7 +242,7 @@ class PredictorModel(BaseModel):
     task: str
     recipe: str | None
     parameters: int | None
-    scores: dict[str, float]
+    scores: dict[str, float | None]
     steps: int
     finished: bool
 

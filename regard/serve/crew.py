@@ -1,4 +1,4 @@
-"""The models that do something else than translate: they tag, classify, read, caption."""
+"""The models that do something else than translate: they tag, classify, read, caption, follow numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.runs.summary import summary
 from regard.serve.aside import Aside
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import numbers
-from regard.tasks import TASKS
+from regard.tasks import task_of
 from regard.tasks.task import Prediction, Predictor
 
 
@@ -65,7 +65,7 @@ class Crew:
 
 def enlisted(name: str, task: str, folder: Path) -> Hand:
     """A run, loaded."""
-    return Hand(name, task, folder, TASKS[task].load(folder))
+    return Hand(name, task, folder, task_of({"task": task}).load(folder))
 
 
 def told(made: Prediction) -> dict[str, Any]:
