@@ -9,8 +9,12 @@ import pytest
 import torch
 from conftest import QUICK, files
 from samples import translators
+from test_fast_layer import CELLS
 
+from regard.fast.layer import unrolled
 from regard.models import build
+from regard.nn import parts
+from regard.nn.recurrent import unroll
 from regard.search import search
 from regard.symbols import BOS
 from regard.training import train
@@ -57,3 +61,32 @@ def test_training_in_bf16_goes_on_and_translates(name: str, corpus: Path, tmp_pa
     assert losses[-1] < losses[0]
     looks = load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
     assert looks == (name not in ("sutskever2014", "cho2014"))
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
+@pytest.mark.parametrize("name", CELLS)
+def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype: torch.dtype, close: float) -> None:
+    def everything(run: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        cell = CELLS[name](24, 40).cuda()
+        x = torch.randn(5, 17, 24).cuda().requires_grad_()
+        lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
+        with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            outputs, last = run(cell, x, lengths, None)
+        found = [outputs, *parts(last)]
+        sum(part.float().square().sum() for part in found).backward()
+        return [*found, x.grad, *(parameter.grad for parameter in cell.parameters())]
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for found, expected in zip(everything(unrolled), everything(unroll), strict=True):
+        assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
+
+
+def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def losses(fast: str) -> list[float]:
+        monkeypatch.setenv("REGARD_FAST", fast)
+        changes: dict[str, Any] = {**QUICK, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
+        run = train("luong2015-global", files(corpus, "train"), tmp_path / fast, dev=files(corpus, "dev"), **changes)
+        return [row["loss"] for row in run.metrics()]
+
+    assert losses("1") == pytest.approx(losses("0"), rel=1e-3)

@@ -19,6 +19,7 @@ FLOORS = (
     ("nn",),
     ("recipes",),
     ("models",),
+    ("fast",),
     ("text",),
     ("data",),
     ("evaluate",),

@@ -124,7 +124,8 @@ class Hard(nn.Module):
             return Drawn(probabilities, probabilities.sum(-1), probabilities)
         somewhere = probabilities.sum(-1) > 0  # a sentence without words has no place to choose
         place = self.choose(torch.where(somewhere[..., None], probabilities.detach(), 1.0))
-        weights = F.one_hot(place, probabilities.shape[-1]).to(scores.dtype) * somewhere[..., None]
+        here = torch.arange(probabilities.shape[-1], device=place.device) == place[..., None]
+        weights = (here & somewhere[..., None]).to(scores.dtype)
         chosen = probabilities.gather(-1, place[..., None]).squeeze(-1)
         return Drawn(weights, torch.log(torch.where(somewhere, chosen, 1.0)), probabilities)
 

@@ -35,7 +35,7 @@ class Cell(nn.Module):
 
     def zeros(self, x: Tensor) -> Tensor:
         """The state before the first word, B,H."""
-        return x.new_zeros(len(x), self.hidden_size)
+        return x.new_zeros(x.shape[0], self.hidden_size)
 
 
 class ElmanCell(Cell):

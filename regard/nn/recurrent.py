@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from regard.nn.cell import State
 
+Unroll = Callable[[nn.Module, Tensor, Tensor, State | None], tuple[Tensor, State]]
+
 
 class Recurrent(nn.Module):
     """`layers` layers of `cell(input_size, hidden_size)`, run over sentences of different lengths.
@@ -40,6 +42,7 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.output_size = hidden_size * directions
+        self.unroll: Unroll = unroll  # a faster one may take its place
 
     def forward(self, x: Tensor, lengths: Tensor, state: Sequence[State] | None = None) -> tuple[Tensor, list[State]]:
         """X B,S,I with `lengths` B -> outputs B,S,H·directions, zero past each end, and the last state of each layer.
@@ -57,11 +60,11 @@ class Recurrent(nn.Module):
     def run(self, layer: int, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
         """One layer: outputs B,S,H·directions and its last state."""
         if not self.backwards:
-            return unroll(self.forwards[layer], x, lengths, initial)
+            return self.unroll(self.forwards[layer], x, lengths, initial)
         ahead, behind = (None, None) if initial is None else halves(initial)
-        forwards, forward_last = unroll(self.forwards[layer], x, lengths, ahead)
+        forwards, forward_last = self.unroll(self.forwards[layer], x, lengths, ahead)
         mirror = mirrored(lengths, x.shape[1])
-        backwards, backward_last = unroll(self.backwards[layer], take(x, mirror), lengths, behind)
+        backwards, backward_last = self.unroll(self.backwards[layer], take(x, mirror), lengths, behind)
         return torch.cat((forwards, take(backwards, mirror)), -1), beside(forward_last, backward_last)
 
     def step(self, x: Tensor, state: Sequence[State] | None) -> tuple[Tensor, list[State]]:

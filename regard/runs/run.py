@@ -18,6 +18,7 @@ from regard.config import parse
 from regard.console import say
 from regard.data.disk import sync
 from regard.errors import UserError
+from regard.fast import quicken
 from regard.models import build, outline
 from regard.recipes import SECTIONS, Recipe, from_yaml
 from regard.runs import checkpoint
@@ -160,7 +161,7 @@ class Run:
         config = self.config()
         expected = outline(config, *sizes)  # one that does not fit could ask for all the memory there is
         weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
-        model = build(config, *sizes)
+        model = quicken(build(config, *sizes))
         model.load_state_dict(weights, strict=False)
         return model.eval()
 

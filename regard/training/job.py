@@ -15,6 +15,7 @@ from regard.console import say
 from regard.data.piped import Copies, copying, is_pipe
 from regard.data.settings import ReadingSettings
 from regard.errors import UserError
+from regard.fast import quicken
 from regard.models import build
 from regard.runs import Run
 from regard.runs.lock import held
@@ -91,7 +92,7 @@ def trainer(job: Job, processes: Processes) -> Trainer:
     """The trainer of a model that begins as the seed, or another run, has it."""
     settings = parse(TrainingSettings, job.config["training"], "training")
     torch.manual_seed(settings.seed)
-    model = build(job.config, *job.sizes)
+    model = quicken(build(job.config, *job.sizes))
     if settings.init_from and not job.run.steps():
         model.load_state_dict(Run(Path(settings.init_from)).model(job.sizes).state_dict())
     data: ReadingSettings = parse(task_of(job.config).data, job.config["data"], "data")
