@@ -43,7 +43,7 @@ def everything(run: Callable[..., tuple[Tensor, State]], name: str, lengths: lis
 def test_a_kernel_gives_the_loops_numbers_and_gradients(name: str, lengths: list[int], given: bool) -> None:
     def kernel(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         begin = (cell.zeros(x),) * cell.tracks if state is None else parts(state)
-        return KERNELS[name](cell, x, lengths, begin)
+        return KERNELS[name](x, lengths, list(begin), list(cell.parameters()))
 
     for found, expected in zip(
         everything(kernel, name, lengths, given), everything(unroll, name, lengths, given), strict=True

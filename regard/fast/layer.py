@@ -17,7 +17,7 @@ from regard.nn import State, parts
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell
 from regard.nn.recurrent import at_end, unroll
 
-Kernel = Callable[[Cell, Tensor, Tensor, tuple[Tensor, ...]], tuple[Tensor, State]]
+Kernel = Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, State]]
 
 # A cell's weights are four tensors of their own, which cuDNN wants in one piece: they are small, and are copied.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory")
@@ -29,16 +29,22 @@ def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None)
     if kernel is None or not x.is_cuda or not x.shape[1]:
         return unroll(cell, x, lengths, initial)
     assert isinstance(cell, Cell)
-    return kernel(cell, x, lengths, (cell.zeros(x),) * cell.tracks if initial is None else parts(initial))
+    begin = (cell.zeros(x),) * cell.tracks if initial is None else parts(initial)
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    # Left to itself, autocast has these kernels count in fp16, which overflows, where it was told bf16.
+    with torch.autocast("cuda", enabled=False):
+        return kernel(
+            x.to(dtype), lengths, [part.to(dtype) for part in begin], [w.to(dtype) for w in cell.parameters()]
+        )
 
 
-def lstm(cell: Cell, x: Tensor, lengths: Tensor, initial: tuple[Tensor, ...]) -> tuple[Tensor, State]:
+def lstm(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:
     """The LSTM's kernel gives c where it stops reading only, so sentences are packed to stop at their own ends."""
     packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
     there, back = packed.sorted_indices, packed.unsorted_indices
-    begin = [part[None, there].to(x.dtype) for part in initial]
+    begin = [part[None, there] for part in initial]
     read, *last = torch._VF.lstm(
-        packed.data, packed.batch_sizes, begin, list(cell.parameters()), True, 1, 0.0, torch.is_grad_enabled(), False
+        packed.data, packed.batch_sizes, begin, weights, True, 1, 0.0, torch.is_grad_enabled(), False
     )
     outputs, _ = pad_packed_sequence(PackedSequence(read, packed.batch_sizes, there, back), True, 0.0, x.shape[1])
     words = lengths[:, None] > 0
@@ -46,24 +52,23 @@ def lstm(cell: Cell, x: Tensor, lengths: Tensor, initial: tuple[Tensor, ...]) ->
     return outputs * words[..., None], tuple(ends)
 
 
-def gru(cell: Cell, x: Tensor, lengths: Tensor, initial: tuple[Tensor, ...]) -> tuple[Tensor, State]:
+def gru(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:
     """The GRU of `torch.nn`: all of its state is in its outputs."""
-    return ended(torch._VF.gru, cell, x, lengths, initial[0])
+    return cut(torch._VF.gru, x, lengths, initial[0], weights)
 
 
-def elman(cell: Cell, x: Tensor, lengths: Tensor, initial: tuple[Tensor, ...]) -> tuple[Tensor, State]:
+def elman(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:
     """Elman's cell, likewise."""
-    return ended(torch._VF.rnn_tanh, cell, x, lengths, initial[0])
+    return cut(torch._VF.rnn_tanh, x, lengths, initial[0], weights)
 
 
-def ended(
-    run: Callable[..., tuple[Tensor, Tensor]], cell: Cell, x: Tensor, lengths: Tensor, h: Tensor
+def cut(
+    run: Callable[..., tuple[Tensor, Tensor]], x: Tensor, lengths: Tensor, h: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Outputs of a kernel that has read the padding too, cut at each end, and the states there."""
-    weights = list(cell.parameters())
-    track, _ = run(x, h[None].to(x.dtype), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+    """What a kernel gave that has read the padding too, cut at each end, and the states there."""
+    track, _ = run(x, h[None], weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
     real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return track * real[..., None], at_end(track, lengths, h.to(track.dtype))
+    return track * real[..., None], at_end(track, lengths, h)
 
 
 def kind(cell: nn.Module) -> str:

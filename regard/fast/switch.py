@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from regard.fast.layer import unrolled
@@ -16,6 +17,7 @@ M = TypeVar("M", bound=nn.Module)
 def quicken(model: M) -> M:
     """The same model, its recurrent layers unrolled by the device's own kernels where there are any."""
     if wanted():
+        torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
             if isinstance(module, Recurrent):
                 module.unroll = unrolled
