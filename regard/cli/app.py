@@ -11,6 +11,7 @@ from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
+from regard.cli.export import export
 from regard.cli.failure import fail, under_torchrun
 from regard.cli.keys import keys
 from regard.cli.listing import runs
@@ -45,6 +46,7 @@ app.command()(plot)
 app.command()(recipes)
 app.command()(runs)
 app.command()(serve)
+app.command()(export)
 app.add_typer(keys, name="keys")
 data.command("back-translate")(back_translate)
 data.command()(distill)

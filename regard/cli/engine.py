@@ -1,11 +1,11 @@
-"""Where translating is done: in this process, or by workers on a Ray cluster."""
+"""Where and by what translating is done: in this process, by one engine or another, or by workers on a Ray cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,39 +14,60 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.translate import Options, Translation
 
-PANEL = "Corpora of millions of lines"
-LOCAL, RAY = "local", "ray"
+PANEL = "Speed"
+AUTO, RAY = "auto", "ray"
 
 Name = Annotated[
-    str, typer.Option("--engine", help="`ray`: workers on a Ray cluster instead of `local`.", rich_help_panel=PANEL)
+    str,
+    typer.Option(
+        "--engine",
+        help="`torch`; `onnx`: onnxruntime on the CPU; `auto`: what `regard export` made, else torch; "
+        "`ray`: workers on a Ray cluster, for millions of lines.",
+        rich_help_panel=PANEL,
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="onnx: `fp32`, or `int8`, which is faster and nearly the same.", rich_help_panel=PANEL),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="How many of them; else one a GPU, or one a core.", rich_help_panel=PANEL),
+    typer.Option(min=1, help="ray: how many of them; else one a GPU, or one a core.", rich_help_panel=PANEL),
 ]
 Translate = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation"]]]
 
 
-def check_engine(name: str, workers: int | None) -> None:
-    """Refuses what no engine has."""
-    if name not in (LOCAL, RAY):
-        raise UserError(f"--engine is {LOCAL} or {RAY}, not {name!r}")
-    if workers is not None and name != RAY:
-        raise UserError(f"--workers is for --engine {RAY}; this process is the only worker that --engine {LOCAL} has")
+class Engine(NamedTuple):
+    """What was asked for."""
 
+    name: str
+    precision: str | None
+    workers: int | None
 
-@contextmanager
-def engine(name: str, workers: int | None, folders: Sequence[Path], wishes: Options) -> Iterator[Translate]:
-    """What turns lots of lines into lots of translations, in their order; either engine writes the same."""
-    from regard.translate import load
+    def check(self) -> None:
+        """Refuses what no engine has."""
+        from regard.translate import engines
 
-    check_engine(name, workers)
-    if name == RAY:
-        from regard.translate.cluster import crew
+        if self.name not in (*engines.ENGINES, RAY):
+            raise UserError(f"--engine is one of {', '.join(engines.ENGINES)} and {RAY}, not {self.name!r}")
+        if self.workers is not None and self.name != RAY:
+            raise UserError(f"--workers is for --engine {RAY}; this process is the only worker of --engine {self.name}")
+        if self.precision is not None and self.name == RAY:
+            raise UserError(f"--precision is not for --engine {RAY}, whose workers go by {engines.TORCH}")
+        engines.check(AUTO if self.name == RAY else self.name, self.precision)
 
-        with crew(folders, wishes, workers) as hired:
-            yield hired.translated
-        return
-    translator = load(*folders)
-    plan = translator.plan(wishes)
-    yield lambda lots: (translator.chunk(texts, plan) for texts in lots)
+    @contextmanager
+    def at_work(self, folders: Sequence[Path], wishes: Options) -> Iterator[Translate]:
+        """What turns lots of lines into lots of translations, in their order."""
+        from regard.translate import load
+
+        self.check()
+        if self.name == RAY:
+            from regard.translate.cluster import crew
+
+            with crew(folders, wishes, self.workers) as hired:
+                yield hired.translated
+            return
+        translator = load(*folders, engine=self.name, precision=self.precision)
+        plan = translator.plan(wishes)
+        yield lambda lots: (translator.chunk(texts, plan) for texts in lots)

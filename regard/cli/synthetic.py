@@ -51,7 +51,8 @@ def back_translate(
     top_k: options.TopK = None,
     top_p: options.TopP = 1.0,
     seed: options.Seed = 1,
-    engine_name: engine.Name = engine.LOCAL,
+    engine_name: engine.Name = engine.AUTO,
+    precision: engine.Precision = None,
     workers: engine.Workers = None,
 ) -> None:
     """Make pairs of text in one language: a model of the other direction writes the sources (Sennrich et al. 2016).
@@ -88,7 +89,7 @@ def back_translate(
             yield tsv(written, line)
 
     made_of = {"command": "back-translate", "text": str(file)}
-    job = Job(folders, wishes, made_of, out, resume, engine_name, workers)
+    job = Job(folders, wishes, made_of, out, resume, engine.Engine(engine_name, precision, workers))
     job.run(standard_input() if file == STANDARD_INPUT else lines(file), str, pairs)
 
 
@@ -106,7 +107,8 @@ def distill(
     length_penalty: options.LengthPenalty = "0.6",
     max_length: options.MaxLength = None,
     no_repeat: options.NoRepeat = None,
-    engine_name: engine.Name = engine.LOCAL,
+    engine_name: engine.Name = engine.AUTO,
+    precision: engine.Precision = None,
     workers: engine.Workers = None,
 ) -> None:
     """Let a teacher write the targets that a smaller student learns from (Kim & Rush 2016).
@@ -139,7 +141,7 @@ def distill(
             yield tsv(*pair)
 
     made_of = {"command": "distill", "data": list(map(str, files)), "keep_original": keep_original, "nearest": nearest}
-    job = Job(folders, wishes, made_of, out, resume, engine_name, workers)
+    job = Job(folders, wishes, made_of, out, resume, engine.Engine(engine_name, precision, workers))
     job.run(read(files), lambda pair: pair.source, pairs)
 
 
@@ -166,10 +168,9 @@ class Job:
         made_of: dict[str, Any],
         out: Path | None,
         resume: bool,
-        engine_name: str,
-        workers: int | None,
+        translating: engine.Engine,
     ) -> None:
-        engine.check_engine(engine_name, workers)
+        translating.check()
         if out is None and resume:
             raise UserError("--resume needs --out: which file is to go on?")
         if out is not None and out.suffix != ".tsv":
@@ -179,8 +180,7 @@ class Job:
         self.made_of = made_of
         self.out = out
         self.resume = resume
-        self.engine_name = engine_name
-        self.workers = workers
+        self.translating = translating
 
     def run(
         self,
@@ -197,7 +197,7 @@ class Job:
             try:
                 with (
                     ending_with_the_pipe(),
-                    engine.engine(self.engine_name, self.workers, self.folders, self.wishes) as translated,
+                    self.translating.at_work(self.folders, self.wishes) as translated,
                 ):
                     for some, made in together(items, source, translated):
                         grown = tally.copy()  # counts when it is written

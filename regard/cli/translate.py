@@ -50,7 +50,8 @@ def translate(
     top_k: options.TopK = None,
     top_p: options.TopP = 1.0,
     seed: options.Seed = 1,
-    engine_name: engine.Name = engine.LOCAL,
+    engine_name: engine.Name = engine.AUTO,
+    precision: engine.Precision = None,
     workers: engine.Workers = None,
 ) -> None:
     """Translate a file, or standard input, line by line; a document (.html, .srt, .po, .docx …) as a whole.
@@ -96,12 +97,13 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
+    at_work = engine.Engine(engine_name, precision, workers).at_work
     if whole:
-        with ending_with_the_pipe(), engine.engine(engine_name, workers, folders, wishes) as translated:
+        with ending_with_the_pipe(), at_work(folders, wishes) as translated:
             document.write(whole, translated)
         return
     given, lines = lots(files, AT_ONCE), Lines(n_best, form)
-    with ending_with_the_pipe(), engine.engine(engine_name, workers, folders, wishes) as translated:
+    with ending_with_the_pipe(), at_work(folders, wishes) as translated:
         for made in counted(translated(given)):
             lines.write(made)
     if lines.cut:

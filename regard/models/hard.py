@@ -76,7 +76,7 @@ class HardDecoder(XuDecoder):
 
     def start(self, encoded: Encoded) -> XuState:
         """Draws which sentences take the expectation."""
-        state, rows = super().start(encoded), len(encoded.memory.mask)
+        state, rows = super().start(encoded), encoded.memory.mask.shape[0]
         if self.mixes() or self.settings.estimator == "marginal":
             return state._replace(soft=encoded.memory.mask.new_ones(rows))
         if self.training and self.settings.estimator == "reinforce" and self.settings.soft_share:

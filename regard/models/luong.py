@@ -80,7 +80,7 @@ class LuongDecoder(Decoder):
     def start(self, encoded: Encoded) -> LuongState:
         """The encoder's last states and h̃_0 = 0; the keys are projected here, once."""
         keys = encoded.memory.keys
-        fed = keys.new_zeros(len(keys), self.W_c.out_features)
+        fed = keys.new_zeros(keys.shape[0], self.W_c.out_features)
         return LuongState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), fed, 0)
 
     def attend(self, h: Tensor, memory: Memory, step: int | Tensor) -> tuple[Tensor, Attended]:

@@ -192,7 +192,7 @@ class TransformerState(NamedTuple):
         """Which of the words so far, and of so many more, are there: B,t+more."""
         size = self.past[0].shape[1] + more
         if isinstance(self.step, int):
-            return self.past[0].new_ones(len(self.past[0]), size, dtype=torch.bool)
+            return self.past[0].new_ones(self.past[0].shape[0], size, dtype=torch.bool)
         return torch.arange(size, device=self.step.device) >= size - more - self.step[:, None]
 
 
@@ -221,8 +221,8 @@ class TransformerDecoder(Decoder):
         """Projects the memory once for each layer."""
         memory = encoded.memory
         source = [layer.project(memory) for layer in self.decoder_layers()]
-        none = memory.keys.new_zeros(len(memory.keys), 0, 2 * memory.keys.shape[2])
-        return TransformerState(source, [none] * len(source), 0)
+        rows, _, size = memory.keys.shape
+        return TransformerState(source, [memory.keys.new_zeros(rows, 0, 2 * size) for _ in source], 0)
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
         """Tokens B,T, any number at once: logits B,T,V, the state after them, and a look at the source."""

@@ -113,10 +113,27 @@ def join(first: T, second: T) -> T:
     return joined(first, second)  # type: ignore[no-any-return]
 
 
+def rowwise(tree: T) -> T:
+    """The tree with a number for each row where it has one for all of them."""
+
+    def spread(branch: Any) -> Any:
+        if isinstance(branch, int):
+            return each_row(tree, branch)
+        if isinstance(branch, Tensor) or branch is None:
+            return branch
+        if hasattr(branch, "_fields"):
+            return type(branch)(*map(spread, branch))
+        if isinstance(branch, list | tuple):
+            return type(branch)(map(spread, branch))
+        return {key: spread(value) for key, value in branch.items()}
+
+    return spread(tree)  # type: ignore[no-any-return]
+
+
 def each_row(tree: Any, number: int | Tensor) -> Tensor:
     """A number for each row of a tree, where it may be one for all of them; memories may have fewer rows."""
-    most = max(leaves(tree), key=len)
-    return torch.as_tensor(number, device=most.device).expand(len(most))
+    most = max(leaves(tree), key=lambda leaf: leaf.shape[0])
+    return torch.as_tensor(number, device=most.device).expand(most.shape[0])
 
 
 def stacked(first: Tensor, second: Tensor) -> Tensor:
@@ -132,8 +149,15 @@ def stacked(first: Tensor, second: Tensor) -> Tensor:
 
 def leaves(tree: Any) -> Iterator[Tensor]:
     """The tensors of a tree."""
+    return (tensor for _, tensor in named(tree))
+
+
+def named(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a tree, each by the way to it: `memory.keys`, `recurrent.0.1`."""
     if isinstance(tree, Tensor):
-        yield tree
+        yield path, tree
     elif isinstance(tree, list | tuple | Mapping):
-        for branch in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from leaves(branch)
+        names = getattr(tree, "_fields", None) or (tree if isinstance(tree, Mapping) else range(len(tree)))
+        branches = tree.values() if isinstance(tree, Mapping) else tree
+        for name, branch in zip(names, branches, strict=True):
+            yield from named(branch, f"{path}.{name}" if path else str(name))

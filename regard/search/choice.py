@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.fast.topk import topk
+
 
 class Choice(NamedTuple):
     """For each of A sentences the hypotheses that were chosen; −inf: none in this place."""
@@ -19,7 +21,7 @@ class Choice(NamedTuple):
 def best(reached: Tensor, log_probs: Tensor) -> Choice:
     """The `beam` best extensions of each sentence, of what was reached A,beam and the next tokens' A·beam,V."""
     sentences, beam = reached.shape
-    likeliest, tokens = log_probs.topk(min(beam, log_probs.shape[1]), -1)  # no row gives more than these
+    likeliest, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row gives more than these
     reach, places = (reached.flatten()[:, None] + likeliest).view(sentences, -1).topk(beam, -1)
     first = beam * torch.arange(sentences, device=places.device)[:, None]
     parents = places // likeliest.shape[1] + first

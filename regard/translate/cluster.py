@@ -27,6 +27,7 @@ import torch
 
 from regard.console import say
 from regard.errors import UserError
+from regard.translate import engines
 from regard.translate.options import Options
 from regard.translate.translation import Translation
 from regard.translate.translator import Plan, Translator, load
@@ -52,7 +53,7 @@ class Worker:
     def loaded(self) -> tuple[Translator, Plan]:
         """The run, and the options as its vocabularies spell them."""
         torch.set_num_threads(self.threads)
-        translator = load(*self.runs)
+        translator = load(*self.runs, engine=engines.TORCH)
         return translator, translator.plan(self.options)
 
     def load(self) -> None:
@@ -296,5 +297,5 @@ def understood(ray: Any, when: str) -> Iterator[None]:
             ) from error
         raise UserError(
             f"a worker died again and again {when}, though a new one took its place each time; most often there is not "
-            f"enough memory: ask for fewer --workers or a smaller --beam, or see by --engine local what happens"
+            f"enough memory: ask for fewer --workers or a smaller --beam, or see by --engine torch what happens"
         ) from error

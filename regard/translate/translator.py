@@ -26,7 +26,7 @@ from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phras
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
-from regard.translate import tags
+from regard.translate import engines, tags
 from regard.translate.alignment import Alignment, Tokens, align_words
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
@@ -134,6 +134,7 @@ class Translator:
     ) -> None:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.models = [model.to(self.device).eval() for model in models]
+        self.engines: Sequence[Any] = self.models  # what decodes; faster ones may take their place
         self.tokenizers = tokenizers
         self.limit = limit
         self.most = math.inf if sentences is None else sentences
@@ -213,7 +214,7 @@ class Translator:
         """Targets that are drawn from the model."""
         options = plan.options
         return sample(
-            self.models,
+            self.engines,
             source,
             lengths,
             samples=options.n_best,
@@ -228,7 +229,7 @@ class Translator:
         """Targets that are searched for."""
         prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
         try:
-            return search(self.models, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
+            return search(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
         except ImpossibleError as error:
             raise UserError(str(error)) from error
 
@@ -237,7 +238,7 @@ class Translator:
 
         `done` is told of each, by its number in the order in which they came, as soon as it is known.
         """
-        searching = BeamSearch(self.models, **plan.ranks, **plan.limits)
+        searching = BeamSearch(self.engines, **plan.ranks, **plan.limits)
         while some or searching.open:
             if some:
                 source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
@@ -344,8 +345,17 @@ def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Trans
     return dataclasses.replace(whole, source=text, text=with_tags(0), alternatives=others)
 
 
-def load(*runs: str | Path, device: str | torch.device | None = None) -> Translator:
-    """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble."""
+def load(
+    *runs: str | Path,
+    device: str | torch.device | None = None,
+    engine: str = engines.AUTO,
+    precision: str | None = None,
+) -> Translator:
+    """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
+
+    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has.
+    """
+    engines.check(engine, precision)
     if not runs:
         raise UserError("no run to load")
     opened = [Run(Path(run)) for run in runs]
@@ -360,7 +370,7 @@ def load(*runs: str | Path, device: str | torch.device | None = None) -> Transla
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
     models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
     learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
-    return Translator(
+    translator = Translator(
         models,
         tokenizers[0],
         None if device is None else torch.device(device),
@@ -368,3 +378,6 @@ def load(*runs: str | Path, device: str | torch.device | None = None) -> Transla
         min(data.sentences or 1 for data in learnt),
         learnt[0].source,
     )
+    pairs = zip(opened, translator.models, strict=True)
+    translator.engines = [engines.engaged(engine, precision, run.folder, model) for run, model in pairs]
+    return translator

@@ -1,0 +1,173 @@
+"""A model as two graphs of ONNX: one that reads a source, one for each step of decoding."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from torch import Tensor, nn
+
+from regard.fast.opset import TRANSLATIONS, whole
+from regard.models import Seq2Seq, tree
+from regard.nn import Memory, Recurrent
+
+ENCODER, STEP = "encoder.onnx", "step.onnx"
+B, S, W = 2, 3, 4  # sizes to trace with, all different; 1 would be taken for one that never changes
+ROWS, PLACES, WRITTEN = map(torch.export.Dim, ("rows", "places", "written"))
+
+
+class Reading(nn.Module):
+    """Source ids B,S and lengths B -> the tensors of the state before the first token."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """Encodes and starts."""
+        return tuple(distinct(begun(self.model, source, lengths)).values())
+
+
+class Stepping(nn.Module):
+    """Tokens B and the tensors of a state -> log-probabilities B,V, attention B,S, and the tensors that it changed."""
+
+    def __init__(self, decoder: Any, state: Any) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.state = state  # one that every other is made like
+        self.changing = changing(decoder, state)
+
+    def forward(self, tokens: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
+        """One step."""
+        state = filled(self.state, leaves)
+        log_probs, after, attended = self.decoder.step(state, tokens)
+        look = [] if attended is None else [attended.dense(source_size(state))[:, 0]]
+        changed = distinct(after)
+        return log_probs, *look, *(changed[name] for name in self.changing)
+
+
+def begun(model: Any, source: Tensor, lengths: Tensor) -> Any:
+    """The state before the first token, with a step's number for each row."""
+    return tree.rowwise(model.decoder.start(model.encode(source, lengths)))
+
+
+def distinct(state: Any) -> dict[str, Tensor]:
+    """The tensors of a state by name; one that stands in two places has the first one's."""
+    first: dict[int, tuple[str, Tensor]] = {}
+    for name, leaf in tree.named(state):
+        first.setdefault(id(leaf), (name, leaf))
+    return dict(first.values())
+
+
+def filled(state: Any, leaves: Any) -> Any:
+    """A state like this one, with other tensors."""
+    places = {id(leaf): number for number, leaf in enumerate(distinct(state).values())}
+    return tree.mapped(state, lambda leaf: leaves[places[id(leaf)]])
+
+
+@torch.no_grad()
+def changing(decoder: Any, state: Any) -> list[str]:
+    """The names of what a step changes in a state; the rest is known of the source and stays."""
+    tokens = torch.zeros(len(next(tree.leaves(state))), dtype=torch.long)
+    _, after, _ = decoder.step(state, tokens)
+    before = {id(leaf) for leaf in tree.leaves(state)}
+    return [name for name, leaf in distinct(after).items() if id(leaf) not in before]
+
+
+def source_size(state: Any) -> int:
+    """How many source positions a state knows of."""
+    if isinstance(state, Memory):
+        return state.mask.shape[1]
+    branches = state if isinstance(state, list | tuple) else ()
+    return next((size for size in map(source_size, branches) if size), 0)
+
+
+def sample(model: Any, places: int = S, written: int = W) -> Any:
+    """A state to trace with: sources of so many places, and so many tokens behind it."""
+    with torch.no_grad():
+        state = begun(model, torch.full((B, places), 4), torch.full((B,), places))
+        for _ in range(written):
+            _, state, _ = model.decoder.step(state, torch.full((B,), 4))
+    return state
+
+
+def dynamic(model: Any) -> dict[str, dict[int, Any]]:
+    """Which sizes of a state's tensors change, by name: found by changing what they depend on."""
+    shapes = [
+        {name: leaf.shape for name, leaf in distinct(state).items()}
+        for state in (sample(model), sample(model, places=S + 1), sample(model, written=W + 1))
+    ]
+    names = (ROWS, PLACES, WRITTEN)
+    found: dict[str, dict[int, Any]] = {}
+    for leaf, shape in shapes[0].items():
+        found[leaf] = {0: names[0]}
+        for name, other in zip(names[1:], shapes[1:], strict=True):
+            found[leaf] |= {place: name for place, size in enumerate(shape) if other[leaf][place] != size}
+    return found
+
+
+def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
+    """Writes both graphs; with `int8` the weights of matrix products are bytes, a scale for each column."""
+    own = copy.deepcopy(model).cpu().float().eval()
+    for module in own.modules():
+        if isinstance(module, Recurrent):
+            module.unroll = whole
+    folder.mkdir(parents=True, exist_ok=True)
+    source, lengths = torch.full((B, S), 4), torch.full((B,), S)
+    state = sample(own)
+    leaves, changed, sizes = distinct(state), changing(own.decoder, state), dynamic(own)
+    reading = Graph(["source", "lengths"], list(leaves), ({0: ROWS, 1: PLACES}, {0: ROWS}))
+    reading.write(Reading(own), (source, lengths), folder / ENCODER, int8)
+    look = ["attention"] if source_size(state) else []
+    shapes = ({0: ROWS}, tuple(sizes[name] for name in leaves))
+    stepping = Graph(["tokens", *leaves], ["log_probs", *look, *(f"new.{name}" for name in changed)], shapes)
+    stepping.write(Stepping(own.decoder, state), (lengths, *leaves.values()), folder / STEP, int8)
+
+
+class Graph(NamedTuple):
+    """How a graph is called: its inputs and outputs by name, and which of the inputs' sizes change."""
+
+    inputs: list[str]
+    outputs: list[str]
+    shapes: Any
+
+    def write(self, module: nn.Module, arguments: tuple[Tensor, ...], path: Path, int8: bool) -> None:
+        """Traces a module and writes it to a file."""
+        with quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                module.eval(),
+                arguments,
+                dynamo=True,
+                input_names=self.inputs,
+                output_names=self.outputs,
+                dynamic_shapes=self.shapes,
+                custom_translation_table=TRANSLATIONS,
+                verbose=False,
+            )
+            assert program is not None
+            made = program.model_proto
+            del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
+            onnx.save(made, path)
+            if int8:
+                quantize_dynamic(path, path, weight_type=QuantType.QInt8, per_channel=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The exporter says much that nobody can act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,92 @@
+"""Decoding through onnxruntime, by the graphs that `export` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import torch
+from torch import Tensor
+
+from regard.fast.graphs import ENCODER, STEP, distinct, filled, sample
+from regard.models import Seq2Seq, tree
+from regard.nn import Attended
+
+
+class OnnxModel:
+    """Reads sources, as a `Seq2Seq` does; its decoder is an `OnnxDecoder`."""
+
+    def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
+        """`model` is the readable one that the graphs in the folder were made of."""
+        self.shape = sample(model)
+        self.encoder = session(folder / ENCODER, threads)
+        self.decoder = OnnxDecoder(model.decoder, self.shape, session(folder / STEP, threads))
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Any:
+        """The state before the first token of sources B,S."""
+        found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
+        return filled(self.shape, [torch.from_numpy(array) for array in found])
+
+
+class OnnxDecoder:
+    """The face of every decoder towards a search; its states are made like the readable one's.
+
+    Each hypothesis has the memory of its source for itself, and changes places with others of the same source only: its
+    memory stays where it is.
+    """
+
+    shares = True
+
+    def __init__(self, decoder: Any, shape: Any, step: onnxruntime.InferenceSession) -> None:
+        self.decoder = decoder
+        self.shape = shape
+        self.names = list(distinct(shape))
+        self.session = step
+        self.outputs = [one.name for one in step.get_outputs()]
+
+    def start(self, encoded: Any) -> Any:
+        """What was read is the first state already."""
+        return encoded
+
+    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
+        """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
+        leaves = dict(zip(self.names, distinct(state).values(), strict=True))
+        given = {"tokens": tokens.numpy()} | {name: leaf.numpy() for name, leaf in leaves.items()}
+        found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
+        log_probs, look = found.pop("log_probs"), found.pop("attention", None)
+        after = leaves | {name.removeprefix("new."): leaf for name, leaf in found.items()}
+        weights = None if look is None else Attended(look.new_zeros(len(look), 1, 0), look[:, None])
+        return log_probs, filled(self.shape, list(after.values())), weights
+
+    def select(self, state: Any, rows: Tensor) -> Any:
+        """The rows of a state, in any order."""
+        return tree.select(state, rows)
+
+    def widen(self, state: Any, width: int) -> Any:
+        """Every row so many times."""
+        return tree.mapped(state, lambda leaf: leaf.repeat_interleave(width, 0))
+
+    def reorder(self, state: Any, rows: Tensor) -> Any:
+        """The rows in another order, in which each stays within its source."""
+        return tree.reorder(state, rows)
+
+    def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
+        """Some rows; which sources they are of is seen from them."""
+        return tree.select(state, rows)
+
+    def join(self, state: Any, other: Any) -> Any:
+        """The rows of a state, and behind them those of another."""
+        return self.decoder.join(state, other)
+
+    def trim(self, state: Any, source: int, target: int) -> Any:
+        """A state without padding: no row has more source positions, or tokens behind it, than this."""
+        return self.decoder.trim(state, source, target)
+
+
+def session(path: Path, threads: int | None) -> onnxruntime.InferenceSession:
+    """A graph, ready to run, on so many threads; None: as many as PyTorch uses."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,32 @@
+"""The largest by blocks against PyTorch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.fast import topk as module
+from regard.fast.topk import topk
+
+
+@given(st.integers(1, 4), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
+def test_the_largest_are_those_of_topk(rows: int, size: int, k: int, seed: int, ties: bool) -> None:
+    dice = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, size, generator=dice)
+    x = x.round() if ties else x
+    x[torch.rand(rows, size, generator=dice) < 0.3] = -torch.inf
+    k = min(k, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", 0)
+        values, places = topk(x, k)
+    assert torch.equal(values, x.topk(k, -1).values)
+    assert torch.equal(x.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+def test_numbers_that_are_none_are_not_overlooked() -> None:
+    x = torch.randn(20, 4000)
+    x[3, 17] = torch.nan
+    assert topk(x, 2)[0].isnan().any()
