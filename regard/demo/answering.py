@@ -61,15 +61,7 @@ def fit(recipe: str, corpus: Corpus, run: Run) -> None:
         say(f"{run.folder} goes on from step {run.newest()}")
         train(recipe, None, run.folder, resume=True)
     else:
-        sections = read(recipe)
-        changes = {key: value for key, value in corpus.changes.items() if has(sections, key)}
-        train(recipe, corpus.train, run.folder, dev=corpus.dev, **changes)
-
-
-def has(recipe: dict[str, Any], key: str) -> bool:
-    """Whether a recipe has a dotted key: recipes of one task need not be of one kind."""
-    section, _, name = key.partition(".")
-    return name in recipe.get(section, {})
+        train(recipe, corpus.train, run.folder, dev=corpus.dev, **corpus.fitting(read(recipe)))
 
 
 def told(demo: Answered, out: Path) -> str:

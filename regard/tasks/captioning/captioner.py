@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from regard.config import parse
-from regard.data.order import cuts
 from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import bleu_of_several
@@ -26,7 +25,7 @@ from regard.tasks.captioning.picture import ARRAY, IMAGES, Array, Picture
 from regard.tasks.captioning.prediction import Caption
 from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
-from regard.tasks.memory import in_pieces
+from regard.tasks.memory import in_order
 from regard.text import Tokenizer
 
 Named = str | Path | Mapping[str, Any] | Picture | Array  # a picture, by its path, as in a line of JSON, or itself
@@ -126,15 +125,12 @@ def searched(
 ) -> list[Hypothesis]:
     """The best caption of each, in order; those of one size are searched together."""
 
-    def best(rows: Indices) -> dict[int, Hypothesis]:
+    def best(rows: Indices) -> list[Hypothesis]:
         source, lengths = gathered([sights[row] for row in rows.tolist()])
         made = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
-        return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
+        return [hypotheses[0] for hypotheses in made]
 
-    sizes = np.array([len(one.places) for one in sights], dtype=np.int64)
-    order = cuts(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
-    every = {row: one for rows in order for some in in_pieces(best, rows) for row, one in some.items()}
-    return [every[row] for row in range(len(sights))]
+    return in_order(best, np.array([len(one.places) for one in sights], dtype=np.int64), batch_tokens)
 
 
 def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Tokenizer) -> Caption:
