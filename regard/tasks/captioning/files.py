@@ -52,6 +52,8 @@ def examples(path: Path) -> Iterator[Example]:
         return READERS[suffix(path)](lines(path), name_of(path), path.parent)
     if path == STANDARD_INPUT or path.is_fifo():
         return unnamed(path)
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
     raise UserError(
         f"{path} is not of a kind that holds captions ({', '.join(READERS)}, also {', '.join(COMPRESSED)}; - for "
         "standard input)"
@@ -90,14 +92,14 @@ def jsonl(rows: Iterable[str], name: str, folder: Path) -> Iterator[Example]:
 READERS: dict[str, Reader] = {".jsonl": jsonl, ".tsv": tsv}
 
 
-def pictures(rows: Iterable[str], folder: Path) -> Iterator[Picture]:
-    """The pictures that the lines of a pipe name: a path each, or an object whose caption may be missing."""
+def pictures(rows: Iterable[str], folder: Path = Path(), name: str = "") -> Iterator[Picture]:
+    """The pictures that lines name: a path each, with a caption behind a tab or without, or an object."""
     for number, line in enumerate(rows, 1):
-        where = f"line {number}"
+        where = f"{name}:{number}" if name else f"line {number}"
         if line.lstrip().startswith("{"):
             yield picture(parsed(line, where), folder, where)
         elif line.strip():
-            yield Picture(folder / line.strip(), None, where)
+            yield Picture(folder / line.partition("\t")[0].strip(), None, where)
 
 
 def parsed(line: str, where: str) -> dict[str, Any]:
