@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.data.corpus import suffix
 from regard.data.files import COMPRESSED, STANDARD_INPUT, lines, lines_of, name_of, reading
-from regard.data.formats.jsonl import writable
+from regard.data.formats.jsonl import parsed, unwritable, writable
 from regard.data.recognition import first_bytes, form
 from regard.errors import UserError, nearest, shown
 from regard.tasks.classification.settings import ClassificationSettings
@@ -81,11 +81,6 @@ def checked(example: Example, settings: ClassificationSettings) -> Example:
     return example
 
 
-def unwritable(where: str) -> UserError:
-    """What is said of text that no file can hold."""
-    return UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which no file can hold")
-
-
 def tsv(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> Iterator[Example]:
     """A label, a tab and a text in each line, or other columns; further ones are left alone, and so are blank lines."""
     columns: Columns | None = None
@@ -143,10 +138,7 @@ def jsonl(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> 
         if not line.strip():
             continue
         where = f"{name_of(path)}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not JSON: {error}") from error
+        row = parsed(line, where)
         text, label = (row.get(key) if isinstance(row, dict) else None for key in keys)
         if not isinstance(text, str) or not is_label(label):
             raise UserError(f"{where}: a line is {FORM} (data.text, data.label), not {shown(row)}")
