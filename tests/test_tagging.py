@@ -165,7 +165,7 @@ def test_a_line_that_cannot_be_read_is_named(
 def test_columns_for_tagging_may_have_labels_or_not() -> None:
     settings = TagDataSettings(inputs=(2,))
     assert list(unlabelled(["a X", "b Y", "", "c Z W"], settings)) == [(("a", "X"), ("b", "Y")), (("c", "Z"),)]
-    with pytest.raises(UserError, match="line 3: column 2 is to be read, of 1: 'alone'"):
+    with pytest.raises(UserError, match="line 3: column 2 is to be read, of 1: 'b'"):
         list(unlabelled(["a X", "", "b"], settings))
 
 
