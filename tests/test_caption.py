@@ -308,19 +308,30 @@ def are_read_or_refused(path: Path) -> bool:
 
 
 def test_other_files_are_no_captions(tmp_path: Path) -> None:
+    assert complaint(files.examples, tmp_path / "a.txt") == f"there is no file {tmp_path / 'a.txt'}"
+    (tmp_path / "a.txt").write_text("a.png a cat\n", encoding="utf-8")
     assert "is not of a kind that holds captions (.jsonl, .tsv" in complaint(files.examples, tmp_path / "a.txt")
     (tmp_path / "a.tsv").write_text("no tab\n", encoding="utf-8")
     assert "a.tsv:1: a line is a path, a tab and a caption" in complaint(lambda: list(files.read([tmp_path / "a.tsv"])))
 
 
 def test_a_pipe_names_pictures_by_their_paths_or_as_objects() -> None:
-    lines = ["a.png", "", '{"image": "b.npy", "row": 2}', " c.jpg "]
+    lines = ["a.png\ta cat", "", '{"image": "b.npy", "row": 2}', " c.jpg "]
     found = list(files.pictures(lines, Path("here")))
     assert [(str(one.path), one.row) for one in found] == [
         ("here/a.png", None),
         ("here/b.npy", 2),
         ("here/c.jpg", None),
     ]
+
+
+def test_a_file_of_many_pictures_is_all_of_them_or_the_row_that_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "many.npy", np.zeros((3, 4, 4, 3), dtype=np.uint8))
+    np.save(tmp_path / "one.npy", np.zeros((4, 4, 3), dtype=np.uint8))
+    many, one = Picture(tmp_path / "many.npy"), Picture(tmp_path / "one.npy")
+    assert [each.row for each in many.each()] == [0, 1, 2]
+    assert one.each() == [one]
+    assert 'many.npy: it holds 3 pictures, and "row", from 0, says which' in complaint(many.digest)
 
 
 # Scenes

@@ -196,6 +196,8 @@ def test_a_first_line_that_is_said_to_be_no_header_is_a_text(tmp_path: Path) -> 
 def test_json_may_have_other_names_and_numbers_for_labels(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"review": "x", "stars": 5}\n\n{"review": "y", "stars": true, "more": 1}\n')
     assert texts_in(path, text="review", label="stars") == [("5", "x"), ("true", "y")]
+    halves = written(tmp_path / "b.jsonl", '{"text": "x", "label": 4.5}\n')
+    assert texts_in(halves) == [("4.5", "x")]
 
 
 def test_files_of_a_folder_come_in_turn_from_every_label(tmp_path: Path) -> None:
@@ -212,15 +214,23 @@ def test_files_of_a_folder_come_in_turn_from_every_label(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "values", "said"),
     [
-        ("a.tsv", "good\tx\nbad\n", {}, "a.tsv:2: 1 of the columns"),
-        ("a.tsv", "good\tx\n\ty\n", {}, "a.tsv:2: a label is one line of text without tabs, not ''"),
+        (
+            "a.tsv",
+            "good\tx\nbad\n",
+            {},
+            "a.tsv:2: the text is in column 2 (data.text), and with tabs between there is 1: 'bad'",
+        ),
+        ("a.tsv", "good\tx\n\ty\n", {}, "a.tsv:2: there is no label (data.label)"),
         ("a.tsv", "a\tb\nx\ty\n", {"label": "lable"}, "a.tsv:1: there is no column 'lable'; there are a, b"),
         ("a.tsv", "text\tb\nx\ty\n", {"label": 1, "text": "text"}, "label and text are both in column 1"),
-        ("a.jsonl", '{"text": "x"}\n', {}, "a.jsonl:1: not a text with a label"),
-        ("a.jsonl", '{"text": "x", "label": 0.5}\n', {}, "a.jsonl:1: not a text with a label"),
+        ("a.tsv", "good\tx\n", {"label": 4}, "a.tsv:1: there is no label in 4 (data.label)"),
+        ("a.jsonl", '{"text": "x"}\n', {}, "a.jsonl:1: there is no label (data.label)"),
+        ("a.jsonl", '{"review": "x"}\n', {}, "(data.text, data.label), not {'review': 'x'}"),
+        ("a.jsonl", '{"text": "x", "label": NaN}\n', {}, "(data.text, data.label), not {'label': nan, 'text': 'x'}"),
+        ("a.jsonl", '{"text": "x", "label": [1]}\n', {}, "(data.text, data.label), not {'label': [1], 'text': 'x'}"),
         ("a.jsonl", '{"text": "x", "label": "a\\nb"}\n', {}, "a.jsonl:1: a label is one line"),
         ("a.jsonl", '{"text": "\\ud800", "label": "a"}\n', {}, "a.jsonl:1: half a character"),
-        ("a.jsonl", "[1]\n", {}, "a.jsonl:1: not a text with a label"),
+        ("a.jsonl", "[1]\n", {}, 'a.jsonl:1: a line is {"text": "…", "label": "…"} (data.text, data.label), not [1]'),
         ("a.jsonl", "{\n", {}, "a.jsonl:1: not JSON"),
         ("a.jsonl", "{}\n", {"label": 2}, "have names and no column 2"),
         ("a.csv", "good,x\n", {}, "a.csv is neither a folder nor of a kind that holds texts with labels"),
@@ -234,6 +244,7 @@ def test_what_is_wrong_is_named_with_its_place(
 
 def test_what_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     assert complaint(tmp_path / "gone.tsv") == f"there is no file {tmp_path / 'gone.tsv'}"
+    assert complaint(tmp_path / "gone") == f"there is no file and no folder {tmp_path / 'gone'}"
     assert "holds no texts" in complaint(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.txt").write_bytes(b"fine\n\xff\n")
@@ -673,6 +684,34 @@ def test_the_label_hangs_on_one_sentence_alone(tmp_path: Path) -> None:
 
 
 # The command line
+
+
+def test_files_like_those_of_training_are_predicted_by_their_texts(run: Run, tmp_path: Path) -> None:
+    classifier = load(run.folder)
+    for name, content in (
+        ("a.tsv", "liked\tIt rained.\tmore\n\tWe left.\n"),
+        ("a.jsonl", '{"text": "It rained.", "label": "odd"}\n{"text": "We left."}\n'),
+        ("a.txt", "It rained.\nWe left.\n"),
+    ):
+        assert list(classifier.inputs(written(tmp_path / name, content))) == ["It rained.", "We left."]
+    folders(tmp_path / "folder", [("liked", "It rained.")])
+    assert list(classifier.inputs(tmp_path / "folder")) == ["It rained."]
+    assert list(classifier.read(["liked\tIt rained."])) == ["liked\tIt rained."]
+
+
+def test_one_text_is_not_taken_for_many(run: Run) -> None:
+    with pytest.raises(TypeError, match=r"predict takes a list of texts, not one: predict\(\[text\]\)"):
+        load(run.folder).predict("It rained.")
+    with pytest.raises(UserError, match="what is classified is text, not 5"):
+        load(run.folder).predict([5])  # type: ignore[list-item]
+
+
+def test_texts_that_were_taken_for_labels_are_noticed(tmp_path: Path) -> None:
+    rows = [(f"A visit, number {number}.", "liked" if number % 2 else "disliked") for number in range(40)]
+    path = written(tmp_path / "a.tsv", tsv(rows))
+    with pytest.raises(UserError, match=r"40 texts have 40 labels, such as 'A visit, number 0\.'; data\.label and"):
+        job("lin2017", path, tmp_path)
+    assert job("lin2017", path, tmp_path, **{"data.label": 2, "data.text": 1}).sizes[1] == 2
 
 
 def test_a_folder_is_trained_on_predicted_and_evaluated(regard: Command, tmp_path: Path, corpus: Path) -> None:

@@ -174,6 +174,7 @@ BAD = [
     (["align", "nowhere", "good.tsv"], "there is no run nowhere"),
     (["recipes", "defaut"], "did you mean 'default'?"),
     (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
+    (["demo", "--task", "tag", "--recipe", "yang2016"], "the recipe yang2016 is of the task classify, not tag"),
 ]
 
 

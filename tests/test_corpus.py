@@ -76,7 +76,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     there, gone = plain(tmp_path / "a.en", b"a\n"), tmp_path / "a.de"
     assert complaint([there, gone]) == f"there is no file {gone}"
     assert complaint([tmp_path / "gone.tsv"]) == f"there is no file {tmp_path / 'gone.tsv'}"
-    assert complaint([there, tmp_path]) == f"there is no file {tmp_path}"
+    assert complaint([there, tmp_path]) == f"{tmp_path} is a folder, and a file is wanted"
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1), (4, 0)])

@@ -632,6 +632,19 @@ def test_one_document_is_too_little(tmp_path: Path) -> None:
         split(ClozeSettings(train=(str(tmp_path / "a.txt"),)), 1)
 
 
+def test_empty_documents_are_named_before_any_is_held_out(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"document": " ", "query": "XXXXX", "answer": "a"}\n' * 2, encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.jsonl:1: there is no word in the document"):
+        split(ClozeSettings(train=(str(tmp_path / "a.jsonl"),)), 1)
+
+
+def test_training_begins_with_how_much_of_the_dev_set_cannot_be_answered(stories: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev.txt").write_text("1 a cup\n2 XXXXX\tx\t\tx|cup\n\n1 a cup\n2 XXXXX\tcup\n", encoding="utf-8")
+    data = {"data.train": [str(stories / "train.txt")], "data.dev": [str(tmp_path / "dev.txt")]}
+    job = TASKS["read"].prepared(Run(tmp_path / "run"), override(read("cui2017"), {**SMALL, **data}), False)
+    assert "2 dev questions (1 without the answer in the document), a vocabulary" in job.about
+
+
 def test_the_keys_of_data_and_text_say_what_is_read(stories: Path, tmp_path: Path) -> None:
     text = (stories / "train.txt").read_text(encoding="utf-8").replace("XXXXX", "@gap")
     other = tmp_path / "other.txt"
@@ -678,6 +691,12 @@ def test_a_loaded_run_answers_questions_in_python(reader: Run) -> None:
     assert model.predict([]) == []
     with pytest.raises(UserError, match="there is no blank in the query"):
         model.predict([{**TOLD, "query": "no"}])
+    with pytest.raises(UserError, match=r"a question is .* not 'which lamp'"):
+        model.predict(["which lamp"])
+    with pytest.raises(TypeError, match="predict takes a list of questions, not one"):
+        model.predict(TOLD)
+    with pytest.raises(UserError, match="a model that reads works alone, not beside others"):
+        regard.load(reader.folder, reader.folder)
 
 
 def test_evaluating_needs_answers_and_tells_what_to_beat(reader: Run, stories: Path, tmp_path: Path) -> None:
@@ -733,4 +752,4 @@ def test_attention_over_attention_learns_stories_that_one_look_does_not(tmp_path
         found[attention] = regard.load(run.folder).evaluate(corpus.test)
     assert found["over"]["accuracy"] >= 95
     assert found["single"]["accuracy"] < 80
-    assert found["over"]["most frequent"] < 25
+    assert found["over"]["most_frequent"] < 25

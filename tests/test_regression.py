@@ -447,7 +447,7 @@ def test_evaluation_needs_as_many_targets(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 2 3\n", encoding="utf-8")
     with pytest.raises(UserError, match="has 1 targets in a step, and the model 2"):
         package.load(run.folder).evaluate([tmp_path / "a.txt"])
-    with pytest.raises(UserError, match="one run follows series at a time, not 2"):
+    with pytest.raises(UserError, match="a model that regresses works alone, not beside others"):
         package.load(run.folder, run.folder)
 
 

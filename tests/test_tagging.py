@@ -137,10 +137,10 @@ def test_several_files_of_both_kinds_are_read_one_after_the_other(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "settings", "said"),
     [
-        ("a X\nb\n", {}, "words.txt:2: no label: it has 1 columns"),
-        ("a X\n", {"inputs": (2,)}, "words.txt:1: no label: it has 2 columns"),
-        ("a X\n", {"label": 3}, "words.txt:1: no label: it has 2 columns"),
-        ("a X Y\n", {"label": 2, "inputs": (7,)}, "words.txt:1: 3 columns, and column 7 is to be read"),
+        ("a X\nb\n", {}, "words.txt:2: no label behind what is read of a word, white space between: 'b'"),
+        ("a X\n", {"inputs": (2,)}, "words.txt:1: no label behind what is read of a word, white space between: 'a X'"),
+        ("a X\n", {"label": 3}, "words.txt:1: the label is in column 3 (data.label), of 2: 'a X'"),
+        ("a X Y\n", {"label": 2, "inputs": (7,)}, "words.txt:1: column 7 is to be read, of 3: 'a X Y'"),
         ("a X\n", {"label": "upos"}, "a column is named 'upos' in CoNLL-U alone"),
         ("a X\n", {"label": 0}, "columns are counted from 1, not 0"),
         ("a X\n", {"label": 1}, "columns beside the word, 1, each once"),
@@ -165,7 +165,7 @@ def test_a_line_that_cannot_be_read_is_named(
 def test_columns_for_tagging_may_have_labels_or_not() -> None:
     settings = TagDataSettings(inputs=(2,))
     assert list(unlabelled(["a X", "b Y", "", "c Z W"], settings)) == [(("a", "X"), ("b", "Y")), (("c", "Z"),)]
-    with pytest.raises(UserError, match="line 3: 1 columns, and column 2 is to be read"):
+    with pytest.raises(UserError, match="line 3: column 2 is to be read, of 1: 'b'"):
         list(unlabelled(["a X", "", "b"], settings))
 
 
@@ -464,7 +464,7 @@ def test_what_a_word_lacks_is_said(run: Run, wider: Run) -> None:
         words.predict([["a", " "]])
     with pytest.raises(TypeError, match="a list of sentences"):
         words.predict("a b")
-    with pytest.raises(UserError, match="one run tags at a time, not 2"):
+    with pytest.raises(UserError, match="a model that tags works alone, not beside others"):
         package.load(run.folder, run.folder)
     (made,) = columns.predict([[("today", "T"), ("they", "T")]])
     assert made.document()["words"] == ["today", "they"]
@@ -514,6 +514,28 @@ def test_a_file_of_columns_gives_a_line_for_each_sentence(corpus: Path, wider: R
     assert "column 2 is to be read" in refused.stderr
 
 
+def test_a_file_of_conllu_is_known_where_words_alone_are_read(run: Run, tmp_path: Path) -> None:
+    words = ("today", "they", "put", "the", "box", ".")
+    told = "".join(f"{number}\t{word}\t_\tX\t_\t_\t0\t_\t_\t_\n" for number, word in enumerate(words, 1))
+    (tmp_path / "a.txt").write_text(f"# a comment\n{told}\n# another\n{told}", encoding="utf-8")
+    tagger = package.load(run.folder)
+    rows = tuple((word,) for word in words)
+    assert list(tagger.inputs(tmp_path / "a.txt")) == [rows, rows]
+    assert list(tagger.read(["", "# they put", "1 box"])) == [(), (("#",), ("they",), ("put",)), (("1",), ("box",))]
+
+
+def test_what_is_nothing_to_learn_from_is_named(tmp_path: Path) -> None:
+    def said(content: str) -> str:
+        (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError) as error:
+            train("schuster1997", tmp_path / "a.txt", tmp_path / "run")
+        return str(error.value)
+
+    assert said("a X\n\nb X\n\n") == "every word has the label 'X': there is nothing to choose from"
+    assert said("a X\nb Y\n").startswith("there is one sentence, which a blank line would end, too little to train")
+    assert said("a X\n\na X\n").startswith("all sentences are alike, too little to train")
+
+
 def test_train_and_evaluate_from_the_command_line(corpus: Path, regard: Command, tmp_path: Path) -> None:
     changes = [f"{key}={json.dumps(value)}" for key, value in QUICK.items()]
     done = regard("train", corpus / "train.conll", "--recipe", "schuster1997", *changes)
@@ -522,6 +544,9 @@ def test_train_and_evaluate_from_the_command_line(corpus: Path, regard: Command,
     told = regard("evaluate", "runs/train-schuster1997", corpus / "test.conll", "--json")
     assert set(json.loads(told.stdout)) == {"system", "sentences", "words", "accuracy"}
     assert "accuracy" in regard("evaluate", "runs/train-schuster1997", corpus / "test.conll").stdout
+    refused = regard("evaluate", "runs/train-schuster1997", corpus / "test.conll", "--beam", 3)
+    assert refused.returncode == 2
+    assert refused.stderr == "regard: --beam is for runs that translate, and runs/train-schuster1997 does not\n"
     piped = regard(
         "train",
         "-",

@@ -16,7 +16,9 @@ def demo(
         str | None,
         typer.Option(help="Which model to train; `regard recipes` lists them. Else one that suits the task."),
     ] = None,
-    task: Annotated[str, typer.Option(help="translate, tag, classify, read, caption or regress.")] = "translate",
+    task: Annotated[
+        str | None, typer.Option(help="translate, tag, classify, read, caption or regress; else that of the recipe.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/demo or runs/demo-TASK if none.")] = None,
 ) -> None:
     """Train a small model on embedded data, in minutes, and show what it learnt and where it looked.
@@ -26,9 +28,12 @@ def demo(
     from regard.demo import RECIPES, answer, run_demo, summary, told
     from regard.recipes import read
 
-    if task not in RECIPES:
+    if task is not None and task not in RECIPES:
         raise UserError(f"there is no task {task!r}{nearest(task, RECIPES)}")
-    task = read(recipe).get("task", "translate") if recipe else task
+    own = read(recipe).get("task", "translate") if recipe else None
+    if own and task and own != task:
+        raise UserError(f"the recipe {recipe} is of the task {own}, not {task}")
+    task = own or task or "translate"
     recipe = recipe or RECIPES[task]
     out = out or Path("runs") / ("demo" if task == "translate" else f"demo-{task}")
     with saying_how_to_go_on(f"regard demo --recipe {recipe} --out {out}"):

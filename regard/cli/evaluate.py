@@ -59,6 +59,9 @@ def evaluate(
     else:
         folders, files = split_runs(paths)
         if answers(folders[0]):
+            for name, value in {"--gold": gold, "--beam": beam, "--lowercase": lowercase}.items():
+                if value:
+                    raise UserError(f"{name} is for runs that translate, and {folders[0]} does not")
             typer.echo(of_answers(paths, as_json))
             return
         if not files:
@@ -94,7 +97,8 @@ def of_answers(paths: Sequence[Path], as_json: bool) -> str:
     told = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
     if as_json:
         return json.dumps(told[0] if len(told) == 1 else {"systems": told}, ensure_ascii=False)
-    return "\n\n".join("\n".join(f"{name:<12} {plain(value)}" for name, value in one.items()) for one in told)
+    width = max(12, *(len(name) for one in told for name in one))
+    return "\n\n".join("\n".join(f"{name:<{width}} {plain(value)}" for name, value in one.items()) for one in told)
 
 
 def plain(value: Any) -> str:

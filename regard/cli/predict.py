@@ -26,7 +26,7 @@ def predict(
     """
     from regard.api import load
     from regard.cli.pipe import as_they_come, chunks, end_with_the_pipe, standard_input
-    from regard.data.files import STANDARD_INPUT, lines
+    from regard.data.files import STANDARD_INPUT
     from regard.runs import Run
 
     if Run(run).config().get("task", "translate") == "translate":
@@ -35,10 +35,8 @@ def predict(
     end_with_the_pipe()
     if file == STANDARD_INPUT:
         lots = as_they_come(predictor.read(standard_input()), AT_ONCE)
-    elif (whole := predictor.whole(file)) is not None:
-        lots = iter([[whole]])
     else:
-        lots = chunks(predictor.read(lines(file), file.parent), AT_ONCE)
+        lots = chunks(predictor.inputs(file), AT_ONCE)
     for inputs in lots:
         for made in predictor.predict(inputs):
             typer.echo(json.dumps(made.document(), ensure_ascii=False) if as_json else made.line())

@@ -105,7 +105,7 @@ def train(
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
     report = run.folder / "report.html"
     best = "the mean of the newest checkpoints" if run.average_folder.is_dir() else f"that of step {run.best()}"
-    say(f"the best model is {best}; curves, samples and heat maps: {report}")
+    say(f"the best model is {best}; curves and samples: {report}")
     task = run.config().get("task", "translate")
     say(f"{task} with: regard {'translate' if task == 'translate' else 'predict'} {run.folder} FILE")
 

@@ -74,13 +74,19 @@ def shifted(target: Ragged, rows: Indices) -> tuple[Integers, Integers]:
 
 def padded(sentences: Ragged, rows: Indices, end: int) -> tuple[Integers, Integers]:
     """Sentences with an id at their end, right-padded: B,S and their lengths B."""
-    starts, lengths = sentences.offsets[rows], sentences.offsets[rows + 1] - sentences.offsets[rows]
-    places = np.arange(int(lengths.max()) + 1)
-    table = np.full((len(rows), len(places)), PAD, dtype=np.int64)
+    found, lengths = table(sentences, rows, room=1)
+    found[np.arange(len(rows)), lengths] = end
+    return found, np.asarray(lengths + 1)
+
+
+def table(ragged: Ragged, rows: Indices, fill: int = PAD, room: int = 0) -> tuple[Integers, Integers]:
+    """Rows of numbers, right-padded, the longest with `room` places behind it: B,S and their lengths B."""
+    starts, lengths = ragged.offsets[rows], ragged.offsets[rows + 1] - ragged.offsets[rows]
+    places = np.arange(int(lengths.max()) + room)
+    found = np.full((len(rows), len(places)), fill, dtype=np.int64)
     real = places < lengths[:, None]
-    table[real] = sentences.numbers[(starts[:, None] + places)[real]]
-    table[np.arange(len(rows)), lengths] = end
-    return table, np.asarray(lengths + 1)
+    found[real] = ragged.numbers[(starts[:, None] + places)[real]]
+    return found, lengths
 
 
 def guides(links: Ragged, rows: Indices, targets: int, sources: int) -> Integers:

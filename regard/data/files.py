@@ -49,7 +49,9 @@ def opened(path: Path) -> IO[bytes]:
     """The file's bytes; `-` is standard input."""
     if path == STANDARD_INPUT:
         return os.fdopen(0, "rb", closefd=False)
-    if not path.exists() or path.is_dir():  # a pipe has a name, too
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, and a file is wanted")
+    if not path.exists():  # a pipe has a name, too
         raise UserError(f"there is no file {path}")
     return path.open("rb")
 

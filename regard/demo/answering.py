@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ class Answered(NamedTuple):
     results: dict[str, Any]
     samples: list[tuple[Asked, Prediction]]
     report: Path
+    test: Sequence[Path]  # what the figures are of
 
 
 def answer(recipe: str, out: Path) -> Answered:
@@ -52,7 +54,7 @@ def answer(recipe: str, out: Path) -> Answered:
     made = predictor.predict([one.input for one in asked])
     results = {"recipe": recipe, **figures, "seconds": round(time.monotonic() - began, 1)}
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Answered(results, list(zip(asked, made, strict=True)), out / "report.html")
+    return Answered(results, list(zip(asked, made, strict=True)), out / "report.html", corpus.test)
 
 
 def fit(recipe: str, corpus: Corpus, run: Run) -> None:
@@ -61,15 +63,7 @@ def fit(recipe: str, corpus: Corpus, run: Run) -> None:
         say(f"{run.folder} goes on from step {run.newest()}")
         train(recipe, None, run.folder, resume=True)
     else:
-        sections = read(recipe)
-        changes = {key: value for key, value in corpus.changes.items() if has(sections, key)}
-        train(recipe, corpus.train, run.folder, dev=corpus.dev, **changes)
-
-
-def has(recipe: dict[str, Any], key: str) -> bool:
-    """Whether a recipe has a dotted key: recipes of one task need not be of one kind."""
-    section, _, name = key.partition(".")
-    return name in recipe.get(section, {})
+        train(recipe, corpus.train, run.folder, dev=corpus.dev, **corpus.fitting(read(recipe)))
 
 
 def told(demo: Answered, out: Path) -> str:
@@ -77,8 +71,10 @@ def told(demo: Answered, out: Path) -> str:
     samples = ["\n".join(shown(*sample)) for sample in demo.samples]
     values = {name: value for name, value in demo.results.items() if isinstance(value, float)}
     numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
-    commands = [f"report       {demo.report}", "Try next:", f"  regard predict {out} FILE --json"]
-    return "\n\n".join([*samples, "\n".join([*numbers, *commands])])
+    results = "\n".join([*numbers, f"report       {demo.report}"])
+    test = " ".join(map(str, demo.test))
+    commands = (f"evaluate {out} {test}", f"predict {out} FILE --json", f"serve {out}")
+    return "\n\n".join([*samples, results, "\n".join(["Try next:", *(f"  regard {one}" for one in commands)])])
 
 
 def shown(asked: Asked, prediction: Prediction) -> list[str]:

@@ -28,7 +28,7 @@ CURVES = (
     ("Dev RMSE", "dev", "rmse"),
     ("Dev R²", "dev", "r2"),
     ("Learning rate", "train", "learning_rate"),
-    ("Target tokens a second", "train", "tokens_per_second"),
+    ("Tokens a second", "train", "tokens_per_second"),
 )
 
 

@@ -83,12 +83,12 @@ class Predictor(Protocol):
         """A prediction for each input, in order."""
         ...
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Any]:
-        """The inputs that lines hold, each as soon as it is there; files that they name are in the folder."""
+    def read(self, lines: Iterable[str]) -> Iterator[Any]:
+        """The inputs that the lines of a pipe hold, each as soon as it is there."""
         ...
 
-    def whole(self, path: Path) -> Any | None:
-        """The input that a file is by itself, and not in its lines, if it is one."""
+    def inputs(self, path: Path) -> Iterator[Any]:
+        """The inputs that a file holds, also one that says what is right."""
         ...
 
     def asked(self, given: Any) -> Any:

@@ -25,7 +25,7 @@ def read(path: Path, wish: Wish) -> Iterator[Pair]:
         chosen = chosen or keys(texts, wish, where)
         found = [text_of(texts, key, where) for key in chosen]
         if not all(map(writable, found)):
-            raise UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which no file can hold")
+            raise unwritable(where)
         yield Pair(*found)
 
 
@@ -44,13 +44,18 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not line.strip():
             continue
         where = f"{name_of(path)}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not JSON: {error}") from error
+        row = parsed(line, where)
         if not isinstance(row, dict):
             raise UserError(f"{where}: not a pair; a line of a .jsonl file is {FORMS}")
         yield where, row
+
+
+def parsed(line: str, where: str) -> Any:
+    """What a line of JSON holds."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON: {error}") from error
 
 
 def keys(texts: Mapping[str, Any], wish: Wish, where: str) -> tuple[str, str]:
@@ -76,3 +81,8 @@ def text_of(texts: Mapping[str, Any], key: str, where: str) -> str:
 def writable(text: str) -> bool:
     """Whether text has a form in UTF-8: JSON may write one half of a surrogate pair, which has none."""
     return HALVES.search(text) is None
+
+
+def unwritable(where: str) -> UserError:
+    """What is said of other text."""
+    return UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which no file can hold")

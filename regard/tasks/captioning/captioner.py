@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from regard.config import parse
-from regard.data.order import cuts
+from regard.data.files import lines, name_of
 from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import bleu_of_several
 from regard.models import Seq2Seq
-from regard.runs import Run
 from regard.search import Hypothesis, search
+from regard.tasks.asking import several
 from regard.tasks.captioning import files, sent
 from regard.tasks.captioning.examples import Captions, gathered
 from regard.tasks.captioning.eye import Eye, Sight
@@ -26,7 +26,8 @@ from regard.tasks.captioning.picture import ARRAY, IMAGES, Array, Picture
 from regard.tasks.captioning.prediction import Caption
 from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
-from regard.tasks.memory import in_pieces
+from regard.tasks.loading import only, where
+from regard.tasks.memory import in_order
 from regard.text import Tokenizer
 
 Named = str | Path | Mapping[str, Any] | Picture | Array  # a picture, by its path, as in a line of JSON, or itself
@@ -52,13 +53,15 @@ class Captioner:
         self.batch_tokens = batch_tokens
         self.device = device
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Picture]:
-        """A line is a path, or an object with an image; paths are relative to the folder."""
-        return files.pictures(lines, folder)
+    def read(self, lines: Iterable[str]) -> Iterator[Picture]:
+        """A line is a path, or an object with an image."""
+        return files.pictures(lines)
 
-    def whole(self, path: Path) -> Picture | None:
-        """A picture, by its file's name."""
-        return Picture(path) if path.suffix.lower() in (ARRAY, *IMAGES) else None
+    def inputs(self, path: Path) -> Iterator[Picture]:
+        """The picture that a file is, by its name, or all that it holds; or those that its lines name."""
+        if path.suffix.lower() in (ARRAY, *IMAGES):
+            return iter(Picture(path).each())
+        return files.pictures(lines(path), path.parent, name_of(path))
 
     def asked(self, given: Any) -> Array:
         """A picture that comes with its question, never one of this machine's."""
@@ -66,7 +69,7 @@ class Captioner:
 
     def predict(self, inputs: Sequence[Named], beam: int = 5) -> list[Caption]:
         """A caption for each picture, in order: its path, an object as in a line of JSON, or an array."""
-        named = [picture_of(one) for one in inputs]
+        named = [picture_of(one) for one in several(inputs, "picture")]
         sights = [
             self.seen(one if isinstance(one, np.ndarray) else picture.load(), picture)
             for one, picture in zip(inputs, named, strict=True)
@@ -126,15 +129,12 @@ def searched(
 ) -> list[Hypothesis]:
     """The best caption of each, in order; those of one size are searched together."""
 
-    def best(rows: Indices) -> dict[int, Hypothesis]:
+    def best(rows: Indices) -> list[Hypothesis]:
         source, lengths = gathered([sights[row] for row in rows.tolist()])
         made = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
-        return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
+        return [hypotheses[0] for hypotheses in made]
 
-    sizes = np.array([len(one.places) for one in sights], dtype=np.int64)
-    order = cuts(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
-    every = {row: one for rows in order for some in in_pieces(best, rows) for row, one in some.items()}
-    return [every[row] for row in range(len(sights))]
+    return in_order(best, np.array([len(one.places) for one in sights], dtype=np.int64), batch_tokens)
 
 
 def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Tokenizer) -> Caption:
@@ -148,9 +148,7 @@ def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Toke
 
 def load(*runs: str | Path, device: str | None = None) -> Captioner:
     """The best model of a run, ready to caption, on a GPU where there is one."""
-    if len(runs) != 1:
-        raise UserError(f"a model that captions works alone, not beside others: {', '.join(map(str, runs))}")
-    run = Run(Path(runs[0]))
+    run = only(runs, "captions")
     config = run.config()
     data = parse(CaptionSettings, config["data"], "data")
     if data.features is None:
@@ -162,5 +160,5 @@ def load(*runs: str | Path, device: str | None = None) -> Captioner:
         data,
         Eye(data.image, data.patch, int(config["model"]["max_side"])),
         int(config["training"]["batch_tokens"]),
-        torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        where(device),
     )

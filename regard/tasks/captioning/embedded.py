@@ -49,7 +49,7 @@ CHANGES = {
     "data.image": SIDE * CELL,
     "data.patch": CELL,
     "text.vocabulary": 100,
-    "training.steps": 1300,
+    "training.steps": 1600,
     "training.batch_tokens": 1024,
     "training.learning_rate": 0.004,
     "training.schedule": "cosine",

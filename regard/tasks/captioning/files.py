@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from regard.data.corpus import suffix
 from regard.data.files import COMPRESSED, STANDARD_INPUT, lines, lines_of, name_of, reading
-from regard.data.formats.jsonl import writable
+from regard.data.formats.jsonl import parsed, unwritable, writable
 from regard.data.recognition import first_bytes, form
 from regard.errors import UserError, shown
 from regard.tasks.captioning.picture import Picture
@@ -41,8 +40,7 @@ def read(paths: Sequence[Path]) -> Iterator[Example]:
     for path in paths:
         for example in examples(path):
             if not writable(example.caption) or not writable(str(example.picture.path)):
-                where = example.picture.where
-                raise UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which no file can hold")
+                raise unwritable(example.picture.where)
             yield example
 
 
@@ -52,6 +50,8 @@ def examples(path: Path) -> Iterator[Example]:
         return READERS[suffix(path)](lines(path), name_of(path), path.parent)
     if path == STANDARD_INPUT or path.is_fifo():
         return unnamed(path)
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
     raise UserError(
         f"{path} is not of a kind that holds captions ({', '.join(READERS)}, also {', '.join(COMPRESSED)}; - for "
         "standard input)"
@@ -80,7 +80,7 @@ def jsonl(rows: Iterable[str], name: str, folder: Path) -> Iterator[Example]:
     for number, line in enumerate(rows, 1):
         if line.strip():
             where = f"{name}:{number}"
-            given = parsed(line, where)
+            given = mapping(line, where)
             caption = given.get("caption")
             if not isinstance(caption, str):
                 raise UserError(f"{where}: there is no caption; a line of a .jsonl file is {FORM}")
@@ -90,22 +90,19 @@ def jsonl(rows: Iterable[str], name: str, folder: Path) -> Iterator[Example]:
 READERS: dict[str, Reader] = {".jsonl": jsonl, ".tsv": tsv}
 
 
-def pictures(rows: Iterable[str], folder: Path) -> Iterator[Picture]:
-    """The pictures that the lines of a pipe name: a path each, or an object whose caption may be missing."""
+def pictures(rows: Iterable[str], folder: Path = Path(), name: str = "") -> Iterator[Picture]:
+    """The pictures that lines name: a path each, with a caption behind a tab or without, or an object."""
     for number, line in enumerate(rows, 1):
-        where = f"line {number}"
+        where = f"{name}:{number}" if name else f"line {number}"
         if line.lstrip().startswith("{"):
-            yield picture(parsed(line, where), folder, where)
+            yield picture(mapping(line, where), folder, where)
         elif line.strip():
-            yield Picture(folder / line.strip(), None, where)
+            yield Picture(folder / line.partition("\t")[0].strip(), None, where)
 
 
-def parsed(line: str, where: str) -> dict[str, Any]:
-    """A line of JSON."""
-    try:
-        given = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON: {error}") from error
+def mapping(line: str, where: str) -> dict[str, Any]:
+    """The object in a line of JSON."""
+    given = parsed(line, where)
     if not isinstance(given, dict):
         raise UserError(f"{where}: not an image with a caption; a line of a .jsonl file is {FORM}")
     return given

@@ -6,17 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
-from regard.data.order import cuts
 from regard.data.ragged import Indices
 from regard.models import Decoded, Seq2Seq
 from regard.models.hard import entropy
 from regard.symbols import PAD
 from regard.tasks.captioning.examples import Captions
-from regard.tasks.memory import in_pieces
+from regard.tasks.memory import in_lots
 
 Marks = Mapping[int, Sequence[int]]  # the number of a token: the cells that it names
 
@@ -63,6 +61,5 @@ def judged(
         ]
         return Judgement(loss.item(), (unsure * real).sum().item(), int(real.sum()), sum(looks), len(looks))
 
-    lots = cuts(np.argsort(captions.sizes, kind="stable"), captions.sizes, batch_tokens)
-    found = [some for rows in lots for some in in_pieces(of, rows)]
+    found = in_lots(of, captions.sizes, batch_tokens)
     return Judgement(*(sum(figures) for figures in zip(*found, strict=True)))

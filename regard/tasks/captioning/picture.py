@@ -22,6 +22,7 @@ ARRAY, IMAGES = ".npy", (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")
 MOST = 64_000_000  # pixels of an image; a small file can claim to be much larger than any memory
 OPEN = 32  # files that stay mapped
+MANY = 4  # dimensions of an array that holds many pictures, each with rows and columns
 
 
 class Picture(NamedTuple):
@@ -58,9 +59,17 @@ class Picture(NamedTuple):
             self.check()
             return hashlib.sha256(self.path.read_bytes()).hexdigest()
         array = self.array()
+        if array.ndim == MANY:
+            raise self.wrong(f'it holds {len(array):,} pictures, and "row", from 0, says which')
         found = hashlib.sha256(f"{array.shape} {array.dtype.str}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
+
+    def each(self) -> list[Picture]:
+        """The pictures that a file holds, which may be this one alone."""
+        if self.is_array() and len(self.header()[0]) == MANY:
+            return [self._replace(row=row) for row in range(self.header()[0][0])]
+        return [self]
 
     def is_array(self) -> bool:
         """Whether the file is NumPy's, by its name; a file that is none of those here is refused."""

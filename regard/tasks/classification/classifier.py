@@ -10,16 +10,18 @@ import numpy as np
 import torch
 
 from regard.config import parse
+from regard.data.files import lines
 from regard.errors import UserError, shown
 from regard.evaluate import Confusion
 from regard.models import Classifier as Model
-from regard.runs import Run
-from regard.tasks.classification.files import read
+from regard.tasks.asking import several
+from regard.tasks.classification.files import holds_texts, read, texts
 from regard.tasks.classification.outputs import Output, cross_entropy, outputs
 from regard.tasks.classification.prediction import Classification, classification
 from regard.tasks.classification.preparation import Vocabularies, ids, kept
 from regard.tasks.classification.settings import ClassificationSettings, by_sentence
 from regard.tasks.classification.texts import Encoding, Texts
+from regard.tasks.loading import only, where
 
 
 class Classifier:
@@ -42,12 +44,13 @@ class Classifier:
         self.batch_tokens = batch_tokens
         self.device = device
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[str]:
+    def read(self, lines: Iterable[str]) -> Iterator[str]:
         """A line is a text."""
         yield from lines
 
-    def whole(self, path: Path) -> None:
-        """No file is an input by itself."""
+    def inputs(self, path: Path) -> Iterator[str]:
+        """The texts of a file or folder like those of training, with labels or without; of others a line is a text."""
+        return (one.text for one in texts(path, self.data)) if holds_texts(path) else lines(path)
 
     def asked(self, given: Any) -> str:
         """Text."""
@@ -57,7 +60,8 @@ class Classifier:
 
     def predict(self, inputs: Sequence[str]) -> list[Classification]:
         """A label for each text, in order."""
-        texts = Texts([self.encoding(text) for text in inputs], [0] * len(inputs), self.encoding)
+        encoded = [self.encoding(self.asked(text)) for text in several(inputs, "text")]
+        texts = Texts(encoded, [0] * len(encoded), self.encoding)
         tokenizer, nested = self.encoding.tokenizer, self.encoding.by_sentence
         return [
             classification(output, texts.document(row), self.labels, tokenizer, nested)
@@ -92,9 +96,7 @@ class Classifier:
 
 def load(*runs: str | Path, device: str | None = None) -> Classifier:
     """The best model of a run, ready to label texts, on a GPU where there is one."""
-    if len(runs) != 1:
-        raise UserError(f"a model that classifies works alone, not beside others: {', '.join(map(str, runs))}")
-    run = Run(Path(runs[0]))
+    run = only(runs, "classifies")
     config = run.config()
     vocabularies = kept(run)
     model = run.model((vocabularies.tokenizer.size, vocabularies.labels.size))
@@ -104,5 +106,5 @@ def load(*runs: str | Path, device: str | None = None) -> Classifier:
         parse(ClassificationSettings, config["data"], "data"),
         by_sentence(config),
         int(config["training"]["batch_tokens"]),
-        torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        where(device),
     )

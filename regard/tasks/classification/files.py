@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.corpus import suffix
 from regard.data.files import COMPRESSED, STANDARD_INPUT, lines, lines_of, name_of, reading
-from regard.data.formats.jsonl import writable
+from regard.data.formats.jsonl import parsed, unwritable, writable
 from regard.data.recognition import first_bytes, form
 from regard.errors import UserError, nearest, shown
 from regard.tasks.classification.settings import ClassificationSettings
@@ -37,17 +38,24 @@ def read(paths: Sequence[Path], settings: ClassificationSettings) -> Iterator[Ex
     """The texts of files and folders, one behind the other."""
     for path in paths:
         for example in texts(path, settings):
-            yield checked(example)
+            yield checked(example, settings)
+
+
+def holds_texts(path: Path) -> bool:
+    """Whether this is a folder, or a file of a kind that has more than a text in a line."""
+    return path.is_dir() or suffix(path) in READERS
 
 
 def texts(path: Path, settings: ClassificationSettings) -> Iterator[Example]:
-    """The texts of one of them."""
+    """The texts of one of them; a label that is missing is empty."""
     if path.is_dir():
         return folder(path)
     if suffix(path) in READERS:
         return READERS[suffix(path)](lines(path), path, settings)
     if path == STANDARD_INPUT or path.is_fifo():
         return unnamed(path, settings)
+    if not path.exists():
+        raise UserError(f"there is no file and no folder {path}")
     raise UserError(
         f"{path} is neither a folder nor of a kind that holds texts with labels ({', '.join(READERS)}, also "
         f"{', '.join(COMPRESSED)}; - for standard input)"
@@ -61,10 +69,13 @@ def unnamed(pipe: Path, settings: ClassificationSettings) -> Iterator[Example]:
         yield from READERS.get(kind, tsv)(lines_of(file, pipe), pipe, settings)
 
 
-def checked(example: Example) -> Example:
-    """The same, if the text can be written and the label can stand in a line of a list."""
-    if not writable(example.text) or not writable(example.label):
-        raise UserError(f"{example.where}: half a character (\\ud800 to \\udfff alone), which no file can hold")
+def checked(example: Example, settings: ClassificationSettings) -> Example:
+    """The same, if it has a label, and that can stand in a line of a list."""
+    if not example.label:
+        named = "" if settings.label is None else f" in {settings.label!r}"
+        raise UserError(f"{example.where}: there is no label{named} (data.label)")
+    if not writable(example.label):
+        raise unwritable(example.where)
     if not fits(example.label):
         raise UserError(f"{example.where}: a label is one line of text without tabs, not {shown(example.label)}")
     return example
@@ -81,12 +92,13 @@ def tsv(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> It
                 continue
         if not line.strip():
             continue
-        if len(cells) <= max(columns):
+        if len(cells) <= columns.text:
             raise UserError(
-                f"{where}: {len(cells)} of the columns that a line has; the label is in column {columns.label + 1} and "
-                f"the text in {columns.text + 1} (data.label, data.text)"
+                f"{where}: the text is in column {columns.text + 1} (data.text), and with tabs between there "
+                f"{'is' if len(cells) == 1 else 'are'} {len(cells)}: {shown(line)}"
             )
-        yield Example(cells[columns.text], cells[columns.label].strip(), where)
+        label = cells[columns.label].strip() if columns.label < len(cells) else ""
+        yield Example(cells[columns.text], label, where)
 
 
 def found(cells: Sequence[str], settings: ClassificationSettings, where: str) -> tuple[Columns, bool]:
@@ -126,21 +138,23 @@ def jsonl(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> 
         if not line.strip():
             continue
         where = f"{name_of(path)}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not JSON: {error}") from error
+        row = parsed(line, where)
         text, label = (row.get(key) if isinstance(row, dict) else None for key in keys)
-        if not isinstance(text, str) or not isinstance(label, str | int):
-            raise UserError(
-                f"{where}: not a text with a label; a line of a .jsonl file is {FORM} (data.text, data.label)"
-            )
+        if not isinstance(text, str) or not is_label(label):
+            raise UserError(f"{where}: a line is {FORM} (data.text, data.label), not {shown(row)}")
+        if not writable(text):
+            raise unwritable(where)
         yield Example(text, spelt(label).strip(), where)
 
 
+def is_label(value: Any) -> bool:
+    """Whether a value of JSON is a label, or none: text, a number or a truth value."""
+    return value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
 def spelt(label: Any) -> str:
-    """A label as JSON writes it: numbers and truth values may be labels, too."""
-    return label if isinstance(label, str) else json.dumps(label)
+    """A label as JSON writes it."""
+    return label if isinstance(label, str) else "" if label is None else json.dumps(label)
 
 
 READERS: dict[str, Callable[[Iterator[str], Path, ClassificationSettings], Iterator[Example]]] = {

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.order import cuts
 from regard.data.ragged import Indices
 from regard.models import Classified, Classifier, log_probs
 from regard.search import Floats
 from regard.tasks.classification.texts import Texts
-from regard.tasks.memory import in_pieces
+from regard.tasks.memory import in_order
 
 
 class Output(NamedTuple):
@@ -28,15 +27,12 @@ class Output(NamedTuple):
 def outputs(model: Classifier, texts: Texts, device: torch.device, batch_tokens: int) -> list[Output]:
     """What a model that is not being trained says of each text, in order."""
 
-    def of(rows: Indices) -> dict[int, Output]:
+    def of(rows: Indices) -> list[Output]:
         batch = texts.batch(rows).to(device)
         classified: Classified = model(batch.ids, batch.lengths)
-        found = zip(rows.tolist(), batch.lengths.cpu(), apart(classified), strict=True)
-        return {row: trimmed(output, lengths) for row, lengths, output in found}
+        return [trimmed(*one) for one in zip(apart(classified), batch.lengths.cpu(), strict=True)]
 
-    lots = cuts(np.argsort(texts.sizes, kind="stable"), texts.sizes, batch_tokens)
-    every = {row: output for rows in lots for some in in_pieces(of, rows) for row, output in some.items()}
-    return [every[row] for row in range(len(texts))]
+    return in_order(of, texts.sizes, batch_tokens)
 
 
 def cross_entropy(scores: Floats, right: Indices) -> float:

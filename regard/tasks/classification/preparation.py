@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from regard.config import parse
 from regard.data.pair import Pair
-from regard.errors import UserError
+from regard.errors import UserError, shown
 from regard.recipes import Recipe, sized
 from regard.runs import Run
 from regard.tasks.classification.files import Example, read
@@ -23,6 +23,7 @@ from regard.text import Labels, Tokenizer, VocabularySettings, file_name, learn_
 
 LABELS = "labels.txt"
 NAMED = 10  # labels that are counted one by one for people
+FEW = 20  # labels that nobody doubts; of more, each has two texts on average, or texts were taken for labels
 
 
 class Survey(NamedTuple):
@@ -94,11 +95,16 @@ def survey(data: ClassificationSettings, seed: int) -> Survey:
     if not data.train:
         raise UserError("nothing to train on: name files of texts with labels, or folders that have one for each label")
     every = list(read([Path(name) for name in data.train], data))
-    full = [one for one in every if one.text.strip() and one.label.strip()]
+    full = [one for one in every if one.text.strip()]
     empty = len(every) - len(full)
     if not full:
         raise UserError(f"{' and '.join(data.train)}: no texts in there, nothing to work with")
     labels = sorted({one.label for one in full})
+    if len(labels) > max(FEW, len(full) // 2):
+        raise UserError(
+            f"{len(full):,} texts have {len(labels):,} labels, such as {shown(labels[0])}; "
+            "data.label and data.text say where both are"
+        )
     if data.dev:
         dev = list(read([Path(name) for name in data.dev], data))
         if not dev:

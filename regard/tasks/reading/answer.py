@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from regard.data.order import cuts
 from regard.data.ragged import Indices
 from regard.models.cui import Reader
 from regard.plot import Line
-from regard.tasks.memory import in_pieces
+from regard.tasks.memory import in_order
 from regard.tasks.reading.cloze import NOBODY, Cloze
 from regard.tasks.reading.examples import Examples
 from regard.text import Words
@@ -98,17 +97,14 @@ def answers(
         return []
     examples = Examples(clozes, vocabulary, blank)
 
-    def some(rows: Indices) -> dict[int, Answer]:
+    def some(rows: Indices) -> list[Answer]:
         batch = examples.batch(rows).to(device)
         looked = model(*batch[:4])
         s = looked.document.double().cpu().numpy()
         beta = [None] * len(rows) if looked.query is None else looked.query.double().tolist()
-        return {row: answer(clozes[row], s[at], beta[at]) for at, row in enumerate(rows.tolist())}
+        return [answer(clozes[row], s[at], beta[at]) for at, row in enumerate(rows.tolist())]
 
-    lots = cuts(np.argsort(examples.sizes, kind="stable"), examples.sizes, batch_tokens)
-    made = [found for rows in lots for found in in_pieces(some, rows)]
-    every = {row: answer for some in made for row, answer in some.items()}
-    return [every[row] for row in range(len(clozes))]
+    return in_order(some, examples.sizes, batch_tokens)
 
 
 def answer(asked: Cloze, s: np.ndarray[Any, np.dtype[np.float64]], beta: list[float] | None) -> Answer:

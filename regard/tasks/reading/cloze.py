@@ -43,8 +43,6 @@ def cloze(asked: Question, blank: str, lowercase: bool) -> Cloze:
     """The words of a question. A candidate may have several; where two begin together, it is the longer one."""
     lines = [TOKEN.findall(line) for line in asked.document]
     document = [form(word, lowercase) for line in lines for word in line]
-    if not document:
-        raise asked.wrong("there is no word in the document")
     written = candidates(asked, lines)
     numbers = {forms: number for number, forms in enumerate({formed(text, lowercase): text for text in written})}
     first = {forms: text for text in reversed(written) for forms in [formed(text, lowercase)]}

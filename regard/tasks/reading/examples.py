@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import even
+from regard.data.batches import even, table
 from regard.data.examples import digest
 from regard.data.order import Part
 from regard.data.ragged import Indices, Integers, Ragged
-from regard.symbols import PAD
 from regard.tasks.reading.cloze import NOBODY, Cloze, ids
 from regard.text import Words
 
@@ -69,9 +68,9 @@ class Examples:
 
     def batch(self, rows: Indices, seed: int = 0) -> Batch:
         """The questions at `rows`; nothing varies from one look to the next."""
-        document, lengths = padded(self.document, rows, PAD)
-        query, query_lengths = padded(self.query, rows, PAD)
-        places, _ = padded(self.places, rows, NOBODY)
+        document, lengths = table(self.document, rows)
+        query, query_lengths = table(self.query, rows)
+        places, _ = table(self.places, rows, NOBODY)
         columns = (document, lengths, query, query_lengths, places, self.answers[rows])
         return Batch(*map(torch.from_numpy, columns))
 
@@ -84,13 +83,3 @@ def encoded(asked: Cloze, vocabulary: Words, blank: str) -> tuple[Integers, ...]
     answer = NOBODY if asked.answer is None else asked.answer
     columns = ids(asked.document, vocabulary), ids(asked.query, vocabulary, blank), asked.places, [answer]
     return tuple(np.array(column, dtype=np.int32) for column in columns)
-
-
-def padded(ragged: Ragged, rows: Indices, fill: int) -> tuple[Integers, Integers]:
-    """Rows of numbers, right-padded, and their lengths."""
-    starts, lengths = ragged.offsets[rows], ragged.offsets[rows + 1] - ragged.offsets[rows]
-    places = np.arange(int(lengths.max()))
-    table = np.full((len(rows), len(places)), fill, dtype=np.int64)
-    real = places < lengths[:, None]
-    table[real] = ragged.numbers[(starts[:, None] + places)[real]]
-    return table, lengths

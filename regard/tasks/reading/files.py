@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from regard.data.files import lines, name_of
+from regard.data.formats.jsonl import parsed
 from regard.errors import UserError, shown
 from regard.tasks.reading.question import FORM, Question, checked, question
 
@@ -37,10 +37,7 @@ def objects(numbered: Iterable[tuple[str, str]], blank: str) -> Iterator[Questio
     """JSON, an object a line."""
     for where, line in numbered:
         if line.strip():
-            try:
-                given = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{where}: not JSON: {error}") from error
+            given = parsed(line, where)
             if not isinstance(given, dict):
                 raise UserError(f"{where}: not a question, which is {FORM}")
             yield question(given, blank, where)

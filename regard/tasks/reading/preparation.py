@@ -59,7 +59,7 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         Validator(dev, vocabulary, data.blank, int(training["batch_tokens"])),
         (vocabulary.size, vocabulary.size),
         partial(save_vocabulary, vocabulary),
-        about(ready, len(found.dev), vocabulary),
+        about(ready, len(found.dev), sum(not one.answerable for one in dev), vocabulary),
     )
 
 
@@ -113,11 +113,12 @@ def encoded(asked: Sequence[Question], data: ClozeSettings, vocabulary: Words) -
     return Ready(examples, left.count("long"), left.count("absent"))
 
 
-def about(ready: Ready, dev: int, vocabulary: Words) -> str:
-    """What there is to train on."""
+def about(ready: Ready, dev: int, unanswerable: int, vocabulary: Words) -> str:
+    """What there is to train on; what of the dev set cannot be answered counts as wrong."""
     reasons = ((ready.too_long, "too long"), (ready.unanswerable, "without the answer in the document"))
     left_out = [f"{count:,} {reason}" for count, reason in reasons if count]
     return (
         f"{len(ready.examples):,} questions{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, "
-        f"{dev:,} dev questions, a vocabulary of {vocabulary.size:,}"
+        f"{dev:,} dev questions{f' ({unanswerable:,} without the answer in the document)' if unanswerable else ''}, "
+        f"a vocabulary of {vocabulary.size:,}"
     )

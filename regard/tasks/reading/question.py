@@ -41,7 +41,9 @@ def question(given: Mapping[str, Any], blank: str, where: str = "") -> Question:
 
 
 def checked(asked: Question, blank: str) -> Question:
-    """The same, if it has a blank, and a candidate where it has a list of them."""
+    """The same, if it has a document, a blank, and a candidate where it has a list of them."""
+    if not any(map(str.strip, asked.document)):
+        raise asked.wrong("there is no word in the document")
     if blank not in asked.query:
         raise asked.wrong(
             f"there is no blank in the query, which {blank} (data.blank) stands for: {shown(asked.query)}"

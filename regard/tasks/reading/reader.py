@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from regard.config import parse
+from regard.data.files import lines, name_of
 from regard.errors import UserError, shown
 from regard.models.cui import Reader as Model
-from regard.runs import Run
+from regard.tasks.asking import several
+from regard.tasks.loading import only, where
 from regard.tasks.reading import files
 from regard.tasks.reading.answer import Answer, answers
 from regard.tasks.reading.cloze import cloze, most_frequent
@@ -34,12 +36,9 @@ class Reader:
 
     def predict(self, inputs: Sequence[Question | Mapping[str, Any]]) -> list[Answer]:
         """An answer for each question, in order; a question is a mapping as in a line of JSON."""
-        asked = [one if isinstance(one, Question) else question(one, self.blank) for one in inputs]
+        asked = [one if isinstance(one, Question) else self.asked(one) for one in several(inputs, "question")]
         clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
         return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
-
-    def whole(self, path: Path) -> None:
-        """No file is an input by itself."""
 
     def asked(self, given: Any) -> Question:
         """A question as in a line of JSON."""
@@ -47,9 +46,13 @@ class Reader:
             raise UserError(f"a question is {FORM}, not {shown(given)}")
         return question(given, self.blank)
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Question]:
+    def read(self, lines: Iterable[str]) -> Iterator[Question]:
         """The questions that lines hold, with their answers or without."""
         return files.read(lines, self.blank)
+
+    def inputs(self, path: Path) -> Iterator[Question]:
+        """Those of a file."""
+        return files.read(lines(path), self.blank, name_of(path))
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Accuracy, beside that of the candidate which the document has most often."""
@@ -62,17 +65,16 @@ class Reader:
         return {
             "questions": len(made),
             "accuracy": accuracy(made),
-            "most frequent": 100 * sum(frequent) / len(frequent),
+            "most_frequent": 100 * sum(frequent) / len(frequent),
             "loss": loss(made),
         }
 
 
-def load(run: str | Path, *, device: str | None = None) -> Reader:
+def load(*runs: str | Path, device: str | None = None) -> Reader:
     """The best model of a run, on a GPU where there is one."""
-    found = Run(Path(run))
-    config = found.config()
-    vocabulary = load_vocabulary(found)
+    run = only(runs, "reads")
+    config = run.config()
+    vocabulary = load_vocabulary(run)
     data = parse(ClozeSettings, config["data"], "data")
-    model = found.model((vocabulary.size, vocabulary.size))
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return Reader(model, vocabulary, data.blank, int(config["training"]["batch_tokens"]), chosen)
+    model = run.model((vocabulary.size, vocabulary.size))
+    return Reader(model, vocabulary, data.blank, int(config["training"]["batch_tokens"]), where(device))

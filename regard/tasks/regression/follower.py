@@ -10,9 +10,12 @@ import numpy as np
 import torch
 
 from regard.config import parse
+from regard.data.files import lines, name_of
 from regard.errors import UserError, shown
 from regard.models.regression import Regressor
 from regard.runs import Run
+from regard.tasks.asking import several
+from regard.tasks.loading import only, where
 from regard.tasks.regression.examples import Examples
 from regard.tasks.regression.files import LARGEST, Series, Table, columns, read, series
 from regard.tasks.regression.following import follow
@@ -29,14 +32,14 @@ Input = Sequence[Sequence[float]] | Table  # a step of time after the other, the
 class Follower:
     """A model with the scales of its numbers."""
 
-    def __init__(self, model: Regressor, scales: Scales, device: torch.device | None = None) -> None:
-        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = model.to(self.device).eval()
+    def __init__(self, model: Regressor, scales: Scales, device: torch.device) -> None:
+        self.device = device
+        self.model = model.to(device).eval()
         self.scales = scales
 
     def predict(self, inputs: Sequence[Input]) -> list[Numbers]:
         """Numbers for each step of each series, in order; a series is a list of steps, a step a list of numbers."""
-        tables = [self.table(given) for given in inputs]
+        tables = [self.table(given) for given in several(inputs, "series")]
         made = iter(self.followed([Series(table, None) for table in tables if len(table)]))
         none = np.zeros((0, self.scales.sizes[1]))
         return [Numbers(next(made) if len(table) else none) for table in tables]
@@ -54,9 +57,6 @@ class Follower:
             raise UserError(f"a series is a list of steps, each of {width} numbers, not {shown(given)}")
         return found
 
-    def whole(self, path: Path) -> None:
-        """No file is an input by itself."""
-
     def asked(self, given: Any) -> Table:
         """A series as in a line of JSON."""
         if not isinstance(given, Mapping) or "inputs" not in given:
@@ -68,9 +68,13 @@ class Follower:
         made = follow(self.model, Examples(some, self.scales), self.device, BATCH_TOKENS)
         return [self.scales.targets.natural(one) for one in made]
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[Table]:
+    def inputs(self, path: Path) -> Iterator[Table]:
+        """The series of a file."""
+        return self.read(lines(path), name_of(path))
+
+    def read(self, lines: Iterable[str], name: str | None = None) -> Iterator[Table]:
         """The series that lines hold, as in training; targets may be there or not."""
-        for one, place in read(lines, self.scales.sizes[0]):
+        for one, place in read(lines, self.scales.sizes[0], name):
             if columns(one) not in (0, self.scales.sizes[1]):
                 wanted = self.scales.sizes
                 raise place.wrong(f"of a step this model reads {wanted[0]} numbers and finds {wanted[1]} more")
@@ -90,11 +94,9 @@ class Follower:
 
 def load(*runs: str | Path, device: str | torch.device | None = None) -> Follower:
     """The best model of a run, ready to follow series."""
-    if len(runs) != 1:
-        raise UserError(f"one run follows series at a time, not {len(runs)}")
-    run = Run(Path(runs[0]))
+    run = only(runs, "regresses")
     scales = saved(run)
-    return Follower(run.model(scales.sizes), scales, None if device is None else torch.device(device))
+    return Follower(run.model(scales.sizes), scales, where(device))
 
 
 def saved(run: Run) -> Scales:

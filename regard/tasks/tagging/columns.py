@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import lines, name_of
-from regard.errors import UserError, nearest
+from regard.errors import UserError, nearest, shown
 from regard.tasks.tagging.settings import Column, TagDataSettings
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -88,12 +88,19 @@ def sentences(path: Path, settings: TagDataSettings) -> Iterator[Tagged]:
         yield Tagged(tuple(row for row, _ in found), tuple(label for _, label in found))
 
 
-def unlabelled(given: Iterable[str], settings: TagDataSettings) -> Iterator[tuple[Row, ...]]:
-    """The sentences that lines hold, which may have labels or not."""
+def unlabelled(given: Iterable[str], settings: TagDataSettings, path: Path | None = None) -> Iterator[tuple[Row, ...]]:
+    """The sentences that lines hold, which may have labels or not.
+
+    Where nothing but words is read, a line is a sentence, unless the first word is one of CoNLL-U.
+    """
     ahead, every = begun(given)
-    wanted = form(settings, is_universal(ahead))
+    universal = is_universal(ahead)
+    if not settings.inputs and not universal:
+        yield from (tuple((word,) for word in line.split()) for line in every)
+        return
+    wanted = form(settings, universal)
     for some in parted(every, wanted.universal):
-        yield tuple(row(columns(line, wanted), line, wanted, None) for line in some)
+        yield tuple(row(columns(line, wanted), line, wanted, path) for line in some)
 
 
 def begun(given: Iterable[str]) -> tuple[list[str], Iterator[str]]:
@@ -135,7 +142,7 @@ def row(found: Sequence[str], line: Numbered, wanted: Form, path: Path | None) -
     if wanted.universal and (len(found) != len(CONLLU) or not WHOLE.fullmatch(found[0])):
         raise wrong(path, line, f"not a word of CoNLL-U, which has an id and {len(CONLLU)} columns with tabs between")
     if len(found) < wanted.needs():
-        raise wrong(path, line, f"{len(found)} columns, and column {wanted.needs()} is to be read")
+        raise wrong(path, line, f"column {wanted.needs()} is to be read, of {len(found)}: {shown(line.text)}")
     chosen = tuple(found[place] for place in (wanted.word, *wanted.inputs))
     if not all(map(str.strip, chosen)):
         raise wrong(path, line, "a column that is to be read is empty")
@@ -146,8 +153,10 @@ def labelled(line: Numbered, wanted: Form, path: Path) -> tuple[Row, str]:
     """The word of a line, and its label."""
     found = columns(line, wanted)
     last = len(found) - 1 if wanted.label is None else wanted.label
-    if last >= len(found) or last < (wanted.needs() if wanted.label is None else 0):
-        raise wrong(path, line, f"no label: it has {len(found)} columns")
+    if wanted.label is None and last < wanted.needs():
+        raise wrong(path, line, f"no label behind what is read of a word, white space between: {shown(line.text)}")
+    if last >= len(found):
+        raise wrong(path, line, f"the label is in column {last + 1} (data.label), of {len(found)}: {shown(line.text)}")
     if not found[last].strip():
         raise wrong(path, line, "the label is empty")
     return row(found, line, wanted, path), found[last]

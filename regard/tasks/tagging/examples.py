@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import even
+from regard.data.batches import even, table
 from regard.data.examples import digest
 from regard.data.order import Part
-from regard.data.ragged import Indices, Integers, Ragged
+from regard.data.ragged import Indices, Ragged
 from regard.symbols import PAD
 from regard.tasks.tagging.columns import Tagged
 from regard.tasks.tagging.vocabulary import UNKNOWN, Vocabulary
@@ -68,22 +68,12 @@ class Examples:
 
     def batch(self, rows: Indices, seed: int = 0) -> Batch:
         """The sentences at `rows`; which words are unknown, the seed decides."""
-        lengths = self.sizes[rows].astype(np.int64)
-        source = self.table(self.source, rows, int(lengths.max()) * self.width)
-        source = source.reshape(len(rows), -1, self.width)
+        source = table(self.source, rows)[0].reshape(len(rows), -1, self.width)
         if self.dropout:
             gone = np.random.default_rng(seed).random(source.shape[:2]) < self.dropout
             source[..., 0][gone & (source[..., 0] != PAD)] = self.unknown
-        target = self.table(self.target, rows, int(lengths.max()))
+        target, lengths = table(self.target, rows)
         return Batch(*map(torch.from_numpy, (source, lengths, target)))
-
-    def table(self, numbers: Ragged, rows: Indices, width: int) -> Integers:
-        """Rows of numbers, right-padded."""
-        table = np.full((len(rows), width), PAD, dtype=np.int64)
-        for place, row in enumerate(rows.tolist()):
-            own = numbers[row]
-            table[place, : len(own)] = own
-        return table
 
     def release(self) -> None:
         """Everything is in memory, and stays there."""

@@ -41,6 +41,8 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         vocabulary = saved(run if resume else Run(Path(start)), data)
     else:
         vocabulary = Vocabulary.learn(found.train, text, data.inputs or ())
+        if len(vocabulary.labels) < 2:
+            raise UserError(f"every word has the label {vocabulary.labels[0]!r}: there is nothing to choose from")
     new = sorted({label for one in found.train for label in one.labels} - set(vocabulary.labels))
     if new:
         known = ", ".join(vocabulary.labels)
@@ -64,7 +66,8 @@ def split(data: TagDataSettings, seed: int) -> Split:
     if data.dev:
         train, dev = every, sentences(data.dev, data)
     else:
-        train, dev = parted(every, as_pair, seed, data.dev_sentences, "all sentences are one")
+        alone = "all sentences are alike" if len(every) > 1 else "there is one sentence, which a blank line would end"
+        train, dev = parted(every, as_pair, seed, data.dev_sentences, alone)
     short = [one for one in train if len(one.rows) <= data.max_length]
     if not short:
         raise UserError(f"no sentence has at most {data.max_length} words (data.max_length), nothing to train on")

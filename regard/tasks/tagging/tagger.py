@@ -9,10 +9,13 @@ from typing import Any
 import torch
 
 from regard.config import parse
+from regard.data.files import lines
 from regard.errors import UserError, shown
 from regard.models.schuster import Tagger as Model
 from regard.runs import Run
 from regard.symbols import PAD
+from regard.tasks.asking import several
+from regard.tasks.loading import only, where
 from regard.tasks.tagging.columns import Row, Tagged, read, unlabelled
 from regard.tasks.tagging.examples import Examples
 from regard.tasks.tagging.measures import figures
@@ -29,11 +32,9 @@ Input = str | Sequence[str | Sequence[str]]  # words with spaces between; words;
 class Tagger:
     """A model with its vocabulary; `data` says what it reads of a word."""
 
-    def __init__(
-        self, model: Model, vocabulary: Vocabulary, data: TagDataSettings, device: torch.device | None = None
-    ) -> None:
-        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = model.to(self.device).eval()
+    def __init__(self, model: Model, vocabulary: Vocabulary, data: TagDataSettings, device: torch.device) -> None:
+        self.device = device
+        self.model = model.to(device).eval()
         self.vocabulary = vocabulary
         self.data = data
 
@@ -43,12 +44,12 @@ class Tagger:
         A sentence is text with spaces between its words, or a list of words; where the model reads other columns as
         well (`data.inputs`), a list of words with these: `[("Confidence", "NN"), ("in", "IN")]`.
         """
-        if isinstance(inputs, str):
-            raise TypeError("predict takes a list of sentences, not one: predict([sentence])")
-        return self.tagged([self.sentence(given) for given in inputs])
+        return self.tagged([self.asked(given) for given in several(inputs, "sentence")])
 
-    def sentence(self, given: Input) -> tuple[Row, ...]:
-        """The words, each with what else is read of it."""
+    def asked(self, given: Any) -> tuple[Row, ...]:
+        """Text, or a list of words, each with what else is read of it."""
+        if not isinstance(given, str | list | tuple):
+            raise UserError(f"a sentence is text or a list of words, not {shown(given)}")
         words = given.split() if isinstance(given, str) else given
         rows = tuple(tuple(word) if isinstance(word, list | tuple) else (word,) for word in words)
         inputs = self.data.inputs or ()
@@ -57,15 +58,6 @@ class Tagger:
                 wanted = ", ".join(["its text", *(f"column {column}" for column in inputs)])
                 raise UserError(f"of a word this model reads {wanted}, not {shown(row)}")
         return rows
-
-    def whole(self, path: Path) -> None:
-        """No file is an input by itself."""
-
-    def asked(self, given: Any) -> tuple[Row, ...]:
-        """Text, or a list of words."""
-        if not isinstance(given, str | list):
-            raise UserError(f"a sentence is text or a list of words, not {shown(given)}")
-        return self.sentence(given)
 
     def tagged(self, sentences: Sequence[tuple[Row, ...]]) -> list[Tags]:
         """The tags of sentences that were read."""
@@ -78,11 +70,13 @@ class Tagger:
         names = self.vocabulary.labels
         return Tags(rows, tuple(names[label - PAD - 1] for label in labels), tuple(probabilities))
 
-    def read(self, lines: Iterable[str], folder: Path = Path()) -> Iterator[tuple[Row, ...]]:
-        """A sentence a line, words between white space; where more than words is read, columns as in training."""
-        if self.data.inputs:
-            return unlabelled(lines, self.data)
-        return (self.sentence(line) for line in lines)
+    def read(self, lines: Iterable[str]) -> Iterator[tuple[Row, ...]]:
+        """A sentence a line, words between white space; or CoNLL-U, or, where more than words is read, columns."""
+        return unlabelled(lines, self.data)
+
+    def inputs(self, path: Path) -> Iterator[tuple[Row, ...]]:
+        """The same of a file."""
+        return unlabelled(lines(path), self.data, path)
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Accuracy on files with labels, and what chunks score where these are what labels mark."""
@@ -97,13 +91,11 @@ class Tagger:
 
 def load(*runs: str | Path, device: str | torch.device | None = None) -> Tagger:
     """The best model of a run, ready to tag."""
-    if len(runs) != 1:
-        raise UserError(f"one run tags at a time, not {len(runs)}")
-    run = Run(Path(runs[0]))
+    run = only(runs, "tags")
     config = run.config()
     data = parse(TagDataSettings, config["data"], "data")
     vocabulary = saved(run, data)
-    return Tagger(run.model(vocabulary.sizes), vocabulary, data, None if device is None else torch.device(device))
+    return Tagger(run.model(vocabulary.sizes), vocabulary, data, where(device))
 
 
 def saved(run: Run, data: TagDataSettings) -> Vocabulary:

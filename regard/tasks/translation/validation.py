@@ -6,21 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from regard.data.corpus import Pair
 from regard.data.examples import Examples
-from regard.data.order import cuts
 from regard.data.ragged import Indices, Ragged
 from regard.evaluate import bleu
 from regard.models import Seq2Seq
 from regard.plot import heatmap
 from regard.search import Floats, Hypothesis, search
 from regard.symbols import EOS, NAMES, PAD
-from regard.tasks.memory import in_pieces
+from regard.tasks.memory import in_lots, in_order
 from regard.tasks.task import Validation
 from regard.text import Tokenizers
 
@@ -84,28 +82,20 @@ class Validator:
             total = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
             return total.item(), (target != PAD).sum().item()
 
-        found = [sums for rows in self.batches(len(self.pairs)) for sums in in_pieces(summed, rows)]
+        found = in_lots(summed, self.examples.sizes, self.batch_tokens)
         return sum(total for total, _ in found) / max(1.0, sum(tokens for _, tokens in found))
 
     def translate(self, model: Seq2Seq, device: torch.device) -> list[Hypothesis]:
         """Greedy translations of the first `translated` sentences."""
 
-        def best(rows: Indices) -> dict[int, Hypothesis]:
+        def best(rows: Indices) -> list[Hypothesis]:
             batch = self.examples.batch(rows).to(device)
-            made = search(model, batch.source, batch.lengths, beam=1)
-            return {row: hypotheses[0] for row, hypotheses in zip(rows.tolist(), made, strict=True)}
+            return [hypotheses[0] for hypotheses in search(model, batch.source, batch.lengths, beam=1)]
 
-        found = [some for rows in self.batches(self.translated) for some in in_pieces(best, rows)]
-        every = {row: hypothesis for some in found for row, hypothesis in some.items()}
-        return [every[row] for row in range(self.translated)]
+        return in_order(best, self.examples.sizes[: self.translated], self.batch_tokens)
 
     def sample(self, row: int, hypothesis: Hypothesis, text: str) -> Sample:
         """A sentence, its translation, and where the model looked."""
         pair, (source, target) = self.pairs[row], self.tokenizers
         read = [*source.pieces(self.examples.source[row].tolist()), NAMES[EOS]]
         return Sample(*pair, text, read, target.pieces(hypothesis.tokens), hypothesis.attention)
-
-    def batches(self, count: int) -> list[Indices]:
-        """The first `count` pairs, sorted by length and cut."""
-        sizes = self.examples.sizes
-        return cuts(np.argsort(sizes[:count], kind="stable"), sizes, self.batch_tokens)
