@@ -1,0 +1,99 @@
+"""Decoding on a CPU by each engine: the same weights, sentences and search, in turns.
+
+    OMP_NUM_THREADS=2 python benchmarks/engines.py
+
+A vocabulary of 8,000, batches of 32 sentences, 25 tokens in and 25 out, random weights. The limit beside each line is
+what the products alone would take: two operations for each weight and row at the rate of a large product in fp32,
+measured here, in the same run. Bytes go beyond that limit, since it is that of fp32.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.fast.graphs import export
+from regard.fast.runtime import OnnxModel
+from regard.models import Seq2Seq, build
+from regard.search import search
+
+WORDS, SENTENCES, LENGTH, ROUNDS = 8_000, 32, 25, 5
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LSTM 256, general, feeding": ("luong2015-global", {"size": 256, "layers": 1}),
+    "Transformer 256, 3 + 3": ("default", {"size": 256, "layers": 3}),
+}
+
+
+def main() -> None:
+    """Prints a table."""
+    rate = products()
+    print(f"{torch.get_num_threads()} threads; a large product in fp32: {rate / 1e9:.0f} G operations a second\n")
+    print(f"{'model':<28} {'beam':>4} {'engine':<10} {'tokens/s':>9} {'spread':>7} {'ratio':>6} {'of the limit':>13}")
+    for title, (recipe, sizes) in MODELS.items():
+        torch.manual_seed(0)
+        model = build(recipe, WORDS, WORDS, **sizes).eval()
+        with tempfile.TemporaryDirectory() as folder:
+            engines = {"torch": model} | {f"onnx {name}": made(model, Path(folder) / name) for name in ("fp32", "int8")}
+            for beam in (1, 4):
+                limit = rate / (2 * beam * weights(model))
+                table(title, beam, {name: decoding(engine, beam) for name, engine in engines.items()}, limit)
+
+
+def made(model: Seq2Seq, folder: Path) -> OnnxModel:
+    """The model's graphs, in the precision that the folder is named after."""
+    export(model, folder, folder.name == "int8")
+    return OnnxModel(model, folder)
+
+
+def decoding(engine: Any, beam: int) -> Callable[[], object]:
+    """One batch from its sources to its targets, all of the same length."""
+    source = torch.randint(4, WORDS, (SENTENCES, LENGTH), generator=torch.manual_seed(1))
+    lengths = torch.full((SENTENCES,), LENGTH)
+    return lambda: search(engine, source, lengths, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+
+
+def table(title: str, beam: int, ways: dict[str, Callable[[], object]], limit: float) -> None:
+    """Takes the ways in turns, and prints what each reached."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            times[name].append(time.perf_counter() - began)
+    speeds = {name: SENTENCES * LENGTH / statistics.median(some) for name, some in times.items()}
+    for name, speed in speeds.items():
+        spread = (max(times[name]) - min(times[name])) / statistics.median(times[name])
+        ratio, share = speed / speeds["torch"], speed / limit
+        print(f"{title:<28} {beam:>4} {name:<10} {speed:>9,.0f} {spread:>6.0%} {ratio:>5.1f}× {share:>12.0%}")
+
+
+def weights(model: Seq2Seq) -> int:
+    """Numbers that a step multiplies a row by: all matrices of the decoder but its embeddings."""
+    matrices = [p for name, p in model.decoder.named_parameters() if p.dim() == 2 and "embed" not in name]
+    tied = not any(p.shape[0] == WORDS for p in matrices)  # then the embeddings are the output's matrix, too
+    embedded = [p for p in model.decoder.parameters() if p.shape[0] == WORDS and p.dim() == 2]
+    return sum(p.numel() for p in matrices) + (embedded[0].numel() if tied else 0)
+
+
+def products() -> float:
+    """Operations a second in a large product."""
+    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    best = 0.0
+    for _ in range(8):
+        began = time.perf_counter()
+        left @ right
+        best = max(best, 2 * 1024**3 / (time.perf_counter() - began))
+    return best
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()
