@@ -1,0 +1,143 @@
+"""CTranslate2's beam search over an exported model: ids in, ids out.
+
+Its beam is not ours. A hypothesis that ends is replaced by the next best one instead of narrowing the beam; the search
+goes on until as many have ended as the beam is wide, whether or not those that are open could still win; and what is
+cut off at the limit is ranked among what ended. What may not be written (PAD, BOS) is left out before the softmax, so
+that all others gain the little that those had.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from ctranslate2 import Translator  # type: ignore[import-untyped]
+
+from regard.errors import UserError
+from regard.fast.ctranslate2 import POSITIONS
+from regard.symbols import BOS, EOS, PAD
+
+# CTranslate2 divides log p by |y|^α, which is ((5 + |y|) / 6)^0.6 for no α; near |y| = 25 the two rank alike. It only
+# decides which hypotheses are given out at all, and those that are given out are ranked again.
+ALPHA = 0.5
+BATCH_TOKENS = 1024
+
+
+class Found(NamedTuple):
+    """A target, with the fields that a search's hypothesis has."""
+
+    tokens: list[int]  # with EOS where it ended
+    log_prob: float
+    score: float
+    attention: npt.NDArray[np.float32] | None  # len(tokens) × source length
+
+
+def plain(log_prob: float, length: int) -> float:
+    """No length is better than another."""
+    return log_prob
+
+
+class Runtime:
+    """An exported model, `workers` times at once by so many threads each.
+
+    Two workers of one thread do more than one worker of two, where there is more than one batch.
+    """
+
+    def __init__(self, folder: Path, workers: int = 1, threads: int = 1) -> None:
+        if not (folder / "model.bin").is_file():
+            raise UserError(f"{folder}: no model.bin, so no model that was exported for CTranslate2")
+        self.translator = Translator(str(folder), inter_threads=workers, intra_threads=threads)
+        self.source = vocabulary(folder, "source")
+        self.target = vocabulary(folder, "target")
+        self.ids = {piece: id for id, piece in enumerate(self.target)}
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        beam: int = 5,
+        n_best: int = 1,
+        by_length: Callable[[float, int], float] = plain,
+        attention: bool = False,
+    ) -> list[list[Found]]:
+        """The best `n_best` targets for each source, EOS at its end, by what `by_length` makes of log p(y) and |y|.
+
+        `Ranking(0.6).by_length` ranks as `search` does. A target may have twice its source's tokens and ten more.
+        """
+        if not 1 <= n_best <= beam:
+            raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
+        longest = max(map(len, sources), default=0)
+        if longest > POSITIONS:
+            raise UserError(f"a source of {longest} tokens is longer than an exported model reads: {POSITIONS}")
+        limits = [min(2 * len(source) + 10, POSITIONS) for source in sources]
+        found = self.within(max(limits, default=0), sources, beam, by_length, attention)
+        # One call has one limit: those that went beyond their own are searched again, within it.
+        sizes = [max(len(one.tokens) for one in some[:n_best]) for some in found]
+        beyond = [place for place, limit in enumerate(limits) if sizes[place] > limit]
+        for limit in {limits[place] for place in beyond}:
+            places = [place for place in beyond if limits[place] == limit]
+            again = self.within(limit, [sources[place] for place in places], beam, by_length, attention)
+            for place, some in zip(places, again, strict=True):
+                found[place] = some
+        return [some[:n_best] for some in found]
+
+    def within(
+        self,
+        limit: int,
+        sources: Sequence[Sequence[int]],
+        beam: int,
+        by_length: Callable[[float, int], float],
+        attention: bool,
+    ) -> list[list[Found]]:
+        """All that ended, or was cut at the limit, the best first."""
+        results = self.translated(limit, sources, beam, attention)
+        if not attention:
+            return [self.ranked(result, by_length, None) for result in results]
+        # In a batch that is searched by a beam the first row of attention is that of another sentence. It is the same
+        # for all hypotheses of a source, and right in greedy search.
+        firsts = results if beam == 1 else self.translated(1, sources, 1, True)
+        pairs = zip(results, firsts, strict=True)
+        return [self.ranked(result, by_length, first.attention[0][0]) for result, first in pairs]
+
+    def translated(self, limit: int, sources: Sequence[Sequence[int]], beam: int, attention: bool) -> list[Any]:
+        """What CTranslate2 gives for each source."""
+        results: list[Any] = self.translator.translate_batch(
+            [[self.source[id] for id in source] for source in sources],
+            max_batch_size=BATCH_TOKENS,
+            batch_type="tokens",
+            beam_size=beam,
+            num_hypotheses=beam,
+            length_penalty=ALPHA,
+            suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
+            return_end_token=True,  # which also has EOS count in |y|
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            return_scores=True,
+            return_attention=attention,
+        )
+        return results
+
+    def ranked(
+        self, result: Any, by_length: Callable[[float, int], float], first: Sequence[float] | None
+    ) -> list[Found]:
+        """What was found for one source, the best first; those that were cut off only where none ended."""
+        found = []
+        for place, (pieces, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
+            tokens = [self.ids[piece] for piece in pieces]
+            log_prob = score * len(tokens) ** ALPHA
+            looks = None if first is None else np.array([first, *result.attention[place][1:]], np.float32)
+            found.append(Found(tokens, log_prob, by_length(log_prob, len(tokens)), looks))
+        ended = [one for one in found if one.tokens[-1] == EOS]
+        return sorted(ended or found, key=lambda one: -one.score)
+
+
+def vocabulary(folder: Path, side: str) -> list[str]:
+    """The pieces of one side in the order of their ids."""
+    shared = folder / "shared_vocabulary.json"
+    path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
+    pieces: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    return pieces
