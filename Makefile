@@ -48,6 +48,7 @@ test-gpu:
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/reading.py

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from regard.fast.graphs import export
-from regard.fast.runtime import OnnxModel
+from regard.fast.onnx_runtime import OnnxModel
 from regard.models import Seq2Seq, build
 from regard.search import search
 

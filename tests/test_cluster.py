@@ -257,7 +257,7 @@ def test_a_closed_pipe_ends_the_cluster_too(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "spark"], "--engine is one of auto, torch, onnx and ray, not 'spark'"),
+        (["--engine", "spark"], "--engine is one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
         (["--workers", "2"], "--workers is for --engine ray"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import QUICK, Command, files
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -17,8 +18,11 @@ from regard.errors import UserError
 from regard.fast.ct2_runtime import Found, Runtime
 from regard.fast.ctranslate2 import distinct, export
 from regard.models import Seq2Seq, build
+from regard.runs import Run
 from regard.search import Ranking, forced, search
 from regard.symbols import BOS, EOS, PAD
+from regard.training import train
+from regard.translate import load
 
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm, one matrix": {"norm": "post", "tie": "all", "size": 12, "heads": 3},
@@ -237,3 +241,37 @@ def test_what_does_not_fit_is_refused_with_its_values(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("mine")
     with pytest.raises(UserError, match="this one holds something"):
         export(model, source, target, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A Transformer that has seen a few sentences."""
+    out = tmp_path_factory.mktemp("runs") / "transformer"
+    changes: dict[str, Any] = {**QUICK, "model.heads": 2, "training.steps": 120}
+    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **changes)
+
+
+def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, corpus: Path, regard: Command) -> None:
+    texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
+    done = regard("export", attentive.folder, "--to", "ctranslate2")
+    assert done.returncode == 0, done.stderr
+    by_torch, by_ctranslate2 = (load(attentive.folder, engine=engine) for engine in ("torch", "ctranslate2"))
+    wishes: list[dict[str, Any]] = [{"beam": 1}, {"prefix": "Der"}, {"no_repeat": 2}, {"sample": True}]
+    for options in wishes:
+        found, expected = (one.translate(texts, **options) for one in (by_ctranslate2, by_torch))
+        assert [one.text for one in found] == [one.text for one in expected]
+        assert [one.alignment.pairs for one in found if one.alignment] == [
+            one.alignment.pairs for one in expected if one.alignment
+        ]
+    said = regard(
+        "translate", attentive.folder, "--engine", "ctranslate2", "--precision", "int8", input=texts[0] + "\n"
+    )
+    assert len(said.stdout.splitlines()) == 1
+    assert "ctranslate2-int8: made in" in said.stderr
+
+
+def test_what_it_cannot_run_is_refused(attentive: Run, run: Run) -> None:
+    with pytest.raises(UserError, match="one model at a time, not an ensemble of 2"):
+        load(attentive.folder, attentive.folder, engine="ctranslate2")
+    with pytest.raises(UserError, match="CTranslate2 runs Transformers alone, and this is a"):
+        load(run.folder, engine="ctranslate2")

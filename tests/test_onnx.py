@@ -17,7 +17,7 @@ from samples import translators
 
 from regard.errors import UserError
 from regard.fast.graphs import ENCODER, STEP, export
-from regard.fast.runtime import OnnxModel
+from regard.fast.onnx_runtime import OnnxModel
 from regard.models import build
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, sample, search
@@ -105,7 +105,7 @@ def test_a_run_is_exported_and_translates_by_it(able: Run, corpus: Path, regard:
     expected = [made.text for made in load(run).translate(texts)]
     done = regard("export", run, "--to", "onnx")
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in engines.place(run, "fp32").iterdir()) == [ENCODER, engines.STAMP, STEP]
+    assert sorted(path.name for path in engines.place(run, "onnx", "fp32").iterdir()) == [ENCODER, engines.STAMP, STEP]
     translator = load(run)
     assert isinstance(translator.engines[0], OnnxModel)  # from now on, without being asked for
     made = translator.translate(texts)
@@ -123,7 +123,7 @@ def test_graphs_of_other_weights_are_not_used(able: Run, tmp_path: Path) -> None
     run = tmp_path / "run"
     shutil.copytree(able.folder, run)
     readable = load(run, engine="torch").models[0]
-    folder = engines.exported(readable, engines.place(run, "fp32"), "fp32")
+    folder = engines.exported(readable, engines.place(run, "onnx", "fp32"), "fp32")
     assert engines.fresh(folder, readable)
     with torch.no_grad():
         next(readable.parameters()).add_(1.0)
@@ -144,9 +144,12 @@ def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["export", "--to", "tflite"], "--to is onnx, not 'tflite'"),
+        (["export", "--to", "tflite"], "--to is onnx or ctranslate2, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision is fp32 or int8, not 'int4'"),
-        (["translate", "--engine", "torch", "--precision", "int8"], "int8 is a precision of the engine onnx"),
+        (
+            ["translate", "--engine", "torch", "--precision", "int8"],
+            "int8 is a precision of the engines onnx",
+        ),
         (["translate", "--precision", "bf16"], "the precision is fp32 or int8, not 'bf16'"),
         (["translate", "--engine", "ray", "--precision", "int8"], "--precision is not for --engine ray"),
     ],

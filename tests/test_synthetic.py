@@ -236,7 +236,7 @@ def test_wishes_that_cannot_be_met(run: Run, text: Path, tmp_path: Path) -> None
         back_translate([run.folder, text], out=tmp_path / "back.tsv", top_k=3)
     with pytest.raises(UserError, match="not nothing"):
         distill([run.folder], out=tmp_path / "back.tsv")
-    with pytest.raises(UserError, match="--engine is one of auto, torch, onnx and ray"):
+    with pytest.raises(UserError, match="--engine is one of auto, torch, onnx, ctranslate2 and ray"):
         distill([run.folder, text, text], out=tmp_path / "back.tsv", engine_name="spark")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mono.en"]
 

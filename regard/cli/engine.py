@@ -21,14 +21,16 @@ Name = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="`torch`; `onnx`: onnxruntime on the CPU; `auto`: what `regard export` made, else torch; "
-        "`ray`: workers on a Ray cluster, for millions of lines.",
+        help="`torch`; `onnx`: onnxruntime on the CPU; `ctranslate2`: likewise, for Transformers; `auto`: the graphs "
+        "that `regard export` made, else torch; `ray`: workers on a Ray cluster, for millions of lines.",
         rich_help_panel=PANEL,
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(help="onnx: `fp32`, or `int8`, which is faster and nearly the same.", rich_help_panel=PANEL),
+    typer.Option(
+        help="onnx, ctranslate2: `fp32`, or `int8`, which is faster and nearly the same.", rich_help_panel=PANEL
+    ),
 ]
 Workers = Annotated[
     int | None,

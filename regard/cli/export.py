@@ -13,7 +13,7 @@ from regard.errors import UserError
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run that translates.")],
-    to: Annotated[str, typer.Option(help="`onnx`: graphs of the encoder and of a step of the decoder.")] = "onnx",
+    to: Annotated[str, typer.Option(help="`onnx`: two graphs, of any model; `ctranslate2`: a Transformer.")] = "onnx",
     precision: Annotated[
         str, typer.Option(help="`fp32`, or `int8`: weights in bytes, smaller and faster, nearly the same.")
     ] = "fp32",
@@ -28,16 +28,21 @@ def export(
     from regard.console import say
     from regard.translate import engines, load
 
-    if to != engines.ONNX:
-        raise UserError(f"--to is {engines.ONNX}, not {to!r}")
+    if to not in (engines.ONNX, engines.CTRANSLATE2):
+        raise UserError(f"--to is {engines.ONNX} or {engines.CTRANSLATE2}, not {to!r}")
     engines.check(to, precision)
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; --out is a new folder")
     translator = load(run, device="cpu", engine=engines.TORCH)
-    folder = out or engines.place(run, precision)
-    engines.exported(translator.models[0], folder, precision)
+    model, folder = translator.models[0], out or engines.place(run, to, precision)
+    if to == engines.ONNX:
+        engines.exported(model, folder, precision)
+    else:
+        engines.rewritten(model, translator.tokenizers, folder, precision)
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
-        say(f"{out} has the graphs and the vocabularies")
+        say(f"{out} has the model and the vocabularies")
+    elif to == engines.ONNX:
+        say(f"`regard translate {run}` and `regard serve {run}` go by it from now on")
     else:
-        say(f"`regard translate {run}` goes by it from now on")
+        say(f"`regard translate {run} --engine {to} --precision {precision}` goes by it")

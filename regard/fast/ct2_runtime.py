@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ctranslate2 import Translator  # type: ignore[import-untyped]
+from ctranslate2 import Translator
 
 from regard.errors import UserError
 from regard.fast.ctranslate2 import POSITIONS

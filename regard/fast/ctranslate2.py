@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from ctranslate2 import specs  # type: ignore[import-untyped]
-from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES  # type: ignore[import-untyped]
+from ctranslate2 import specs
+from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 from torch import Tensor, nn
 
 from regard.errors import UserError, nearest

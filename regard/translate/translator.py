@@ -22,7 +22,7 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phrase, forced, sample, search
+from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phrase, Ranking, forced, sample, search
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
@@ -36,6 +36,7 @@ from regard.translate.wording import ForbiddenWords, Glossary, bans, filled, loo
 Done = Callable[[int, list[Hypothesis]], None]
 
 BATCH_TOKENS = 4000
+PLENTY = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
 AT_ONCE = 512  # texts of a stream that are sorted by length together
 
 
@@ -110,6 +111,13 @@ class Plan:
         }
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing is asked of targets but to be the best."""
+        options = self.options
+        limits = options.max_length is None and options.min_length == 1 and options.no_repeat is None
+        return limits and not (options.coverage_penalty or self.bans or self.rules)
+
+    @property
     def looks(self) -> bool:
         """Whether anybody wants to know where the model looked."""
         options = self.options
@@ -135,6 +143,7 @@ class Translator:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.models = [model.to(self.device).eval() for model in models]
         self.engines: Sequence[Any] = self.models  # what decodes; faster ones may take their place
+        self.runtime: Any = None  # one that also searches, where nothing is asked for but the best
         self.tokenizers = tokenizers
         self.limit = limit
         self.most = math.inf if sentences is None else sentences
@@ -199,7 +208,8 @@ class Translator:
         sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
         width = options.n_best if options.sample else options.beam
-        for rows in cuts(work[np.argsort(sizes[work], kind="stable")], sizes, max(1, BATCH_TOKENS // width)):
+        room = PLENTY if self.runtime else max(1, BATCH_TOKENS // width)
+        for rows in cuts(work[np.argsort(sizes[work], kind="stable")], sizes, room):
             for row, hypotheses in zip(rows.tolist(), self.find([pieces[row] for row in rows], plan), strict=True):
                 found[row] = hypotheses
         return [self.written(piece, some, options) for piece, some in zip(pieces, found, strict=True)]
@@ -228,10 +238,20 @@ class Translator:
     def searched(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
         """Targets that are searched for."""
         prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
+        if self.runtime and plan.plain and not any(prefix) and not any(force):
+            return self.left_alone(plan, source, lengths)
         try:
             return search(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
         except ImpossibleError as error:
             raise UserError(str(error)) from error
+
+    def left_alone(self, plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        """Targets that another program searches for by itself."""
+        options = plan.options
+        ids = [row[:length] for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
+        by_length = Ranking(options.length_penalty).by_length
+        found = self.runtime.search(ids, options.beam, options.n_best, by_length, plan.looks)
+        return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
     def roll(self, some: Sequence[Piece], plan: Plan, done: Done, more: Callable[[], Sequence[Piece]]) -> None:
         """Searches for pieces that have words, and for those that come in after any step: `more` gives them.
@@ -380,4 +400,8 @@ def load(
     )
     pairs = zip(opened, translator.models, strict=True)
     translator.engines = [engines.engaged(engine, precision, run.folder, model) for run, model in pairs]
+    if engine == engines.CTRANSLATE2:
+        if len(runs) > 1:
+            raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(runs)}")
+        translator.runtime = engines.runtime(precision, opened[0].folder, translator.models[0], tokenizers[0])
     return translator
