@@ -29,6 +29,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "neural coverage": ("bahdanau2015", {"coverage": "neural"}),
     "elman": ("luong2015-global", {"cell": "elman"}),
     "gru": ("luong2015-global", {"cell": "gru"}),
+    "two layers": ("luong2015-global", {"layers": 2}),
+    "two layers of heads": ("default", {"layers": 2}),
 }
 SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.manual_seed(1)), torch.tensor([9, 5, 1, 3])
 
@@ -38,7 +40,7 @@ def model(form: str) -> Any:
     name, changes = FORMS[form]
     heads = {"heads": 2} if name in ("default", "vaswani2017-base") else {}
     torch.manual_seed(0)
-    made = build(name, 20, 30, size=16, layers=1, **heads, **changes).eval()
+    made = build(name, 20, 30, **{"size": 16, "layers": 1, **heads, **changes}).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.normal_(std=0.4)

@@ -43,6 +43,6 @@ def export(
         shutil.copytree(run / "tokenizer", out / "tokenizer")
         say(f"{out} has the model and the vocabularies")
     elif to == engines.ONNX:
-        say(f"`regard translate {run}` and `regard serve {run}` go by it from now on")
+        say(f"`regard translate {run}` goes by it from now on")
     else:
         say(f"`regard translate {run} --engine {to} --precision {precision}` goes by it")

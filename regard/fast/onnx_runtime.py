@@ -51,7 +51,8 @@ class OnnxDecoder:
 
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
-        leaves = dict(zip(self.names, distinct(state).values(), strict=True))
+        known = dict(tree.named(state))  # some of them the same, such as the masks of all layers
+        leaves = {name: known[name] for name in self.names}
         given = {"tokens": tokens.numpy()} | {name: leaf.numpy() for name, leaf in leaves.items()}
         found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
         log_probs, look = found.pop("log_probs"), found.pop("attention", None)

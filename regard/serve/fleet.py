@@ -17,7 +17,7 @@ from regard.serve.aside import at_once
 from regard.serve.batching import Batcher
 from regard.serve.languages import code
 from regard.serve.settings import Settings
-from regard.translate import Options, Translation, Translator, load
+from regard.translate import Options, Translation, Translator, engines, load
 from regard.translate.translator import Piece
 
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
@@ -192,7 +192,14 @@ def muster(
 
     return Fleet(
         [
-            Served(name, one, load(one.folder), settings, telling(name), terms.get((one.source, one.target)))
+            Served(
+                name,
+                one,
+                load(one.folder, engine=engines.TORCH),
+                settings,
+                telling(name),
+                terms.get((one.source, one.target)),
+            )
             for name, one in given.items()
         ]
     )
