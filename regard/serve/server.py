@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -41,12 +42,22 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         try:
             server = Server(configuration(service))
             listening.listen(sockets)
+            settle()
             tell(service, listening.url(settings.host, sockets))
             server.run(sockets)
         finally:
             service.close()
     finally:
         listening.release(sockets)
+
+
+def settle() -> None:
+    """Takes what is loaded, and stays, out of what the garbage collector looks through: that holds everybody up.
+
+    Over a quarter of a million objects a look takes a seventh of a second, over those of requests alone next to none.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def end(number: int, frame: FrameType | None) -> None:
