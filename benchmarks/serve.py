@@ -62,6 +62,7 @@ class Load:
     """What was seen of a server under load."""
 
     seconds: list[float] = field(default_factory=list)  # that each answer took
+    texts: list[str] = field(default_factory=list)  # what each was the answer to
     wrong: int = 0
     lasted: float = 0.0
 
@@ -72,7 +73,17 @@ class Load:
 
     def quantile(self, share: float) -> float:
         """Of the times."""
-        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+        return quantile(self.seconds, share)
+
+    def slower(self, alone: Load) -> list[float]:
+        """How many times as long as alone each text took that was asked alone, too."""
+        known = dict(zip(alone.texts, alone.seconds, strict=True))
+        return [time / known[text] for text, time in zip(self.texts, self.seconds, strict=True) if text in known]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """A value that so great a share of the values is below."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @contextmanager
@@ -118,6 +129,7 @@ async def loaded(
                 asked = time.perf_counter()
                 found = await one.translate(text)
                 load.seconds.append(time.perf_counter() - (when if rate else asked))
+                load.texts.append(text)
                 load.wrong += expected.setdefault(text, found) != found
                 when = when + dice.expovariate(rate / clients) if rate else 0.0
 
@@ -138,22 +150,26 @@ async def compare(run: Path, texts: Sequence[str]) -> None:
     with server(run) as (batched, _), server(run, "--batch-pieces", "1") as (single, _):
         for port in (batched, single):
             await loaded(port, texts, expected, 4, 2.0)
-        gains, waits = [], []
+        gains, waits, slower = [], [], []
         for _ in range(ROUNDS):
             alone = await loaded(batched, texts, expected, 1, SECONDS)
             together = await loaded(batched, texts, expected, CLIENTS, SECONDS)
             one_by_one = await loaded(single, texts, expected, CLIENTS, SECONDS)
-            half = await loaded(batched, texts, expected, CLIENTS, SECONDS, rate=together.rate / 2)
+            half = await loaded(batched, sorted(set(alone.texts)), expected, CLIENTS, SECONDS, rate=together.rate / 2)
             gains.append(together.rate / one_by_one.rate)
             waits.append(half.quantile(0.99) / statistics.median(alone.seconds))
+            slower.append(quantile(half.slower(alone), 0.99))
             wrong = alone.wrong + together.wrong + one_by_one.wrong + half.wrong
+            lone, late = statistics.median(alone.seconds), half.quantile(0.99)
             print(
                 f"{CLIENTS} clients: {together.rate:.0f}/s batched, {one_by_one.rate:.0f}/s one by one "
-                f"({gains[-1]:.1f}×); alone {1000 * statistics.median(alone.seconds):.0f} ms, p99 at half load "
-                f"({half.rate:.0f}/s) {1000 * half.quantile(0.99):.0f} ms ({waits[-1]:.1f}×); wrong {wrong}"
+                f"({gains[-1]:.1f}×); alone {1000 * lone:.0f} ms, p99 {1000 * alone.quantile(0.99):.0f}; at half load "
+                f"({half.rate:.0f}/s) p99 {1000 * late:.0f} ms ({waits[-1]:.1f}×), the same text p99 {slower[-1]:.1f}× as "
+                f"long as alone; wrong {wrong}"
             )
         print(f"batching: {statistics.median(gains):.1f}× the throughput (asked: 4)")
         print(f"p99 at half load: {statistics.median(waits):.1f}× of one alone (asked: at most 5)")
+        print(f"the same text at half load and alone: {statistics.median(slower):.1f}× in the 99th percentile")
 
 
 async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
