@@ -37,9 +37,9 @@ learn: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m learn
 	$(BIN)/python docs/draw.py
 
-# Many more examples for the tests that make their own.
+# Many more examples for the tests that make their own, and more forms for others.
 fuzz: .venv/dev
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m hypothesis
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m 'hypothesis or thorough'
 
 # On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
 test-gpu:

@@ -164,8 +164,8 @@ async def compare(run: Path, texts: Sequence[str]) -> None:
             print(
                 f"{CLIENTS} clients: {together.rate:.0f}/s batched, {one_by_one.rate:.0f}/s one by one "
                 f"({gains[-1]:.1f}×); alone {1000 * lone:.0f} ms, p99 {1000 * alone.quantile(0.99):.0f}; at half load "
-                f"({half.rate:.0f}/s) p99 {1000 * late:.0f} ms ({waits[-1]:.1f}×), the same text p99 {slower[-1]:.1f}× as "
-                f"long as alone; wrong {wrong}"
+                f"({half.rate:.0f}/s) p99 {1000 * late:.0f} ms ({waits[-1]:.1f}×), the same text p99 {slower[-1]:.1f}× "
+                f"as long as alone; wrong {wrong}"
             )
         print(f"batching: {statistics.median(gains):.1f}× the throughput (asked: 4)")
         print(f"p99 at half load: {statistics.median(waits):.1f}× of one alone (asked: at most 5)")

@@ -32,6 +32,15 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "two layers": ("luong2015-global", {"layers": 2}),
     "two layers of heads": ("default", {"layers": 2}),
 }
+QUICK = (
+    "luong2015-local-p",
+    "xu2015-hard",
+    "cho2014",
+    "vaswani2017-base",
+    "neural coverage",
+    "two layers of heads",
+    "gru",
+)
 SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.manual_seed(1)), torch.tensor([9, 5, 1, 3])
 
 
@@ -71,7 +80,9 @@ def rolled(searched: Any) -> list[list[Hypothesis]]:
     return found
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form in QUICK else pytest.mark.thorough) for form in FORMS]
+)
 def test_graphs_find_what_the_model_finds(form: str, tmp_path: Path) -> None:
     readable = model(form)
     export(readable, tmp_path)
