@@ -256,7 +256,13 @@ def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, co
     done = regard("export", attentive.folder, "--to", "ctranslate2")
     assert done.returncode == 0, done.stderr
     by_torch, by_ctranslate2 = (load(attentive.folder, engine=engine) for engine in ("torch", "ctranslate2"))
-    wishes: list[dict[str, Any]] = [{"beam": 1}, {"prefix": "Der"}, {"no_repeat": 2}, {"sample": True}]
+    wishes: list[dict[str, Any]] = [
+        {"beam": 1},
+        {"prefix": "Der"},
+        {"no_repeat": 2},
+        {"sample": True},
+        {"glossary": {"dog": "Hund"}},
+    ]
     for options in wishes:
         found, expected = (one.translate(texts, **options) for one in (by_ctranslate2, by_torch))
         assert [one.text for one in found] == [one.text for one in expected]

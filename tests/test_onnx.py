@@ -16,8 +16,9 @@ from conftest import Command, files
 from samples import translators
 
 from regard.errors import UserError
-from regard.fast.graphs import ENCODER, STEP, export
+from regard.fast.graphs import export
 from regard.fast.onnx_runtime import OnnxModel
+from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, sample, search
@@ -111,39 +112,101 @@ def test_bytes_are_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> Non
     assert 0 < (first - second).abs().max() < 0.1
 
 
-def test_a_run_is_exported_and_translates_by_it(able: Run, corpus: Path, regard: Command, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(able.folder, run)
+@pytest.fixture(scope="module")
+def exported(able: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with its graphs; nobody changes it."""
+    folder = tmp_path_factory.mktemp("exported") / "run"
+    shutil.copytree(able.folder, folder)
+    for precision in ("fp32", "int8"):
+        engines.exported(opened(folder), precision)
+    return Run(folder)
+
+
+def opened(folder: Path) -> engines.Opened:
+    """A run, loaded."""
+    translator = load(folder)
+    return engines.Opened(Run(folder), translator.models[0], translator.tokenizers)
+
+
+def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Command) -> None:
     texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
-    expected = [made.text for made in load(run).translate(texts)]
-    done = regard("export", run, "--to", "onnx")
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in engines.place(run, "onnx", "fp32").iterdir()) == [ENCODER, engines.STAMP, STEP]
-    translator = load(run)
-    assert isinstance(translator.engines[0], OnnxModel)  # from now on, without being asked for
-    made = translator.translate(texts)
-    assert [one.text for one in made] == expected
+    by_torch, by_graphs = (load(exported.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
+    assert isinstance(by_graphs.engines[0], OnnxModel)
+    made, expected = by_graphs.translate(texts), by_torch.translate(texts)
+    assert [one.text for one in made] == [one.text for one in expected]
     assert all(one.alignment is not None for one in made)
-    assert load(run, engine="torch").engines[0] is not translator.engines[0]
-    said = regard("translate", run, "--engine", "onnx", "--precision", "int8", input="\n".join(texts[:3]) + "\n")
-    assert len(said.stdout.splitlines()) == 3, said.stderr
-    assert "engines/onnx-int8: made in" in said.stderr
-    again = regard("translate", run, "--engine", "onnx", "--precision", "int8", input="\n".join(texts[:3]) + "\n")
-    assert (again.stdout, again.stderr) == (said.stdout, "")
+    said = regard("translate", exported.folder, input=texts[0] + "\n")
+    assert f"decoding by {exported.folder}/engines/onnx-int8" in said.stderr  # what is there, without being asked
+    assert len(said.stdout.splitlines()) == 1
+    assert not isinstance(load(exported.folder).engines[0], OnnxModel)  # figures and pictures are the model's own
 
 
-def test_graphs_of_other_weights_are_not_used(able: Run, tmp_path: Path) -> None:
+def test_graphs_are_made_where_they_are_asked_for(able: Run, regard: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(able.folder, run)
-    readable = load(run, engine="torch").models[0]
-    folder = engines.exported(readable, engines.place(run, "onnx", "fp32"), "fp32")
-    assert engines.fresh(folder, readable)
+    refused = regard("translate", run, "--precision", "int8", input="The dog .\n")
+    assert refused.returncode == 2
+    assert refused.stderr == f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8\n"
+    assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
+    names = {path.name for path in (run / "engines").iterdir()}
+    assert names == {"onnx-fp32"}
+    assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, engines.STAMP, STEP}
+
+
+def test_graphs_of_another_model_are_not_used(
+    exported: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(exported.folder, run)
+    one = opened(run)
+    assert one.ready("onnx", None) == one.place("onnx", "int8")
+    assert one.ready("onnx", "fp32") == one.place("onnx", "fp32")
+    config = Run(run).config()
+    Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
+    assert one.ready("onnx", None) is None  # set up otherwise
+    Run(run).write_config(config)
+    assert one.ready("onnx", None)
+    monkeypatch.setenv("REGARD_FAST", "0")
+    assert engines.engaged("auto", None, one) is one.model
+    monkeypatch.delenv("REGARD_FAST")
     with torch.no_grad():
-        next(readable.parameters()).add_(1.0)
-    assert not engines.fresh(folder, readable)
-    assert engines.engaged("auto", None, run, readable) is readable
-    (folder / engines.STAMP).write_text("[", encoding="utf-8")
-    assert not engines.fresh(folder, readable)
+        next(one.model.parameters()).add_(1.0)
+    assert engines.engaged("auto", None, one) is one.model
+    assert "is not of this model as it is now, or is damaged, and is not used" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "stamp"])
+def test_damaged_graphs_are_not_used(harm: str, exported: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(exported.folder, run)
+    shutil.rmtree(run / "engines" / "onnx-int8")
+    folder = run / "engines" / "onnx-fp32"
+    if harm == "cut":
+        (folder / ENCODER).write_bytes((folder / ENCODER).read_bytes()[:100])
+    elif harm == "gone":
+        (folder / STEP).unlink()
+    else:
+        (folder / engines.STAMP).write_text("[", encoding="utf-8")
+    one = opened(run)
+    assert engines.engaged("auto", None, one) is one.model
+
+
+def test_bytes_that_are_no_graph_are_named(exported: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(exported.folder, run)
+    graph = run / "engines" / "onnx-fp32" / STEP
+    graph.write_bytes(b"x" * graph.stat().st_size)
+    with pytest.raises(UserError, match=r"onnx-fp32 is damaged .*: delete it, and export again"):
+        load(run, engine="onnx", precision="fp32")
+
+
+def test_without_onnxruntime_a_run_with_graphs_still_translates(
+    exported: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    one = opened(exported.folder)
+    assert engines.engaged("auto", None, one) is one.model
+    assert "onnxruntime is not installed" in capfd.readouterr().err
 
 
 def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def export(
     Example: regard export runs/mine --to onnx --precision int8
     """
     from regard.console import say
+    from regard.runs import Run
     from regard.translate import engines, load
 
     if to not in (engines.ONNX, engines.CTRANSLATE2):
@@ -33,16 +34,12 @@ def export(
     engines.check(to, precision)
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; --out is a new folder")
-    translator = load(run, device="cpu", engine=engines.TORCH)
-    model, folder = translator.models[0], out or engines.place(run, to, precision)
-    if to == engines.ONNX:
-        engines.exported(model, folder, precision)
-    else:
-        engines.rewritten(model, translator.tokenizers, folder, precision)
+    translator = load(run, device="cpu")
+    opened = engines.Opened(Run(run), translator.models[0], translator.tokenizers)
+    write = engines.exported if to == engines.ONNX else engines.rewritten
+    write(opened, precision, out)
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
         say(f"{out} has the model and the vocabularies")
-    elif to == engines.ONNX:
-        say(f"`regard translate {run}` goes by it from now on")
     else:
         say(f"`regard translate {run} --engine {to} --precision {precision}` goes by it")

@@ -16,11 +16,10 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
 from regard.fast.opset import TRANSLATIONS, whole
+from regard.fast.states import ENCODER, STEP, B, S, W, begun, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Memory, Recurrent
 
-ENCODER, STEP = "encoder.onnx", "step.onnx"
-B, S, W = 2, 3, 4  # sizes to trace with, all different; 1 would be taken for one that never changes
 ROWS, PLACES, WRITTEN = map(torch.export.Dim, ("rows", "places", "written"))
 
 
@@ -54,25 +53,6 @@ class Stepping(nn.Module):
         return log_probs, *look, *(changed[name] for name in self.changing)
 
 
-def begun(model: Any, source: Tensor, lengths: Tensor) -> Any:
-    """The state before the first token, with a step's number for each row."""
-    return tree.rowwise(model.decoder.start(model.encode(source, lengths)))
-
-
-def distinct(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state by name; one that stands in two places has the first one's."""
-    first: dict[int, tuple[str, Tensor]] = {}
-    for name, leaf in tree.named(state):
-        first.setdefault(id(leaf), (name, leaf))
-    return dict(first.values())
-
-
-def filled(state: Any, leaves: Any) -> Any:
-    """A state like this one, with other tensors."""
-    places = {id(leaf): number for number, leaf in enumerate(distinct(state).values())}
-    return tree.mapped(state, lambda leaf: leaves[places[id(leaf)]])
-
-
 @torch.no_grad()
 def changing(decoder: Any, state: Any) -> list[str]:
     """The names of what a step changes in a state; the rest is known of the source and stays."""
@@ -88,15 +68,6 @@ def source_size(state: Any) -> int:
         return state.mask.shape[1]
     branches = state if isinstance(state, list | tuple) else ()
     return next((size for size in map(source_size, branches) if size), 0)
-
-
-def sample(model: Any, places: int = S, written: int = W) -> Any:
-    """A state to trace with: sources of so many places, and so many tokens behind it."""
-    with torch.no_grad():
-        state = begun(model, torch.full((B, places), 4), torch.full((B,), places))
-        for _ in range(written):
-            _, state, _ = model.decoder.step(state, torch.full((B,), 4))
-    return state
 
 
 def dynamic(model: Any) -> dict[str, dict[int, Any]]:

@@ -9,7 +9,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from regard.fast.graphs import ENCODER, STEP, distinct, filled, sample
+from regard.fast.states import ENCODER, STEP, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Attended
 

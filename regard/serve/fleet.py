@@ -17,7 +17,7 @@ from regard.serve.aside import at_once
 from regard.serve.batching import Batcher
 from regard.serve.languages import code
 from regard.serve.settings import Settings
-from regard.translate import Options, Translation, Translator, engines, load
+from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
 
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
@@ -195,7 +195,7 @@ def muster(
             Served(
                 name,
                 one,
-                load(one.folder, engine=engines.TORCH),
+                load(one.folder),
                 settings,
                 telling(name),
                 terms.get((one.source, one.target)),

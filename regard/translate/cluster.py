@@ -27,7 +27,6 @@ import torch
 
 from regard.console import say
 from regard.errors import UserError
-from regard.translate import engines
 from regard.translate.options import Options
 from regard.translate.translation import Translation
 from regard.translate.translator import Plan, Translator, load
@@ -53,7 +52,7 @@ class Worker:
     def loaded(self) -> tuple[Translator, Plan]:
         """The run, and the options as its vocabularies spell them."""
         torch.set_num_threads(self.threads)
-        translator = load(*self.runs, engine=engines.TORCH)
+        translator = load(*self.runs)
         return translator, translator.plan(self.options)
 
     def load(self) -> None:

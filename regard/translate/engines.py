@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from regard.console import say
 from regard.errors import UserError
+from regard.fast.switch import wanted
 from regard.models import Seq2Seq
+from regard.runs import Run
 from regard.text import Tokenizers
+from regard.version import VERSION
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
@@ -34,81 +37,135 @@ def check(engine: str, precision: str | None) -> None:
         raise UserError(f"{INT8} is a precision of the engines {ONNX} and {CTRANSLATE2}; {TORCH} counts in {FP32}")
 
 
-def engaged(engine: str, precision: str | None, run: Path, model: Seq2Seq) -> Any:
+class Opened(NamedTuple):
+    """A run with what was loaded of it."""
+
+    run: Run
+    model: Seq2Seq
+    tokenizers: Tokenizers
+
+    @property
+    def device(self) -> str:
+        """What its model is on."""
+        return next(self.model.parameters()).device.type
+
+    def place(self, engine: str, precision: str) -> Path:
+        """Where what an engine needs is kept."""
+        return self.run.folder / "engines" / f"{engine}-{precision}"
+
+    def ready(self, engine: str, precision: str | None) -> Path | None:
+        """What is kept for an engine and can be used: in bytes, if nothing is said and both are there."""
+        folders = [self.place(engine, one) for one in ([precision] if precision else (INT8, FP32))]
+        return next((folder for folder in folders if whole(folder) and self.made(folder)), None)
+
+    def made(self, folder: Path) -> bool:
+        """Whether what a folder holds was made of this very model."""
+        return bool(stamp(folder).get("of") == self.identity())
+
+    def identity(self) -> dict[str, Any]:
+        """Tells this model, as it is set up, from any other."""
+        found = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            found.update(f"{name} {tuple(tensor.shape)}".encode())
+            found.update(tensor.detach().cpu().float().contiguous().numpy().data)
+        for side in self.tokenizers:
+            found.update("\0".join(side.pieces(range(side.size))).encode("utf-8", "surrogatepass"))
+        return {"regard": VERSION, "weights": found.hexdigest(), "model": self.run.config()["model"]}
+
+
+def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
     """A run's model in the hands of an engine: something to search with, as with the model itself.
 
-    `auto` takes graphs that `regard export` has made beside the run, if they are of this very model, and PyTorch where
-    there are none or a GPU is at hand. CTranslate2 has a search of its own: see `runtime`.
+    `auto` takes graphs that `regard export` has made beside the run, and PyTorch where there are none, where a GPU is
+    at hand, or where REGARD_FAST is 0. CTranslate2 has a search of its own: see `runtime`.
     """
     if engine == ONNX:
-        on_cpu(model, engine)
-        return decoded(model, exported(model, place(run, ONNX, precision or FP32), precision or FP32))
-    if engine == AUTO and device(model) == "cpu":
-        folders = [place(run, ONNX, one) for one in ([precision] if precision else (INT8, FP32))]
-        return next((decoded(model, folder) for folder in folders if fresh(folder, model)), model)
-    return model
+        return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32))
+    if engine == AUTO and opened.device == "cpu" and wanted():
+        return of_itself(precision, opened)
+    return opened.model
 
 
-def runtime(precision: str | None, run: Path, model: Seq2Seq, tokenizers: Tokenizers) -> Any:
+def of_itself(precision: str | None, opened: Opened) -> Any:
+    """The graphs that are there, if they can be used."""
+    folder = opened.ready(ONNX, precision)
+    if folder is None and precision is not None:
+        made = f"regard export {opened.run.folder} --precision {precision}"
+        raise UserError(f"{opened.run.folder} has no graphs in {precision} of its model: {made}")
+    if folder is None:
+        for old in filter(Path.exists, (opened.place(ONNX, one) for one in PRECISIONS)):
+            say(f"{old} is not of this model as it is now, or is damaged, and is not used: export it again")
+        return opened.model
+    if find_spec("onnxruntime") is None:
+        say(f"{folder} is not used: onnxruntime is not installed (pip install 'regard[export]')")
+        return opened.model
+    say(f"decoding by {folder}")
+    return decoded(opened, folder)
+
+
+def decoded(opened: Opened, folder: Path) -> Any:
+    """A model in onnxruntime's hands."""
+    on_cpu(opened, ONNX)
+    needed("onnxruntime")
+    from regard.fast.onnx_runtime import OnnxModel
+
+    try:
+        return OnnxModel(opened.model, folder)
+    except Exception as error:  # onnxruntime has no common kind of its own
+        raise UserError(f"{folder} is damaged ({type(error).__name__}): delete it, and export again") from error
+
+
+def runtime(precision: str | None, opened: Opened) -> Any:
     """CTranslate2 with a run's model, which searches by itself."""
+    on_cpu(opened, CTRANSLATE2)
     needed("ctranslate2")
     from regard.fast.ct2_runtime import Runtime
 
-    on_cpu(model, CTRANSLATE2)
-    folder = place(run, CTRANSLATE2, precision or FP32)
-    return Runtime(rewritten(model, tokenizers, folder, precision or FP32), workers=torch.get_num_threads())
+    folder = opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32)
+    try:
+        return Runtime(folder, workers=torch.get_num_threads())
+    except (RuntimeError, OSError, ValueError) as error:
+        raise UserError(f"{folder} is damaged ({type(error).__name__}): delete it, and export again") from error
 
 
-def device(model: Seq2Seq) -> str:
-    """What a model is on."""
-    return next(model.parameters()).device.type
-
-
-def on_cpu(model: Seq2Seq, engine: str) -> None:
+def on_cpu(opened: Opened, engine: str) -> None:
     """Refuses an engine that has nothing to do with where the model is."""
-    if device(model) != "cpu":
+    if opened.device != "cpu":
         raise UserError(f"the engine {engine} runs on the CPU; on this machine's GPU {TORCH} is the faster one")
 
 
-def place(run: Path, engine: str, precision: str) -> Path:
-    """Where what an engine needs is kept."""
-    return run / "engines" / f"{engine}-{precision}"
-
-
-def decoded(model: Seq2Seq, folder: Path) -> Any:
-    """The model in onnxruntime's hands."""
-    needed("onnx", "onnxscript", "onnxruntime")
-    from regard.fast.onnx_runtime import OnnxModel
-
-    return OnnxModel(model, folder)
-
-
-def exported(model: Seq2Seq, folder: Path, precision: str) -> Path:
-    """A folder with a model's graphs; those of this very model that are there already stay."""
+def exported(opened: Opened, precision: str, out: Path | None = None) -> Path:
+    """A folder with a model's graphs."""
     needed("onnx", "onnxscript", "onnxruntime")
     from regard.fast.graphs import export
 
-    return kept(folder, model, lambda: export(model, folder, precision == INT8))
+    return kept(opened, out or opened.place(ONNX, precision), lambda to: export(opened.model, to, precision == INT8))
 
 
-def rewritten(model: Seq2Seq, tokenizers: Tokenizers, folder: Path, precision: str) -> Path:
-    """A folder with a Transformer as CTranslate2 reads it, likewise."""
+def rewritten(opened: Opened, precision: str, out: Path | None = None) -> Path:
+    """A folder with a Transformer as CTranslate2 reads it."""
     needed("ctranslate2")
     from regard.fast.ctranslate2 import export
 
-    source, target = (one.pieces(range(one.size)) for one in tokenizers)
-    return kept(folder, model, lambda: export(model, source, target, folder, INT8 if precision == INT8 else None))
+    source, target = (side.pieces(range(side.size)) for side in opened.tokenizers)
+    quantization = INT8 if precision == INT8 else None
+    folder = out or opened.place(CTRANSLATE2, precision)
+    return kept(opened, folder, lambda to: export(opened.model, source, target, to, quantization))
 
 
-def kept(folder: Path, model: nn.Module, make: Callable[[], None]) -> Path:
-    """A folder with what is made of a model, made anew unless it is of this very one."""
-    if fresh(folder, model):
-        return folder
+def kept(opened: Opened, folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder with what is made of a model, in the place of what it held; it is there as a whole or not at all."""
     began = time.perf_counter()
-    if folder.exists():
-        shutil.rmtree(folder)
-    make()
-    (folder / STAMP).write_text(json.dumps({"weights": digest(model)}) + "\n", encoding="utf-8")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+        made = Path(beside) / folder.name
+        make(made)
+        files = {path.name: path.stat().st_size for path in made.iterdir()}
+        known = {"of": opened.identity(), "files": files}
+        (made / STAMP).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
     say(f"{folder}: made in {time.perf_counter() - began:.0f} s")
     return folder
 
@@ -120,19 +177,19 @@ def needed(*names: str) -> None:
             raise UserError(f"{name} is not installed: pip install 'regard[export]'")
 
 
-def fresh(folder: Path, model: nn.Module) -> bool:
-    """Whether a folder's graphs are of this very model."""
+def whole(folder: Path) -> bool:
+    """Whether a folder's files are as long as they were made."""
+    files = stamp(folder).get("files")
     try:
-        known = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-        return bool(known["weights"] == digest(model))
-    except (OSError, ValueError, KeyError, TypeError):
+        return isinstance(files, dict) and all((folder / name).stat().st_size == size for name, size in files.items())
+    except OSError:
         return False
 
 
-def digest(model: nn.Module) -> str:
-    """Tells one model's weights from another's."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        found.update(f"{name} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().float().contiguous().numpy().data)
-    return found.hexdigest()
+def stamp(folder: Path) -> dict[str, Any]:
+    """What is written of what a folder holds; nothing where that cannot be read."""
+    try:
+        known = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}

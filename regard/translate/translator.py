@@ -34,6 +34,7 @@ from regard.translate.translation import Translation, joined
 from regard.translate.wording import ForbiddenWords, Glossary, bans, filled, looked_at, opening, phrase
 
 Done = Callable[[int, list[Hypothesis]], None]
+Way = Callable[[Sequence["Piece"], "Plan", Tensor, Tensor], list[list[Hypothesis]]]
 
 BATCH_TOKENS = 4000
 PLENTY = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
@@ -115,7 +116,7 @@ class Plan:
         """Whether nothing is asked of targets but to be the best."""
         options = self.options
         limits = options.max_length is None and options.min_length == 1 and options.no_repeat is None
-        return limits and not (options.coverage_penalty or self.bans or self.rules)
+        return limits and not (options.sample or options.coverage_penalty or self.bans or self.rules)
 
     @property
     def looks(self) -> bool:
@@ -204,21 +205,23 @@ class Translator:
     def pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Translation]:
         """A translation of each piece, in order."""
         options = plan.options
-        found: list[list[Hypothesis]] = [[] for _ in pieces]
+        found: dict[int, list[Hypothesis]] = {}
         sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
-        width = options.n_best if options.sample else options.beam
-        room = PLENTY if self.runtime else max(1, BATCH_TOKENS // width)
-        for rows in cuts(work[np.argsort(sizes[work], kind="stable")], sizes, room):
-            for row, hypotheses in zip(rows.tolist(), self.find([pieces[row] for row in rows], plan), strict=True):
-                found[row] = hypotheses
-        return [self.written(piece, some, options) for piece, some in zip(pieces, found, strict=True)]
+        alone = np.array([self.left_alone(pieces[row], plan) for row in work.tolist()], dtype=np.bool_)
+        room = max(1, BATCH_TOKENS // (options.n_best if options.sample else options.beam))
+        find = self.drawn if options.sample else self.searched
+        for some, most, way in ((work[alone], PLENTY, self.found), (work[~alone], room, find)):
+            for rows in cuts(some[np.argsort(sizes[some], kind="stable")], sizes, most):
+                together = self.find([pieces[row] for row in rows], plan, way)
+                found.update(zip(rows.tolist(), together, strict=True))
+        each = (found.get(row, []) for row in range(len(pieces)))
+        return [self.written(piece, some, options) for piece, some in zip(pieces, each, strict=True)]
 
-    def find(self, some: Sequence[Piece], plan: Plan) -> list[list[Hypothesis]]:
+    def find(self, some: Sequence[Piece], plan: Plan, way: Way) -> list[list[Hypothesis]]:
         """The targets of a batch of pieces that have words."""
         source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
-        found = (self.drawn if plan.options.sample else self.searched)(some, plan, source, lengths)
-        return [overlooking(hypotheses, len(plan.domain)) for hypotheses in found]
+        return [overlooking(hypotheses, len(plan.domain)) for hypotheses in way(some, plan, source, lengths)]
 
     def drawn(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
         """Targets that are drawn from the model."""
@@ -238,20 +241,22 @@ class Translator:
     def searched(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
         """Targets that are searched for."""
         prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
-        if self.runtime and plan.plain and not any(prefix) and not any(force):
-            return self.left_alone(plan, source, lengths)
         try:
             return search(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
         except ImpossibleError as error:
             raise UserError(str(error)) from error
 
-    def left_alone(self, plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
-        """Targets that another program searches for by itself."""
+    def left_alone(self, piece: Piece, plan: Plan) -> bool:
+        """Whether a piece is left to the program that searches by itself: nothing is asked but to find the best."""
+        return self.runtime is not None and plan.plain and not (piece.prefix or piece.force)
+
+    def found(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+        """Targets that it finds."""
         options = plan.options
         ids = [row[:length] for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
         by_length = Ranking(options.length_penalty).by_length
-        found = self.runtime.search(ids, options.beam, options.n_best, by_length, plan.looks)
-        return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
+        made = self.runtime.search(ids, options.beam, options.n_best, by_length, plan.looks)
+        return [[Hypothesis(*one) for one in hypotheses] for hypotheses in made]
 
     def roll(self, some: Sequence[Piece], plan: Plan, done: Done, more: Callable[[], Sequence[Piece]]) -> None:
         """Searches for pieces that have words, and for those that come in after any step: `more` gives them.
@@ -368,7 +373,7 @@ def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Trans
 def load(
     *runs: str | Path,
     device: str | torch.device | None = None,
-    engine: str = engines.AUTO,
+    engine: str = engines.TORCH,
     precision: str | None = None,
 ) -> Translator:
     """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
@@ -398,10 +403,10 @@ def load(
         min(data.sentences or 1 for data in learnt),
         learnt[0].source,
     )
-    pairs = zip(opened, translator.models, strict=True)
-    translator.engines = [engines.engaged(engine, precision, run.folder, model) for run, model in pairs]
+    loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
+    translator.engines = [engines.engaged(engine, precision, each) for each in loaded]
     if engine == engines.CTRANSLATE2:
-        if len(runs) > 1:
-            raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(runs)}")
-        translator.runtime = engines.runtime(precision, opened[0].folder, translator.models[0], tokenizers[0])
+        if len(loaded) > 1:
+            raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(loaded)}")
+        translator.runtime = engines.runtime(precision, loaded[0])
     return translator

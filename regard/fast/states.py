@@ -1,0 +1,41 @@
+"""States of decoders as the lists of tensors that graphs take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.models import tree
+
+ENCODER, STEP = "encoder.onnx", "step.onnx"
+B, S, W = 2, 3, 4  # sizes to trace with, all different; 1 would be taken for one that never changes
+
+
+def begun(model: Any, source: Tensor, lengths: Tensor) -> Any:
+    """The state before the first token, with a step's number for each row."""
+    return tree.rowwise(model.decoder.start(model.encode(source, lengths)))
+
+
+def distinct(state: Any) -> dict[str, Tensor]:
+    """The tensors of a state by name; one that stands in two places has the first one's."""
+    first: dict[int, tuple[str, Tensor]] = {}
+    for name, leaf in tree.named(state):
+        first.setdefault(id(leaf), (name, leaf))
+    return dict(first.values())
+
+
+def filled(state: Any, leaves: Any) -> Any:
+    """A state like this one, with other tensors."""
+    places = {id(leaf): number for number, leaf in enumerate(distinct(state).values())}
+    return tree.mapped(state, lambda leaf: leaves[places[id(leaf)]])
+
+
+def sample(model: Any, places: int = S, written: int = W) -> Any:
+    """A state to trace with: sources of so many places, and so many tokens behind it."""
+    with torch.no_grad():
+        state = begun(model, torch.full((B, places), 4), torch.full((B,), places))
+        for _ in range(written):
+            _, state, _ = model.decoder.step(state, torch.full((B,), 4))
+    return state
