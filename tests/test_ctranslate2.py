@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.errors import UserError
-from regard.fast.ct2_runtime import Found, Runtime
 from regard.fast.ctranslate2 import distinct, export
 from regard.models import Seq2Seq, build
 from regard.runs import Run
-from regard.search import Ranking, forced, search
+from regard.search import Hypothesis, Ranking, forced, search
 from regard.symbols import BOS, EOS, PAD
 from regard.training import train
 from regard.translate import load
+from regard.translate.runtime import Runtime
 
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm, one matrix": {"norm": "post", "tie": "all", "size": 12, "heads": 3},
@@ -89,7 +89,7 @@ def batch(given: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return pad_sequence(rows, True, PAD), torch.tensor([len(row) for row in rows])
 
 
-def agree(model: Seq2Seq, given: Sequence[Sequence[int]], found: Sequence[Found]) -> None:
+def agree(model: Seq2Seq, given: Sequence[Sequence[int]], found: Sequence[Hypothesis]) -> None:
     """What was found is what the model itself says of it."""
     for judged, one in zip(forced(model, *batch(given), [one.tokens for one in found]), found, strict=True):
         assert one.log_prob == pytest.approx(judged.hypothesis.log_prob, abs=1e-4)
@@ -113,7 +113,7 @@ def test_every_token_of_a_given_target_is_as_likely(form: str, tmp_path: Path) -
 def test_search_finds_the_same(form: str, beam: int, tmp_path: Path) -> None:
     model, given = small(form, ENDS), sources()
     ours = search(model, *batch(given), beam=beam)
-    found = exported(model, tmp_path / "model").search(given, beam, by_length=RANKING.by_length, attention=True)
+    found = exported(model, tmp_path / "model").search(given, beam, ranking=RANKING, attention=True)
     assert [some[0].tokens for some in found] == [some[0].tokens for some in ours]
     agree(model, given, [some[0] for some in found])
 
@@ -121,7 +121,7 @@ def test_search_finds_the_same(form: str, beam: int, tmp_path: Path) -> None:
 def test_a_beam_gives_several_targets_the_best_first(tmp_path: Path) -> None:
     model, given = small("post-norm, one head", {**ENDS, EOS: 3.0}), sources()
     runtime = exported(model, tmp_path / "model")
-    found = runtime.search(given, 5, n_best=4, by_length=RANKING.by_length, attention=True)
+    found = runtime.search(given, 5, n_best=4, ranking=RANKING, attention=True)
     assert all(len({tuple(one.tokens) for one in some}) == 4 for some in found)
     assert all(some == sorted(some, key=lambda one: -one.score) for some in found)
     for place in range(4):
@@ -133,7 +133,7 @@ def test_a_beam_gives_several_targets_the_best_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("beam", [1, 5])
 def test_each_target_is_cut_at_its_own_limit(beam: int, tmp_path: Path) -> None:
     model, given = small("post-norm, one matrix", ENDLESS), sources((1, 4, 4, 2))
-    found = exported(model, tmp_path / "model").search(given, beam, by_length=RANKING.by_length, attention=True)
+    found = exported(model, tmp_path / "model").search(given, beam, ranking=RANKING, attention=True)
     assert [len(some[0].tokens) for some in found] == [14, 20, 20, 16]
     assert [some[0].tokens for some in found] == [some[0].tokens for some in search(model, *batch(given), beam=beam)]
     agree(model, given, [some[0] for some in found])
@@ -141,7 +141,7 @@ def test_each_target_is_cut_at_its_own_limit(beam: int, tmp_path: Path) -> None:
 
 def test_what_was_cut_off_is_given_out_only_where_nothing_ended(tmp_path: Path) -> None:
     runtime = exported(small("post-norm, one matrix", ENDS), tmp_path / "model")
-    found = runtime.within(2, sources(), 5, RANKING.by_length, False)
+    found = runtime.within(2, sources(), 5, RANKING, False)
     ended = [{one.tokens[-1] == EOS for one in some} for some in found]
     assert {True} in ended
     assert {True, False} not in ended

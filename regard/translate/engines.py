@@ -119,7 +119,7 @@ def runtime(precision: str | None, opened: Opened) -> Any:
     """CTranslate2 with a run's model, which searches by itself."""
     on_cpu(opened, CTRANSLATE2)
     needed("ctranslate2")
-    from regard.fast.ct2_runtime import Runtime
+    from regard.translate.runtime import Runtime
 
     folder = opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32)
     try:

@@ -254,9 +254,9 @@ class Translator:
         """Targets that it finds."""
         options = plan.options
         ids = [row[:length] for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-        by_length = Ranking(options.length_penalty).by_length
-        made = self.runtime.search(ids, options.beam, options.n_best, by_length, plan.looks)
-        return [[Hypothesis(*one) for one in hypotheses] for hypotheses in made]
+        ranking = Ranking(options.length_penalty)
+        found: list[list[Hypothesis]] = self.runtime.search(ids, options.beam, options.n_best, ranking, plan.looks)
+        return found
 
     def roll(self, some: Sequence[Piece], plan: Plan, done: Done, more: Callable[[], Sequence[Piece]]) -> None:
         """Searches for pieces that have words, and for those that come in after any step: `more` gives them.

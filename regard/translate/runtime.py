@@ -9,36 +9,23 @@ that all others gain the little that those had.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from ctranslate2 import Translator
 
 from regard.errors import UserError
 from regard.fast.ctranslate2 import POSITIONS
+from regard.search import Hypothesis, Ranking
 from regard.symbols import BOS, EOS, PAD
 
 # CTranslate2 divides log p by |y|^α, which is ((5 + |y|) / 6)^0.6 for no α; near |y| = 25 the two rank alike. It only
 # decides which hypotheses are given out at all, and those that are given out are ranked again.
 ALPHA = 0.5
 BATCH_TOKENS = 1024
-
-
-class Found(NamedTuple):
-    """A target, with the fields that a search's hypothesis has."""
-
-    tokens: list[int]  # with EOS where it ended
-    log_prob: float
-    score: float
-    attention: npt.NDArray[np.float32] | None  # len(tokens) × source length
-
-
-def plain(log_prob: float, length: int) -> float:
-    """No length is better than another."""
-    return log_prob
+BY_PROBABILITY = Ranking(0.0)
 
 
 class Runtime:
@@ -60,12 +47,12 @@ class Runtime:
         sources: Sequence[Sequence[int]],
         beam: int = 5,
         n_best: int = 1,
-        by_length: Callable[[float, int], float] = plain,
+        ranking: Ranking = BY_PROBABILITY,
         attention: bool = False,
-    ) -> list[list[Found]]:
-        """The best `n_best` targets for each source, EOS at its end, by what `by_length` makes of log p(y) and |y|.
+    ) -> list[list[Hypothesis]]:
+        """The best `n_best` targets for each source, EOS at its end, ranked by length alone.
 
-        `Ranking(0.6).by_length` ranks as `search` does. A target may have twice its source's tokens and ten more.
+        A target may have twice its source's tokens and ten more.
         """
         if not 1 <= n_best <= beam:
             raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
@@ -73,13 +60,13 @@ class Runtime:
         if longest > POSITIONS:
             raise UserError(f"a source of {longest} tokens is longer than an exported model reads: {POSITIONS}")
         limits = [min(2 * len(source) + 10, POSITIONS) for source in sources]
-        found = self.within(max(limits, default=0), sources, beam, by_length, attention)
+        found = self.within(max(limits, default=0), sources, beam, ranking, attention)
         # One call has one limit: those that went beyond their own are searched again, within it.
         sizes = [max(len(one.tokens) for one in some[:n_best]) for some in found]
         beyond = [place for place, limit in enumerate(limits) if sizes[place] > limit]
         for limit in {limits[place] for place in beyond}:
             places = [place for place in beyond if limits[place] == limit]
-            again = self.within(limit, [sources[place] for place in places], beam, by_length, attention)
+            again = self.within(limit, [sources[place] for place in places], beam, ranking, attention)
             for place, some in zip(places, again, strict=True):
                 found[place] = some
         return [some[:n_best] for some in found]
@@ -89,18 +76,18 @@ class Runtime:
         limit: int,
         sources: Sequence[Sequence[int]],
         beam: int,
-        by_length: Callable[[float, int], float],
+        ranking: Ranking,
         attention: bool,
-    ) -> list[list[Found]]:
+    ) -> list[list[Hypothesis]]:
         """All that ended, or was cut at the limit, the best first."""
         results = self.translated(limit, sources, beam, attention)
         if not attention:
-            return [self.ranked(result, by_length, None) for result in results]
+            return [self.ranked(result, ranking, None) for result in results]
         # In a batch that is searched by a beam the first row of attention is that of another sentence. It is the same
         # for all hypotheses of a source, and right in greedy search.
         firsts = results if beam == 1 else self.translated(1, sources, 1, True)
         pairs = zip(results, firsts, strict=True)
-        return [self.ranked(result, by_length, first.attention[0][0]) for result, first in pairs]
+        return [self.ranked(result, ranking, first.attention[0][0]) for result, first in pairs]
 
     def translated(self, limit: int, sources: Sequence[Sequence[int]], beam: int, attention: bool) -> list[Any]:
         """What CTranslate2 gives for each source."""
@@ -121,16 +108,14 @@ class Runtime:
         )
         return results
 
-    def ranked(
-        self, result: Any, by_length: Callable[[float, int], float], first: Sequence[float] | None
-    ) -> list[Found]:
+    def ranked(self, result: Any, ranking: Ranking, first: Sequence[float] | None) -> list[Hypothesis]:
         """What was found for one source, the best first; those that were cut off only where none ended."""
         found = []
         for place, (pieces, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
             tokens = [self.ids[piece] for piece in pieces]
             log_prob = score * len(tokens) ** ALPHA
             looks = None if first is None else np.array([first, *result.attention[place][1:]], np.float32)
-            found.append(Found(tokens, log_prob, by_length(log_prob, len(tokens)), looks))
+            found.append(ranking.hypothesis(tokens, log_prob, looks))
         ended = [one for one in found if one.tokens[-1] == EOS]
         return sorted(ended or found, key=lambda one: -one.score)
 
