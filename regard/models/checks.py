@@ -21,3 +21,10 @@ def not_negative(settings: object, *names: str) -> None:
     for name in names:
         if getattr(settings, name) < 0:
             raise ValueError(f"{name} must be at least 0, not {getattr(settings, name)}")
+
+
+def share(settings: object, *names: str) -> None:
+    """Refuses what is no share of a whole: all of it, or less than nothing."""
+    for name in names:
+        if not 0 <= getattr(settings, name) < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(settings, name)}")

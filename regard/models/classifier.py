@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.models.checks import at_least_one
+from regard.models.checks import at_least_one, share
 from regard.models.criterion import CrossEntropy
 from regard.models.model import Model
 from regard.models.recurrent import embedding
@@ -36,8 +36,7 @@ class ClassifierSettings:
     pooling: Literal["attention", "max", "mean"] = "attention"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        share(self, "dropout")
         at_least_one(self, "size", "layers", "embedding")
 
     @property

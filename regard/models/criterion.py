@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.models.checks import share
 from regard.nn import Attended
 from regard.symbols import PAD
 
@@ -23,8 +24,7 @@ class LossSettings:
     r_drop: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing}")
+        share(self, "label_smoothing")
         if self.guided < 0:
             raise ValueError(f"guided must be at least 0, not {self.guided}")
         if self.r_drop < 0:

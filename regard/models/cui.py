@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.checks import at_least_one, not_negative
+from regard.models.checks import at_least_one, not_negative, share
 from regard.models.criterion import CrossEntropy
 from regard.models.model import Model
 from regard.models.recurrent import embedding
@@ -32,8 +32,7 @@ class CuiSettings:
     penalty: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        share(self, "dropout")
         at_least_one(self, "size", "layers", "embedding")
         not_negative(self, "reach", "penalty")
 

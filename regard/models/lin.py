@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.models.checks import at_least_one, not_negative
+from regard.models.checks import at_least_one, not_negative, share
 from regard.models.classifier import Classified, Classifier, ClassifierSettings
 from regard.models.criterion import CrossEntropy
 from regard.nn import MaxPooling, MeanPooling, Recurrent, StructuredSelfAttention, prefix_mask
@@ -26,11 +26,13 @@ class LinSettings(ClassifierSettings):
     hops: int = 30
     penalty: float = 0.1
     mlp: int = 2000
+    word_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "attention", "hops", "mlp")
         not_negative(self, "penalty")
+        share(self, "word_dropout")
 
 
 class Lin(Classifier):
@@ -47,6 +49,7 @@ class Lin(Classifier):
         perceptron: nn.Module,
         criterion: CrossEntropy,
         coefficient: float,
+        dropout: float,
     ) -> None:
         super().__init__(criterion)
         self.embedding = embedding
@@ -54,10 +57,11 @@ class Lin(Classifier):
         self.pooling = pooling
         self.perceptron = perceptron
         self.coefficient = coefficient
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Classified:
         """Ids B,S with lengths B -> logits B,L and weights A B,hops,S."""
-        H, _ = self.recurrent(self.embedding(ids), lengths)
+        H, _ = self.recurrent(self.dropout(self.embedding(ids)), lengths)
         M, weights = self.pooling(H, prefix_mask(lengths, ids.shape[1]))
         return Classified(self.perceptron(M.flatten(1)), weights)
 
@@ -85,5 +89,12 @@ def build(settings: LinSettings, source_size: int, target_size: int, criterion: 
         nn.Dropout(settings.dropout),
         nn.Linear(settings.mlp, target_size),
     )
-    pooling = makers[settings.pooling]()
-    return Lin(settings.words(source_size), recurrent, pooling, perceptron, criterion, settings.penalty)
+    return Lin(
+        settings.words(source_size),
+        recurrent,
+        makers[settings.pooling](),
+        perceptron,
+        criterion,
+        settings.penalty,
+        settings.word_dropout,
+    )

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.models.checks import at_least_one
+from regard.models.checks import at_least_one, share
 from regard.models.seq2seq import Encoded, Encoder
 from regard.nn import (
     Alignment,
@@ -54,8 +54,7 @@ class DecoderSettings:
     tie: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        share(self, "dropout")
         at_least_one(self, "size", "layers", "embedding")
 
     @property

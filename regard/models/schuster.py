@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.models.checks import at_least_one, not_negative
+from regard.models.checks import at_least_one, not_negative, share
 from regard.models.criterion import CrossEntropy
 from regard.models.model import Model
 from regard.models.recurrent import CELLS, embedding
@@ -34,8 +34,7 @@ class NetworkSettings:
     window: int = 2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        share(self, "dropout")
         at_least_one(self, "size", "layers")
         not_negative(self, "delay", "window")
 

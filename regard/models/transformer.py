@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import tree
-from regard.models.checks import at_least_one
+from regard.models.checks import at_least_one, share
 from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
 from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
@@ -33,8 +33,7 @@ class TransformerSettings:
     align_head: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        share(self, "dropout")
         at_least_one(self, "size", "layers", "heads", "feedforward")
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
