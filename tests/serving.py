@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,7 +116,7 @@ def inside(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient
     """What somebody is answered who asks a service in this very process, without a socket."""
 
     async def asking() -> T:
-        service = Service([str(run)], settings)
+        service = Service([str(run)], replace(settings, processes=0))
         try:
             transport = httpx.ASGITransport(application(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://inside") as client:

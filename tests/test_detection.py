@@ -22,7 +22,7 @@ PORTUGUESE = "A casa velha está no jardim, e o homem jovem não a vê."
 
 @contextmanager
 def serving_pairs(able: Run, *pairs: str) -> Iterator[Service]:
-    service = Service([f"{able.folder}={pair}" for pair in pairs], Settings())
+    service = Service([f"{able.folder}={pair}" for pair in pairs], Settings(processes=0))
     try:
         yield service
     finally:

@@ -30,7 +30,12 @@ def serve(
             metavar="FILE",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Batches of one model that are decoded at once.", min=1)] = USUAL.threads,
+    processes: Annotated[
+        int,
+        typer.Option(
+            help="Processes that decode, for each model, each with its own copy; 0: the service decodes itself.", min=0
+        ),
+    ] = USUAL.processes,
     batch_tokens: Annotated[int, typer.Option(help="Source tokens of a batch.", min=1)] = USUAL.batch_tokens,
     batch_pieces: Annotated[
         int, typer.Option(help="Sentences of a batch; 1: no batching.", min=1)
@@ -99,7 +104,7 @@ def serve(
             port=port,
             beam=beam,
             glossary=glossaries(glossary or []),
-            threads=threads,
+            processes=processes,
             batch_tokens=batch_tokens,
             batch_pieces=batch_pieces,
             queue=queue,

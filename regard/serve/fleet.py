@@ -8,14 +8,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from regard.errors import UserError
 from regard.runs import Run
 from regard.search import Hypothesis
 from regard.serve.aside import at_once
 from regard.serve.batching import Batcher
+from regard.serve.decoding import Decoding, Kind, decode
 from regard.serve.languages import code
+from regard.serve.processes import Processes
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translator import Piece
@@ -43,18 +48,6 @@ class Given:
         return cls(Path(place), code(source), code(target))
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What sentences of one batch have in common."""
-
-    beam: int
-    n_best: int
-
-    def options(self) -> Options:
-        """How they are searched for; whether anybody asks where the model looked changes nothing in that."""
-        return Options(beam=self.beam, n_best=self.n_best)
-
-
 class Served:
     """One model at work."""
 
@@ -63,6 +56,7 @@ class Served:
         name: str,
         given: Given,
         translator: Translator,
+        decoding: Decoding | Processes[Piece, list[Hypothesis], Kind],
         settings: Settings,
         noted: Callable[[int, int], None] = lambda pieces, waiting: None,
         glossary: Mapping[str, str] | None = None,
@@ -71,25 +65,16 @@ class Served:
         self.glossary = translator.plan(Options(glossary=glossary or {})).glossary  # spelled once for all requests
         self.folder, self.source, self.target = given.folder, given.source, given.target
         self.translator = translator
+        self.decoding = decoding
         self.batcher: Batcher[Piece, list[Hypothesis], Kind] = Batcher(
-            self.find,
+            decoding.find,
             lambda piece: len(piece.ids) + 1,
             tokens=settings.batch_tokens,
             most=settings.batch_pieces,
             room=settings.queue,
-            threads=settings.threads,
+            threads=max(1, settings.processes),
             noted=noted,
         )
-
-    def find(
-        self,
-        pieces: Sequence[Piece],
-        kind: Kind,
-        tell: Callable[[int, list[Hypothesis]], None],
-        more: Callable[[], Sequence[Piece]],
-    ) -> None:
-        """A batch, for the batcher."""
-        self.translator.roll(pieces, self.translator.plan(kind.options()), tell, more)
 
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""
@@ -105,6 +90,11 @@ class Served:
             return draft.finished([self.translator.written(piece, some, options) for piece, some in each])
 
         return await off(finished)
+
+    def close(self) -> None:
+        """Ends what decodes, when what it works on is done."""
+        self.batcher.close()
+        self.decoding.close()
 
 
 class Fleet:
@@ -140,9 +130,9 @@ class Fleet:
         return [target for target in self.languages if self.route(source, target) is not None]
 
     def close(self) -> None:
-        """Ends their threads."""
+        """Ends what decodes."""
         for one in self.served.values():
-            one.batcher.close()
+            one.close()
 
 
 def folder(named: str) -> Path:
@@ -190,19 +180,28 @@ def muster(
     def telling(name: str) -> Callable[[int, int], None]:
         return lambda pieces, waiting: noted(name, pieces, waiting)
 
-    return Fleet(
-        [
-            Served(
-                name,
-                one,
-                load(one.folder),
-                settings,
-                telling(name),
-                terms.get((one.source, one.target)),
-            )
-            for name, one in given.items()
-        ]
-    )
+    apart = {name: beside(one.folder, settings) for name, one in given.items() if settings.processes}
+
+    def served(name: str, one: Given) -> Served:
+        translator, terms_of_it = load(one.folder), terms.get((one.source, one.target))
+        decoding = apart.get(name) or Decoding(translator)
+        return Served(name, one, translator, decoding, settings, telling(name), terms_of_it)
+
+    try:
+        fleet = Fleet([served(name, one) for name, one in given.items()])
+        for processes in apart.values():
+            processes.ready()
+    except BaseException:
+        for processes in apart.values():
+            processes.close()
+        raise
+    return fleet
+
+
+def beside(folder: Path, settings: Settings) -> Processes[Piece, list[Hypothesis], Kind]:
+    """The processes that decode for a run; they load it while this one does."""
+    threads = max(1, torch.get_num_threads() // settings.processes)
+    return Processes(partial(decode, folder, threads), settings.processes)
 
 
 def glossaries(

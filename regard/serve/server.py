@@ -9,7 +9,6 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-import torch
 import uvicorn
 
 from regard.serve import listening, logs
@@ -37,7 +36,6 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
     sockets = listening.taken(settings.host, settings.port)
     try:
         sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
-        torch.set_num_threads(max(1, torch.get_num_threads() // settings.threads))
         service = Service(runs, settings)
         try:
             server = Server(configuration(service))

@@ -15,7 +15,7 @@ class Settings:
     port: int = 5000
     beam: int = 5
     glossary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of en-de; "" where that is the only pair
-    threads: int = 1  # batches of one model that are decoded at once
+    processes: int = 1  # that decode, for each model; 0: this one decodes, too
     batch_tokens: int = 2000  # source tokens of a batch, each of its beam
     batch_pieces: int = 64  # sentences of a batch; 1: no batching
     queue: int = 4000  # sentences that may wait for one model

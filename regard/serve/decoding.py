@@ -1,0 +1,60 @@
+"""What is decoded together, and how: by this process, or as a process does it that is there for nothing else."""
+
+from __future__ import annotations
+
+import gc
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from regard.search import Hypothesis
+from regard.serve.processes import work
+from regard.translate import Options, Translator, load
+from regard.translate.translator import Piece
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sentences of one batch have in common."""
+
+    beam: int
+    n_best: int
+
+    def options(self) -> Options:
+        """How they are searched for; whether anybody asks where the model looked changes nothing in that."""
+        return Options(beam=self.beam, n_best=self.n_best)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Batches of pieces by one translator."""
+
+    translator: Translator
+
+    def find(
+        self,
+        pieces: Sequence[Piece],
+        kind: Kind,
+        tell: Callable[[int, list[Hypothesis]], None],
+        more: Callable[[], Sequence[Piece]],
+    ) -> None:
+        """A batch, for the batcher."""
+        self.translator.roll(pieces, self.translator.plan(kind.options()), tell, more)
+
+    def close(self) -> None:
+        """Nothing of it is left running."""
+
+
+def decode(folder: Path, threads: int, line: Connection) -> None:
+    """A process: loads a run and decodes what it is sent. When to end is for the service to say, not for a signal."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    decoding = Decoding(load(folder))
+    gc.collect()
+    gc.freeze()  # what stays for ever needs no looking through
+    work(line, decoding.find)
