@@ -200,6 +200,17 @@ def test_tags_are_carried_over(server: Server, translator: Translator) -> None:
     assert found.count("<b>") == found.count("</b>") == 1
 
 
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_addresses_pass_through_and_are_in_no_language(server: Server, translator: Translator, form: str) -> None:
+    text = "the old house www.example.org/a?b=c"
+    found = server.translate(text, format=form)["translatedText"]
+    assert found == best(translator, text, tags=form == "html")
+    assert "www.example.org/a?b=c" in found
+    alone = server.translate("https://example.org/das-alte-haus", "auto", format=form)
+    assert alone["translatedText"] == "https://example.org/das-alte-haus"
+    assert alone["detectedLanguage"]["confidence"] == 0
+
+
 def test_alignments_say_where_the_model_looked(server: Server, translator: Translator) -> None:
     found = server.translate("the old house", alignment=True)["alignment"]
     expected = translator.translate(["the old house"], beam=2)[0]
