@@ -296,6 +296,12 @@ def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
     expect(pictures.first.locator("image")).to_have_attribute("href", re.compile("^data:image/png"))
 
 
+def test_a_small_model_has_its_parameters_counted(page: Page, server: Server) -> None:
+    page.locator("#model").select_option("tag")
+    listed = {one["name"]: one for one in httpx.get(f"{server.url}/v1/predictors").json()["predictors"]}
+    expect(page.locator("#facts")).to_contain_text(f"{listed['tag']['parameters']:,} parameters")
+
+
 def test_a_picture_may_be_an_array(server: Server) -> None:
     [array] = predicted(server, {"image": address(drawn("npy"))}, model="caption")["predictions"]
     [image] = predicted(server, QUESTIONS["caption"], model="caption")["predictions"]
