@@ -44,7 +44,16 @@ def test_other_words_are_none(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 50_000, "a@" * 30_000, "a@" + "a." * 30_000, "http://(" * 10_000, "http://" + "." * 50_000, "x-" * 30_000],
+    [
+        "a" * 50_000,
+        "a@" * 30_000,
+        "a@" + "a." * 30_000,
+        "http://(" * 10_000,
+        "<a>x" * 20_000,
+        "<a>" * 20_000,
+        "http://" + "." * 50_000,
+        "x-" * 30_000,
+    ],
 )
 def test_what_only_seems_to_become_one_costs_no_more_than_its_length(text: str) -> None:
     ADDRESS.findall(text)
@@ -117,6 +126,30 @@ def test_in_markup_an_address_stays_as_it_is_written() -> None:
     made = carried.finished([turned(plain) for plain in carried.plain])
     assert made.text.count("<b>https://a.org/?x=1&amp;y=2</b>") == made.text.count("&lt;me@a.org&gt;") == 1
     assert made.text.endswith("</p><p>www.a.org</p>")
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        '<a href="https://a.org/x">https://a.org/x</a>',
+        '<a href="https://a.org/xyz"><span class="invisible">https://</span><span>a.org/x</span><span>yz</span></a>',
+        "<r1><r2>www.a.org</r2></r1>",
+    ],
+)
+def test_a_link_that_says_its_address_is_carried_whole(link: str) -> None:
+    carried = of_markup(f"see {link} now, {link}.")
+    assert carried.plain == ["see now,."]
+    made = carried.finished([Translation("see now,.", "jetzt, sieh.")])
+    assert made.text == f"jetzt, sieh. {link} {link}"
+    assert of_markup(f"<p>{link}</p>").plain == []
+
+
+def test_a_link_that_says_more_is_around_its_words() -> None:
+    carried = of_markup("<b><b>see</b> www.a.org</b> <i>now</i> <i><i>www.b.org</i></i>")
+    assert [plain.split() for plain in carried.plain] == [["see", "now"]]
+    made = carried.finished([turned(plain) for plain in carried.plain])
+    assert made.text.count("<i>www.b.org</i>") == 1
+    assert made.text.count("<b>") == made.text.count("</b>") == 2
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def of_text(text: str) -> Carried:
 
 def needy(piece: tags.Inline) -> bool:
     """Whether it has tags that are wrong in a wrong place; an address is only less well placed there."""
-    return any(not ADDRESS.fullmatch(node.opening) for node in piece.tags)
+    return any(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
 
 
 def pairs(made: Translation) -> list[tuple[int, int]]:

@@ -43,6 +43,10 @@ PLACEHOLDER = re.compile(
     r"[sdifgGeExXucopa@](?![^\W\d_])"
 )
 MARK = re.compile(f"{TAG.pattern}|(?i:{ADDRESS.pattern})|{PLACEHOLDER.pattern}")
+ANY_TAG = re.compile(rf"</?[A-Za-z][\w.:-]*{ATTRIBUTES}/?>")
+LINK = re.compile(
+    rf"<(?P<around>[A-Za-z][\w.:-]*){ATTRIBUTES}>(?:{ANY_TAG.pattern}|[^\s<>]++){{0,20}}?</(?P=around)\s*>"
+)
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 VOID = frozenset(("area", "base", "br", "col", "embed", "img", "input", "link", "meta", "source", "track", "wbr"))
 WORD = re.compile(r"\S+")
@@ -147,7 +151,8 @@ def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
     """A piece without block tags; `mark` is what is taken out."""
     root = Node("", 0, " ")
     stack, plain, place = [root], "", 0
-    for found in mark.finditer(text):
+    while found := mark.search(text, place):
+        found = linked(text, found)
         plain += read(text[place : found.start()], markup)
         place = found.end()
         groups = found.groupdict()
@@ -168,6 +173,14 @@ def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
     for node in stack[1:]:  # never closed: stands alone
         node.closing = ""
     return Inline(plain + read(text[place:], markup), hoisted(root.inside))
+
+
+def linked(text: str, found: re.Match[str]) -> re.Match[str]:
+    """The element that begins with a mark, where all that it says is an address; else the mark."""
+    link = LINK.match(text, found.start())
+    inside = ANY_TAG.findall(link[0]) if link else []
+    balanced = 2 * sum(tag.startswith("</") for tag in inside) == len(inside)
+    return link if link and balanced and ADDRESS.fullmatch(ANY_TAG.sub("", link[0])) else found
 
 
 def read(text: str, markup: bool) -> str:
