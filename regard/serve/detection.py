@@ -59,5 +59,5 @@ def every() -> LanguageIdentifier:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is anything to translate: a letter or a digit, and not in an address alone."""
-    return any(map(str.isalnum, worded(text)))
+    """Whether there is anything to translate: a letter, and not in an address alone."""
+    return any(map(str.isalpha, worded(text)))
