@@ -230,6 +230,7 @@ def test_captions_are_markup_and_keep_voices_notes_styles_and_settings() -> None
         ("HERE WE ARE", ["HERE WE ARE"]),
         ("WE HAVE ALL SEEN IT: yes", ["WE HAVE ALL SEEN IT: yes"]),
         ("JOHN:", []),
+        ("see\nhttps://example.org\nand more", ["see", "and more"]),
         ("(LAUGHS)", ["(LAUGHS)"]),
         ("- JOHN: <i>\nyes</i>", ["yes"]),
     ],

@@ -13,6 +13,7 @@ from regard.documents.errors import DocumentError
 from regard.documents.passage import Node, Passage, Spell, literal
 from regard.documents.speakers import INSIDE, NOTES, is_transcript, opening
 from regard.documents.spelling import escaped, in_a_line, meant, strict
+from regard.text.addresses import worded
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 TIME = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}")
@@ -36,7 +37,7 @@ class Line(NamedTuple):
     @property
     def alone(self) -> bool:
         """Whether there is nothing to say in it, and it stays a line by itself."""
-        return not ASIDE.sub("", self.rest).strip()
+        return not ASIDE.sub("", worded(self.rest)).strip()
 
 
 class Speech(NamedTuple):
