@@ -158,6 +158,7 @@ def test_several_are_answered_in_their_order(server: Server) -> None:
         ("caption", {"image": "data:image/png,x"}, "a picture is "),
         ("caption", {"image": "data:image/png;base64,%"}, "no base64"),
         ("caption", {"image": address(b"GIF89a")}, "cannot be read as an image"),
+        ("caption", {"image": address(b"Dear Sir,")}, "it is of no kind that is known"),
         ("caption", {"image": address(drawn("npy")[:-1])}, "is not the array of"),
         ("caption", {"image": address(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
