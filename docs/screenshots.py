@@ -1,4 +1,4 @@
-"""Takes the documentation's pictures of the page, from the runs of `regard demo` and `make learn`."""
+"""Takes the documentation's pictures of the page, from the runs of `regard demo`, of its tasks, and of `make learn`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 DOCS = Path(__file__).parent
 RUNS = ("demo", "learn/bahdanau2015", "learn/luong2015-local-p", "learn/sutskever2014")
+OTHERS = ("demo-classify", "demo-tag", "demo-read", "demo-caption")  # regard demo --task classify …
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SENTENCE = "At night our mother does not call a colleague ."
+REVIEW = (
+    "The old man found the chapel boring. We took the early train. "
+    "The driver did not find the chapel charming at all. I found the chapel splendid."
+)
+STORY = (
+    "Jonas made keys . Clara found lamps . Jonas lost lamps . David found keys . Jonas sold keys . Clara bought lamps ."
+)
 LONG = "The child , whom our poor uncles do not thank , will take off a jacket quickly ."
 SETTLED = "#answer[aria-busy=false]:not(.stale) #translation:not(:empty)"
 DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 860}}
@@ -31,24 +42,32 @@ PHONE: dict[str, Any] = {
 
 def main(runs: Path) -> None:
     """All of them, into `screenshots`."""
-    with served(runs) as address, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
-        translate(opened(browser, address, "attention", **DESK), "translate")
-        files(opened(browser, address, "attention", **DESK))
-        matrix(opened(browser, address, "attention", **DESK))
-        steps(opened(browser, address, "steps", **DESK))
-        compare(opened(browser, address, "compare", **DESK))
-        training(opened(browser, address, "training", **DESK))
-        translate(opened(browser, address, "attention", **DESK, color_scheme="dark"), "dark")
-        phone(opened(browser, address, "attention", **PHONE))
-        documentation(opened(browser, address, "attention", **DESK), address)
+        with served(runs, RUNS) as address:
+            translators(browser, address)
+        with served(runs, OTHERS) as address:
+            others(browser.new_context(reduced_motion="reduce", **DESK).new_page(), address, runs)
         browser.close()
 
 
+def translators(browser: Browser, address: str) -> None:
+    """The page of models that translate."""
+    translate(opened(browser, address, "attention", **DESK), "translate")
+    files(opened(browser, address, "attention", **DESK))
+    matrix(opened(browser, address, "attention", **DESK))
+    steps(opened(browser, address, "steps", **DESK))
+    compare(opened(browser, address, "compare", **DESK))
+    training(opened(browser, address, "training", **DESK))
+    translate(opened(browser, address, "attention", **DESK, color_scheme="dark"), "dark")
+    phone(opened(browser, address, "attention", **PHONE))
+    documentation(opened(browser, address, "attention", **DESK), address)
+
+
 @contextmanager
-def served(runs: Path) -> Iterator[str]:
+def served(runs: Path, names: Sequence[str]) -> Iterator[str]:
     """The address of a service."""
-    places = [str(runs / name) for name in RUNS]
+    places = [str(runs / name) for name in names]
     command = [sys.executable, "-m", "regard", "serve", *places, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -137,6 +156,35 @@ def phone(page: Page) -> None:
     page.get_by_role("group", name="Translation").get_by_text("keinen").tap()
     page.locator(".panes").evaluate("panes => panes.scrollIntoView()")
     save(page, "phone")
+
+
+def others(page: Page, address: str, runs: Path) -> None:
+    """Models that do something else than translate, each with an answer."""
+    page.goto(f"{address}/ask")
+    page.locator("#form textarea").wait_for()
+    page.get_by_label("Text").fill(REVIEW)
+    answered(page, ".looks", "ask")
+    page.select_option("#model", "demo-tag")
+    page.get_by_label("Sentence").fill("now they spread the heavy door and friends let the net .")
+    answered(page, ".tagged", "ask-tag")
+    page.select_option("#model", "demo-read")
+    page.get_by_label("Text", exact=True).fill(STORY)
+    page.get_by_label("Sentence").fill("now that the rain is over we know that most of all XXXXX bought keys .")
+    page.get_by_label("Candidates").fill("David, Jonas, Clara")
+    answered(page, ".looks", "ask-read")
+    page.select_option("#model", "demo-caption")
+    picture = BytesIO()
+    Image.fromarray(np.load(runs / "demo-caption" / "corpus" / "test.npy")[0]).save(picture, "png")
+    page.set_input_files("#form input", {"name": "shapes.png", "mimeType": "image/png", "buffer": picture.getvalue()})
+    answered(page, ".grids", "ask-caption")
+
+
+def answered(page: Page, part: str, name: str) -> None:
+    """A picture as high as there is something to see, once a part of the answer is there."""
+    page.locator(f"#answer[aria-busy=false] {part}").wait_for()
+    page.locator("#form").evaluate("() => document.activeElement.blur()")
+    end = page.locator("#answer").evaluate("answer => Math.ceil(answer.getBoundingClientRect().bottom) + 24")
+    save(page, name, full_page=True, clip={"x": 0, "y": 0, "width": 1200, "height": end})
 
 
 def documentation(page: Page, address: str) -> None:

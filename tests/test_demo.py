@@ -38,7 +38,7 @@ def test_the_demo_leaves_what_it_promises(tmp_path: Path) -> None:
     assert said.count("translation  ") == 5
     assert said.count("└──") == 5
     commands = said.split("Try next:\n")[1].splitlines()
-    assert len(commands) == 3
+    assert len(commands) == 4
     assert all("regard " in command for command in commands)
 
 

@@ -110,7 +110,7 @@ def test_a_translation_with_a_line_break_stays_a_line() -> None:
     assert translated("a.txt", b"one\ntwo\n", lambda texts: [f"{text}\n!" for text in texts]) == b"one !\ntwo !\n"
 
 
-@pytest.mark.parametrize("ending", [".txt", ".html", ".htm", ".srt"])
+@pytest.mark.parametrize("ending", [".txt", ".html", ".htm", ".srt", ".vtt"])
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf", b" \r\n "])
 def test_files_without_text_come_back_and_nobody_is_asked(ending: str, content: bytes) -> None:
     assert translated(f"a{ending}", content, never) == content
@@ -174,6 +174,140 @@ def test_a_cue_whose_translation_is_a_word_has_one_line() -> None:
 def test_cues_without_empty_lines_between_them_are_cues() -> None:
     content = b"1\n00:00:01,000 --> 00:00:02,000\none\n2\n00:00:02,000 --> 00:00:03,000\ntwo"
     assert asked("a.srt", content) == ["one", "two"]
+
+
+CAPTIONS = """WEBVTT - An old film
+Language: en
+
+NOTE JOHN: not for the screen
+
+STYLE
+::cue { color: papayawhip }
+
+first
+00:01.000 --> 00:02.500 align:start
+<v.loud John Smith>The <c.old>old dog</c> sleeps
+here &amp; <00:01.500>there.</v>
+
+00:00:03.000 --> 00:00:04.000
+<v Ann>Who is it? <v Bob>The cat &gt; all.
+&gt;&gt; MARY: Yes.
+"""
+
+
+def test_captions_are_markup_and_keep_voices_notes_styles_and_settings() -> None:
+    assert asked("a.vtt", CAPTIONS.encode()) == [
+        "The <r1>old dog</r1> sleeps here &amp; <r2/>there.",
+        "Who is it?",
+        "The cat &gt; all.",
+        "Yes.",
+    ]
+    assert translated("a.vtt", CAPTIONS.encode(), unchanged).decode().split() == CAPTIONS.split()
+    made = translated("a.vtt", CAPTIONS.encode(), lambda texts: ["x & <y>", "b", "c", "d"]).decode()
+    assert made.partition("align:start\n")[2] == (
+        "<v.loud John Smith>x &amp;\n&lt;y&gt;<c.old></c><00:01.500></v>\n\n"
+        "00:00:03.000 --> 00:00:04.000\n<v Ann>b <v Bob>c\n&gt;&gt; MARY: d\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "sent"),
+    [
+        ("JOHN: here we are", ["here we are"]),
+        ("JOHN:\nhere we are", ["here we are"]),
+        ("- JOHN: here\n- MARY ANN: there", ["here", "there"]),
+        (">> DR. O'NEIL: here\nwe are", ["here we are"]),
+        ("MAN #2 (on the phone): yes", ["yes"]),
+        ("[JOHN]: yes", ["yes"]),
+        ("JEAN\xa0: oui", ["oui"]),
+        ("<i>JOHN: here</i> we are", ["here<r1/> we are"]),
+        ("<b>JOHN:</b> here <i>we</i> are", ["here <r1>we</r1> are"]),
+        ("<b>JOHN</b>: yes", ["yes"]),
+        ("{\\an8}ÖZGÜR: yes", ["yes"]),
+        ("so\nJOHN: yes", ["so", "yes"]),
+        ("<v John>yes", ["yes"]),
+        ("Listen: at 10:30 we go", ["Listen: at 10:30 we go"]),
+        ("HERE WE ARE", ["HERE WE ARE"]),
+        ("WE HAVE ALL SEEN IT: yes", ["WE HAVE ALL SEEN IT: yes"]),
+        ("JOHN:", []),
+        ("see\nhttps://example.org\nand more", ["see", "and more"]),
+        ("(LAUGHS)", ["(LAUGHS)"]),
+        ("- JOHN: <i>\nyes</i>", ["yes"]),
+    ],
+)
+def test_who_speaks_is_not_translated(lines: str, sent: list[str]) -> None:
+    content = f"1\n00:00:01,000 --> 00:00:02,000\n{lines}\n"
+    assert asked("a.srt", content.encode()) == sent
+    assert translated("a.srt", content.encode(), unchanged).decode().split() == content.split()
+
+
+def test_in_a_transcript_names_need_no_capitals() -> None:
+    said = ["John van Dam: yes", "Ann: no", "Note: one", "and so: on", "well", "a\nBob: b"]
+    content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{text}\n\n" for n, text in enumerate(said))
+    assert asked("a.srt", content.encode()) == ["yes", "no", "one", "and so: on", "well", "a", "b"]
+    fewer = content.replace("Note:", "Note")
+    assert asked("a.srt", fewer.encode())[:2] == ["John van Dam: yes", "Ann: no"]
+
+
+def test_a_name_is_not_left_alone_on_a_line() -> None:
+    content = b"1\n00:00:01,000 --> 00:00:02,000\nJOHN: Is it\nno?\n"
+    made = translated("a.srt", content, lambda texts: ["aber nicht doch ja"])
+    assert made == content.replace(b"Is it\nno?", b"aber\nnicht doch ja")
+
+
+def test_a_translation_of_nothing_leaves_the_cue_as_it_is() -> None:
+    content = b"1\n00:00:01,000 --> 00:00:02,000\none\n- two\n"
+    assert translated("a.srt", content, lambda texts: ["", "&#10;zwei"]) == content.replace(b"two", b" zwei")
+
+
+OPENINGS = [
+    "",
+    "- ",
+    "– ",
+    ">> ",
+    "JOHN: ",
+    "- MARY ANN: ",
+    "<v Jo Doe>",
+    "<v.x Jo>- ",
+    "<i>DR. WU:</i> ",
+    "MAN (off): ",
+]
+SAID = st.lists(
+    st.sampled_from(["old", "dog,", "<i>a</i>", "<i>", "</i>", "♪", "&", "1.", "{\\b1}", "no?\nyes", "<br>", "x:"]),
+    min_size=1,
+    max_size=6,
+).map(" ".join)
+CUES = st.lists(st.lists(st.tuples(st.sampled_from(OPENINGS), SAID), min_size=1, max_size=3), min_size=1, max_size=4)
+ANSWERS = st.one_of(
+    st.text(max_size=20),
+    st.lists(st.sampled_from(["<r1>", "</r1>", "<r2/>", "&#10;", " ", "\n\n", "Hund"])).map("".join),
+)
+
+
+@given(CUES, st.data(), st.sampled_from(["\n", "\r\n"]), st.sampled_from([".srt", ".vtt"]))
+def test_whatever_is_answered_cues_times_and_names_are_the_same(
+    cues: list[list[tuple[str, str]]], data: st.DataObject, end: str, ending: str
+) -> None:
+    times = [f"00:00:{place:02}.000 --> 00:00:{place:02}.900 X1:1" for place in range(len(cues))]
+    texts = ["\n".join(opening + said for opening, said in cue) for cue in cues]
+    blocks = [f"{place}\n{time}\n{text}" for place, (time, text) in enumerate(zip(times, texts, strict=True))]
+    head = ("WEBVTT\n\n" if ending == ".vtt" else "").replace("\n", end)
+    content = head + ("\n\n".join(blocks) + "\n").replace("\n", end)
+
+    def translate(sent: Sequence[str]) -> list[str]:
+        return [data.draw(ANSWERS) for _ in sent]
+
+    made = translated(f"a{ending}", content.encode(), translate).decode()
+    assert made.startswith(head)
+    assert made.endswith(end)
+    found = made.removeprefix(head).removesuffix(end).split(end * 2)
+    assert len(found) == len(blocks)
+    for place, (block, cue) in enumerate(zip(found, cues, strict=True)):
+        number, time, *lines = block.split(end)
+        assert (number, time) == (str(place), times[place])
+        rest = iter(lines)
+        for opening, _ in cue:
+            assert not opening or any(line.startswith(opening.rstrip()) for line in rest)
 
 
 XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
@@ -771,6 +905,7 @@ def with_prologue(prologue: str) -> bytes:
         ("a.html", b'<meta charset="rot13">x', "is written in 'rot13'"),
         ("a.html", b'<meta charset="no such">x', "is written in 'no'"),
         ("a.srt", b"Dear Sir,", "has no times as subtitles have them"),
+        ("a.vtt", b"1\n00:00:01,000 --> 00:00:02,000\nx", "does not begin with WEBVTT"),
         ("a.xliff", b"<tmx/>", "its first element is not <xliff>"),
         ("a.xliff", b"", "is damaged or cut off"),
         ("a.xliff", XLIFF.encode()[:-20], "is damaged or cut off"),
@@ -924,6 +1059,10 @@ def test_files_that_are_too_large_are_refused_unread() -> None:
         ("a.html", b"&" * 40_000 + b"x"),
         ("a.srt", b"0:00:01,0 --> 0:00:02,0\n" + b"x <i>\n" * 30_000),
         ("a.srt", b"0:00:01,0 --> 0:00:02,0\n" + b"x " * 20_000),
+        ("a.srt", b"0:00:01,0 --> 0:00:02,0\n" + b"<v A>" * 20_000),
+        ("a.srt", b"0:00:01,0 --> 0:00:02,0\n" + b"- JOHN" * 20_000),
+        ("a.srt", b"0:00:01,0 --> 0:00:02,0\nA" + b"</b>" * 20_000),
+        ("a.srt", b"0:00:01,0 --> 0:00:02,0\n" + b"X: " * 20_000),
         ("a.docx", word(f"<w:p>{'<w:r><w:tab/></w:r> ' * 20_000}{run('x')}</w:p>")),
         ("a.docx", word(f"<w:p>{FIELD.format('begin') * 10_000}{run('x')}{FIELD.format('end') * 10_000}</w:p>")),
         ("a.docx", word(f"<w:p>{'<w:hyperlink>' * 200}{run('x')}{'</w:hyperlink>' * 200}</w:p>")),
@@ -945,6 +1084,7 @@ EXAMPLES: dict[str, bytes] = {
     ".htm": b"<p>see <b>the old</b> dog <i title='x'>now</i></p>" * 3,
     ".xhtml": CHAPTER.encode(),
     ".srt": SUBTITLES.encode(),
+    ".vtt": CAPTIONS.encode(),
     ".xliff": XLIFF.encode(),
     ".xlf": XLIFF.replace("UTF-8", "UTF-16").encode("utf-16"),
     ".po": PO.encode(),

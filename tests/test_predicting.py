@@ -158,6 +158,7 @@ def test_several_are_answered_in_their_order(server: Server) -> None:
         ("caption", {"image": "data:image/png,x"}, "a picture is "),
         ("caption", {"image": "data:image/png;base64,%"}, "no base64"),
         ("caption", {"image": address(b"GIF89a")}, "cannot be read as an image"),
+        ("caption", {"image": address(b"Dear Sir,")}, "it is of no kind that is known"),
         ("caption", {"image": address(drawn("npy")[:-1])}, "is not the array of"),
         ("caption", {"image": address(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
@@ -294,6 +295,12 @@ def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
     cells = pictures.first.locator("rect").evaluate_all("each => each.map((one) => one.getAttribute('fill-opacity'))")
     assert min(map(float, cells)) == 0.0, "where it looked most nothing is dark"
     expect(pictures.first.locator("image")).to_have_attribute("href", re.compile("^data:image/png"))
+
+
+def test_a_small_model_has_its_parameters_counted(page: Page, server: Server) -> None:
+    page.locator("#model").select_option("tag")
+    listed = {one["name"]: one for one in httpx.get(f"{server.url}/v1/predictors").json()["predictors"]}
+    expect(page.locator("#facts")).to_contain_text(f"{listed['tag']['parameters']:,} parameters")
 
 
 def test_a_picture_may_be_an_array(server: Server) -> None:

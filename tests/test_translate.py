@@ -333,12 +333,30 @@ def test_tags_are_carried_over(either: Translator) -> None:
     assert made[3].text == ""
 
 
+def test_addresses_pass_through_and_the_model_does_not_get_them(either: Translator) -> None:
+    texts = ["The old dog sees https://example.org/Hund .", "www.example.org, me@example.org\n", "The dog sleeps ."]
+    plain = either.translate(["The old dog sees .", "The dog sleeps ."], n_best=2)
+    for alignments in (False, True):
+        made = either.translate(texts, n_best=2, alignments=alignments)
+        assert [one.source for one in made] == texts
+        assert made[1].text == texts[1]
+        assert made[2].text == plain[1].text
+        for left, right in zip((made[0], *made[0].alternatives), (plain[0], *plain[0].alternatives), strict=True):
+            assert left.text.split().count("https://example.org/Hund") == 1
+            assert left.text.replace("https://example.org/Hund", "").split() == right.text.split()
+            assert left.alignment is None or left.alignment.target == left.text.split()
+    raw = either.translate(texts[:1], addresses=False)[0]
+    assert raw.source_tokens != made[0].source_tokens == plain[0].source_tokens
+
+
 def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "training.steps": 1}
     run = train("cho2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
     with pytest.raises(UserError, match="no attention"):
         load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
     assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text
+    for tags in (False, True):
+        assert "www.example.org" in load(run.folder).translate(["See www.example.org there ."], tags=tags)[0].text
 
 
 def test_a_model_of_small_letters_is_measured_in_small_letters(corpus: Path, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def summary(demo: Demo, out: Path) -> str:
         f'  regard plot {out} "The old teacher gives the child a book ." --out picture.png',
         f'  echo "We can not see the dog ." | regard translate {out} --alignments pharaoh',
         "  regard demo --recipe bahdanau2015 --out runs/bahdanau",
+        f"  regard serve {out}",
     ]
     return "\n\n".join([*map(told, demo.samples), "\n".join(figures), "\n".join(commands)])
 

@@ -19,6 +19,7 @@ TEXTS: dict[str, Reader] = {
     ".htm": web.draft,
     ".xhtml": web.strict_draft,
     ".srt": subtitles.draft,
+    ".vtt": subtitles.web_draft,
     ".xliff": exchange.draft,
     ".xlf": exchange.draft,
     PO: messages.draft,

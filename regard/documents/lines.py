@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from regard.documents.draft import Draft
 from regard.documents.encoding import plain
-from regard.documents.spelling import escaped, in_a_line, meant
+from regard.documents.spelling import escaped, in_a_line, meant, spoken
 
 LINE_END = re.compile(r"(\r\n|\r|\n)")
 
@@ -16,7 +16,7 @@ def draft(content: bytes) -> Draft:
     """A text file."""
     source = plain(content)
     pieces = LINE_END.split(source.text)
-    places = [place for place in range(0, len(pieces), 2) if any(map(str.isalpha, pieces[place]))]
+    places = [place for place in range(0, len(pieces), 2) if spoken(pieces[place])]
 
     def write(answers: Sequence[str]) -> bytes:
         made = list(pieces)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.documents.spelling import ENTITY, in_a_line, meant, spelled
+from regard.documents.spelling import ENTITY, in_a_line, meant, spelled, spoken
 
 TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
 DEEP = 50  # pairs inside each other; what is deeper stands alone
@@ -211,7 +211,7 @@ class Passage:
         self.core.style = self.core.style or some
         self.trim()
         text = in_a_line("".join(self.shown(self.core.inside)))
-        self.text = text if any(map(str.isalpha, bare(text))) else ""  # empty: nothing to translate
+        self.text = text if spoken(bare(text)) else ""  # empty: nothing to translate
 
     def peeled(self) -> bool:
         """Takes what does not move off both ends; true where all that is left was in a pair, which is taken off too."""

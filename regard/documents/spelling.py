@@ -6,6 +6,8 @@ import html
 import re
 from collections.abc import Container
 
+from regard.text.addresses import worded
+
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
 # What XML has no way to write, not even as a number.
 UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -20,6 +22,11 @@ def escaped(text: str) -> str:
 def meant(markup: str) -> str:
     """What markup without tags says. An & that begins no entity stands for itself."""
     return ENTITY.sub(lambda found: html.unescape(found[0]), markup)
+
+
+def spoken(text: str) -> bool:
+    """Whether there is anything to translate: a letter, and not in an address alone."""
+    return any(map(str.isalpha, worded(text)))
 
 
 def spelled(markup: str, kept: Container[str] = ()) -> str:

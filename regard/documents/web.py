@@ -15,7 +15,7 @@ from typing import NamedTuple
 from regard.documents.draft import Draft
 from regard.documents.encoding import META, XML, Encoded, declared
 from regard.documents.passage import DEEP, Node, Part, Passage
-from regard.documents.spelling import ENTITY, escaped, in_a_line, meant, spelled, strict
+from regard.documents.spelling import ENTITY, escaped, in_a_line, meant, spelled, spoken, strict
 from regard.documents.tree import TOKEN as XML_TOKEN
 from regard.documents.tree import checked
 
@@ -228,5 +228,5 @@ def named(token: Token) -> Iterator[Attribute]:
         value = found["value"]
         if value and found["name"].lower() in READ:
             text = strict(value[1:-1] if value[0] in "\"'" else value)
-            if any(map(str.isalpha, meant(text))):
+            if spoken(meant(text)):
                 yield Attribute(token, *found.span("value"), in_a_line(text))

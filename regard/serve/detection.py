@@ -9,6 +9,7 @@ from typing import NamedTuple
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from regard.serve.languages import NEAR
+from regard.text.addresses import worded
 
 MOST = 3  # guesses
 SEEN = 5000  # characters that are enough to tell
@@ -42,13 +43,13 @@ class Detector:
         """The best guesses, the best first."""
         if not self.labels or not has_words(text):
             return [NOTHING]
-        ranked = self.identifier.rank(text[:SEEN])
+        ranked = self.identifier.rank(worded(text)[:SEEN])
         guesses = [Guess(self.labels[str(label)], round(100 * float(chance), 1)) for label, chance in ranked[:MOST]]
         return [guess for guess in guesses if guess.confidence > 0] or [NOTHING]
 
     def sure(self, text: str, language: str) -> bool:
         """Whether a text is in a language even if it might be in any other."""
-        return self.labels.get(str(every().classify(text[:SEEN])[0])) == language
+        return self.labels.get(str(every().classify(worded(text)[:SEEN])[0])) == language
 
 
 @cache
@@ -58,5 +59,5 @@ def every() -> LanguageIdentifier:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is anything to translate: a letter or a digit."""
-    return any(map(str.isalnum, text))
+    """Whether there is anything to translate: a letter, and not in an address alone."""
+    return any(map(str.isalpha, worded(text)))

@@ -87,7 +87,8 @@ class Served:
 
         def finished() -> list[Translation]:
             each = ((piece, next(found) if piece.ids else []) for piece in draft.pieces)
-            return draft.finished([self.translator.written(piece, some, options) for piece, some in each])
+            wishes = draft.wishes(options)
+            return draft.finished([self.translator.written(piece, some, wishes) for piece, some in each])
 
         return await off(finished)
 

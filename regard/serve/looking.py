@@ -31,7 +31,7 @@ from regard.translate.writing import Word, words
 
 LONGEST = 400  # characters of a text that is looked at step by step
 WIDEST = 12  # hypotheses of a beam that is looked at
-GREEDY = Options(beam=1)
+GREEDY = Options(beam=1, addresses=False)
 
 
 def router(service: Service) -> APIRouter:

@@ -35,6 +35,7 @@ class Options:
     replace_unknown: bool = False  # put the source word that it looked at in the place of <unk> …
     dictionary: Mapping[str, str] = field(default_factory=dict)  # … or that word's entry in here
     tags: bool = False  # carry inline tags and placeholders over to the words that theirs became
+    addresses: bool = True  # of pages and of mail pass through as they are; the model does not get them
     domain: str | None = None  # the tag of the corpus that the texts are like, where a model was trained with tags
     sample: bool = False  # draw the translations instead of searching for the best
     temperature: float = 1.0

@@ -1,9 +1,9 @@
-"""Inline tags and placeholders: taken out before translating, put back by the alignment, always balanced.
+"""Inline tags, placeholders and addresses: taken out before translating, put back by the alignment, always balanced.
 
-`<b>…</b>` goes around what the words inside it were translated to; `<br/>`, `{name}` and `%d` go where the word beside
-them went. Block tags (`<p>`, `<li>`) part a text into pieces that are translated one by one; comments, declarations,
-scripts and the like are left as they are. A text without tags is text; one with tags is markup, and its entities are
-read and written as such.
+`<b>…</b>` goes around what the words inside it were translated to; `<br/>`, `{name}`, `%d` and `www.example.org` go
+where the word beside them went. Block tags (`<p>`, `<li>`) part a text into pieces that are translated one by one;
+comments, declarations, scripts and the like are left as they are. A text without tags is text; one with tags is markup,
+and its entities are read and written as such.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from regard.evaluate import Link
+from regard.text.addresses import ADDRESS
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
@@ -41,10 +42,15 @@ PLACEHOLDER = re.compile(
     r"|%%|%(?:\d++\$|\(\w++\))?[-+ #0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
     r"[sdifgGeExXucopa@](?![^\W\d_])"
 )
-MARK = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}")
+MARK = re.compile(f"{TAG.pattern}|(?i:{ADDRESS.pattern})|{PLACEHOLDER.pattern}")
+ANY_TAG = re.compile(rf"</?[A-Za-z][\w.:-]*{ATTRIBUTES}/?>")
+LINK = re.compile(
+    rf"<(?P<around>[A-Za-z][\w.:-]*){ATTRIBUTES}>(?:{ANY_TAG.pattern}|[^\s<>]++){{0,20}}?</(?P=around)\s*>"
+)
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 VOID = frozenset(("area", "base", "br", "col", "embed", "img", "input", "link", "meta", "source", "track", "wbr"))
 WORD = re.compile(r"\S+")
+AHEAD = 50  # characters behind an address that may be taken for a part of it
 DEEP = 100  # tags inside each other; what is deeper stands alone
 
 
@@ -86,16 +92,20 @@ def parse(text: str) -> Marked:
     between = list(partings(text))
     markup = bool(written or between or TAG.search(text))
     pieces, breaks, place = [], [""], 0
-    for start, end in between:
-        if text[place:start]:
-            pieces.append(inline(text[place:start], markup))
-            breaks.append("")
-        breaks[-1] += text[start:end]
+    for start, end in [*between, (len(text), len(text))]:
+        piece = inline(text[place:start], markup)
+        if worded(piece):
+            pieces.append(piece)
+            breaks.append(text[start:end])
+        else:
+            breaks[-1] += text[place:end]
         place = end
-    if text[place:]:
-        pieces.append(inline(text[place:], markup))
-        breaks.append("")
     return Marked(pieces, breaks, {**written, "&": "&amp;", "<": "&lt;", ">": "&gt;"} if markup else None)
+
+
+def worded(piece: Inline) -> bool:
+    """Whether there is anything to translate: what stands beside tags, and is no more than marks, is not."""
+    return any(map(str.isalnum, piece.plain)) if piece.tags else bool(piece.plain)
 
 
 def partings(text: str) -> Iterator[tuple[int, int]]:
@@ -137,17 +147,19 @@ class Ends:
         return re.compile(ending, re.IGNORECASE).search(self.text, place)
 
 
-def inline(text: str, markup: bool) -> Inline:
-    """A piece without block tags."""
+def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
+    """A piece without block tags; `mark` is what is taken out."""
     root = Node("", 0, " ")
     stack, plain, place = [root], "", 0
-    for found in MARK.finditer(text):
+    while found := mark.search(text, place):
+        found = linked(text, found)
         plain += read(text[place : found.start()], markup)
         place = found.end()
-        name = (found["name"] or "").lower()
-        if found["close"]:
+        groups = found.groupdict()
+        name = (groups.get("name") or "").lower()
+        if groups.get("close"):
             close(stack, found[0], name, len(plain))
-        elif name and not found["alone"] and name not in VOID and len(stack) <= DEEP:
+        elif name and not groups["alone"] and name not in VOID and len(stack) <= DEEP:
             node = Node(found[0], len(plain), "?")
             stack[-1].inside.append(node)
             stack.append(node)
@@ -161,6 +173,14 @@ def inline(text: str, markup: bool) -> Inline:
     for node in stack[1:]:  # never closed: stands alone
         node.closing = ""
     return Inline(plain + read(text[place:], markup), hoisted(root.inside))
+
+
+def linked(text: str, found: re.Match[str]) -> re.Match[str]:
+    """The element that begins with a mark, where all that it says is an address; else the mark."""
+    link = LINK.match(text, found.start())
+    inside = ANY_TAG.findall(link[0]) if link else []
+    balanced = 2 * sum(tag.startswith("</") for tag in inside) == len(inside)
+    return link if link and balanced and ADDRESS.fullmatch(ANY_TAG.sub("", link[0])) else found
 
 
 def read(text: str, markup: bool) -> str:
@@ -221,9 +241,13 @@ def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[
     """The translations of the pieces with the tags where their words went, and what was between them."""
     out = marked.breaks[0]
     for piece, text, some, after in zip(marked.pieces, translated, links, marked.breaks[1:], strict=True):
-        nodes = Carrier(Words(piece.plain), Words(text), some).all(piece.tags, 0, len(text))
-        out += written(nodes, text, 0, len(text), marked.entities) + after
+        out += written(carried(piece, text, some), text, 0, len(text), marked.entities) + after
     return out
+
+
+def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
+    """The tags of a piece with places in its translation."""
+    return Carrier(Words(piece.plain), Words(text), links).all(piece.tags, 0, len(text))
 
 
 Side = Literal["start", "end"]
@@ -326,14 +350,23 @@ def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Map
         out += shown(text[place : node.start], entities)
         if node.alone:
             left, right = node.spaced
-            following = text[node.start : node.start + 1]
-            space_left = " " if left and out and not out[-1].isspace() else ""
-            space_right = " " if right and following.isalnum() else ""
+            following = text[node.start : node.start + AHEAD]
+            glued_left, glued_right = glued(out[-1:], node.opening, following)
+            space_left = " " if (left and out and not out[-1].isspace()) or glued_left else ""
+            space_right = " " if (right and following[:1].isalnum()) or glued_right else ""
             out += space_left + node.opening + space_right
         else:
             out += node.opening + written(node.inside, text, node.start, node.end, entities) + node.closing
         place = node.end
     return out + shown(text[place:high], entities)
+
+
+def glued(before: str, mark: str, after: str) -> tuple[bool, bool]:
+    """Whether a mark is an address that would become another by what stands on its left, or on its right."""
+    if not ADDRESS.fullmatch(mark):
+        return False, False
+    left, right = ADDRESS.search(before + mark), ADDRESS.match(mark + after)
+    return left is None or left[0] != mark, right is None or right[0] != mark
 
 
 def shown(text: str, entities: Mapping[str, str] | None) -> str:

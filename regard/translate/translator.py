@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,8 +27,9 @@ from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phras
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
-from regard.translate import engines, tags
+from regard.translate import engines
 from regard.translate.alignment import Alignment, Tokens, align_words
+from regard.translate.carrying import Carried, Whole, of_markup, of_text
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
 from regard.translate.translation import Translation, joined
@@ -52,10 +54,9 @@ class Piece(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Texts on their way: without their tags, and in pieces."""
+    """Texts on their way: without what is not for the model, and in pieces."""
 
-    texts: Sequence[str]
-    marked: Sequence[tags.Marked] | None  # where tags are carried over
+    carried: Sequence[Carried]
     plain: Sequence[str]
     cut: list[list[Segment]]  # of each plain text
     pieces: list[Piece]  # of all of them
@@ -67,11 +68,12 @@ class Draft(NamedTuple):
             joined(text, some, [next(each) for _ in some]) if some else Translation(text, text)
             for text, some in zip(self.plain, self.cut, strict=True)
         ]
-        if self.marked is None:
-            return whole
         every = iter(whole)
-        pairs = zip(self.texts, self.marked, strict=True)
-        return [tagged(text, one, [next(every) for _ in one.pieces]) for text, one in pairs]
+        return [one.finished([next(every) for _ in one.plain]) for one in self.carried]
+
+    def wishes(self, options: Options) -> Options:
+        """The options, with alignments where they must say where something belongs."""
+        return dataclasses.replace(options, tags=True) if any(one.places for one in self.carried) else options
 
 
 class Plan:
@@ -176,15 +178,19 @@ class Translator:
     def chunk(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
         """All texts together, batched by their lengths."""
         draft = self.draft(texts, plan)
+        plan = copy.copy(plan)
+        plan.options = draft.wishes(plan.options)
         return draft.finished(self.pieces(draft.pieces, plan))
 
     def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
         """The texts in pieces that the model can take."""
-        marked = [tags.parse(text) for text in texts] if plan.options.tags else None
-        plain = texts if marked is None else [piece.plain for one in marked for piece in one.pieces]
+        options = plan.options
+        carry = of_markup if options.tags else of_text if options.addresses else Whole
+        carried = list(map(carry, texts))
+        plain = [text for one in carried for text in one.plain]
         split = partial(sentences, language=self.language)
         cut = [segments(text, self.fits, split, self.most) for text in plain]
-        return Draft(texts, marked, plain, cut, [piece for some in cut for piece in self.prepared(some, plan)])
+        return Draft(carried, plain, cut, [piece for some in cut for piece in self.prepared(some, plan)])
 
     def fits(self, text: str) -> bool:
         """Whether a text is short enough to be translated in one piece."""
@@ -348,26 +354,6 @@ def overlooking(hypotheses: list[Hypothesis], first: int) -> list[Hypothesis]:
         one._replace(attention=None if look is None else look[:, first:])
         for one, look in zip(hypotheses, looks, strict=True)
     ]
-
-
-def tagged(text: str, marked: tags.Marked, made: Sequence[Translation]) -> Translation:
-    """A translation, and its alternatives, with the tags of its source; its alignment is of the words without them."""
-    if any(one.alignment is None and one.tokens and piece.tags for piece, one in zip(marked.pieces, made, strict=True)):
-        raise UserError("this model has no attention, so nothing says where a tag belongs in its translations")
-    plain = [Segment("", piece.plain, "\n") for piece in marked.pieces]
-    whole = joined("".join(segment.text + "\n" for segment in plain), plain, made)
-
-    def with_tags(rank: int) -> str:
-        each = [[one, *one.alternatives] for one in made]
-        chosen = [some[min(rank, len(some) - 1)] for some in each]
-        links = [one.alignment.pairs if one.alignment else [] for one in chosen]
-        return tags.restore(marked, [one.text for one in chosen], links)
-
-    others = [
-        dataclasses.replace(other, source=text, text=with_tags(rank))
-        for rank, other in enumerate(whole.alternatives, 1)
-    ]
-    return dataclasses.replace(whole, source=text, text=with_tags(0), alternatives=others)
 
 
 def load(

@@ -27,7 +27,7 @@ class Word(NamedTuple):
 def words(translator: Translator, text: str) -> Iterator[Word]:
     """The words of a text's translation as soon as each is whole; the likeliest token is taken each time."""
     before, read, count = "", 0, len(text.split())
-    for piece in translator.draft([text], translator.plan(Options(beam=1))).pieces:
+    for piece in translator.draft([text], translator.plan(Options(beam=1, addresses=False))).pieces:
         segment = piece.segment
         before += segment.before
         own = len(segment.text.split())

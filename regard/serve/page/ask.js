@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { byId, make, option } from "./dom.js";
+import { score, size } from "./facts.js";
 import { KeyField } from "./keyfield.js";
 import { Latest, debounced } from "./latest.js";
 import { Notice } from "./notice.js";
@@ -72,11 +73,10 @@ class Ask {
 
 /** What is known of a model. @param {api.Predictor} predictor */
 function facts({ name, task, recipe, parameters, scores }) {
-  const size = parameters ? `${(parameters / 1e6).toFixed(1)} million parameters` : "";
-  const [measure, score] = Object.entries(scores).find(([each]) => each !== "loss") ?? [];
-  const told = measure && `dev ${measure} ${Number(score).toFixed(1)}`;
+  const [measure, value] = Object.entries(scores).find(([each]) => each !== "loss") ?? [];
+  const told = measure && `dev ${measure} ${score(Number(value))}`;
   byId("facts").replaceChildren(
-    [`task: ${task}`, recipe !== name && recipe, size, told].filter(Boolean).join(" · "),
+    [`task: ${task}`, recipe !== name && recipe, size(parameters), told].filter(Boolean).join(" · "),
   );
 }
 

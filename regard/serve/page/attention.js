@@ -138,7 +138,7 @@ export class Attention {
       return `${model.name} has no attention: it reads the whole sentence into one state and looks nowhere.`;
     if (result.asked.text.length > LONGEST)
       return `The text has more than ${LONGEST.toLocaleString("en")} characters; that is too long to look at.`;
-    return "There is nothing to look at in this text.";
+    return "No model was asked: nothing in this text is to be translated.";
   }
 
   /** @param {Look} look @param {import("./api.js").Asked} asked */

@@ -7,6 +7,7 @@ import { percent } from "./weights.js";
 const MOST = 10; // chances that are shown
 const UNSURE = 0.5; // a tag that is held to be less likely is marked
 const CELL = 10;
+const END = "</s>"; // how models write that they have said all
 const DARKEST = 0.75; // where the model did not look
 
 /**
@@ -106,6 +107,7 @@ function looks(lines) {
 function grids(tokens, weights, image) {
   const each = tokens.map((token, number) => {
     const rows = weights[number];
+    const word = token === END ? "(end)" : token;
     const [down, across, most] = [rows.length, rows[0].length, Math.max(...rows.flat()) || 1];
     const cells = rows.flatMap((row, y) =>
       row.map((weight, x) =>
@@ -120,8 +122,8 @@ function grids(tokens, weights, image) {
     );
     const size = { width: CELL * across, height: CELL * down };
     const under = /^data:image\//.test(image) ? [draw("image", { href: image, preserveAspectRatio: "none", ...size })] : [];
-    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${token}”` };
-    return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, token));
+    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${word}”` };
+    return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, word));
   });
   return make("ol", { class: "grids", "aria-label": "The picture, word by word" }, ...each);
 }

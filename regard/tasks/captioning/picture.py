@@ -131,6 +131,8 @@ def decoded(file: Path | IO[bytes], picture: Picture, whole: bool, most: int = M
                 return np.array(upright(image).convert("RGB")) if whole else image.size
     except UserError:
         raise
+    except pillow(picture).UnidentifiedImageError as error:  # whose message names an object of Python
+        raise picture.wrong("it cannot be read as an image: it is of no kind that is known") from error
     except Exception as error:  # a damaged image makes Pillow's decoders raise all kinds
         raise picture.wrong(f"it cannot be read as an image: {in_a_line(error)}") from error
 
