@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from regard.serve.keys import Key
 
 keys = typer.Typer(help="Keys for the service: add, list, revoke.", no_args_is_help=True)
-File = Annotated[Path, typer.Option("--file", help="The file of keys, as `regard serve --keys` takes it.")]
+File = Annotated[Path, typer.Option("--keys", "--file", help="The file of keys, as `regard serve` takes it.")]
 KEYS = Path("keys.db")
 HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 

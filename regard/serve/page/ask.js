@@ -74,7 +74,7 @@ class Ask {
 /** What is known of a model. @param {api.Predictor} predictor */
 function facts({ name, task, recipe, parameters, scores }) {
   const [measure, value] = Object.entries(scores).find(([each]) => each !== "loss") ?? [];
-  const told = measure && `dev ${measure} ${score(Number(value))}`;
+  const told = measure && `dev ${measure === "bleu" ? "BLEU" : measure} ${score(Number(value))}`;
   byId("facts").replaceChildren(
     [`task: ${task}`, recipe !== name && recipe, size(parameters), told].filter(Boolean).join(" · "),
   );

@@ -21,7 +21,7 @@ export class KeyField {
     told.replaceChildren(...how(keyLink));
     const take = (/** @type {"once" | "leisure"} */ at) => {
       setKey(field.value);
-      told.replaceChildren(...(key() ? [KEPT] : how(keyLink)));
+      told.replaceChildren(...(key() ? [`${KEPT} `] : []), ...how(keyLink));
       this.taken(at);
     };
     field.addEventListener("input", () => this.typed());

@@ -47,14 +47,15 @@ class Follower:
     def table(self, given: Input) -> Table:
         """A series as it was given, if it can be read."""
         width = self.scales.sizes[0]
+        steps = f"steps, each of {width} number{'s' * (width > 1)}"
         try:
             found = np.array(given, dtype=np.float64)
         except (ValueError, TypeError, OverflowError) as error:
-            raise UserError(f"a series is a list of steps, each of {width} numbers, not {shown(given)}") from error
+            raise UserError(f"a series is a list of {steps}, not {shown(given)}") from error
         if found.shape == (0,):
             return np.zeros((0, width))
         if found.ndim != 2 or found.shape[1] != width or not (np.abs(found) <= LARGEST).all():
-            raise UserError(f"a series is a list of steps, each of {width} numbers, not {shown(given)}")
+            raise UserError(f"a series is a list of {steps}, not {shown(given)}")
         return found
 
     def asked(self, given: Any) -> Table:
