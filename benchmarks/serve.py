@@ -140,7 +140,8 @@ async def loaded(
 
 def resident(pid: int) -> float:
     """Megabytes that a process and its children have in memory; what they share is counted for each."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for each in threads for child in each.read_text(encoding="utf-8").split()]
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(resident(int(child)) for child in children)
 

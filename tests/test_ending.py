@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -168,3 +169,34 @@ def test_a_service_that_is_stopped_while_it_loads_leaves_nothing(able: Run, tmp_
     done = subprocess.run([python, "-c", code], env={**environment(), "TMPDIR": str(folder)}, check=False)
     assert done.returncode == 128 + signal.SIGTERM
     assert list(folder.iterdir()) == []
+
+
+def decoders(server: int) -> list[int]:
+    """The processes that decode for a server: its children, but for the one that looks after what they share."""
+    children = [pid for each in Path(f"/proc/{server}/task").glob("*/children") for pid in each.read_text().split()]
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within a minute."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(watched):
+        return bool(select.select([watched], [], [], 60)[0])
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc, which says what the children of a process are")
+def test_what_decodes_is_replaced_when_it_dies_and_ends_with_the_service(able: Run, tmp_path: Path) -> None:
+    with process(able, tmp_path) as server:
+        asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
+        before = httpx.post(f"{server.url}/translate", data=asked, timeout=60).json()
+        (first,) = decoders(server.process.pid)
+        os.kill(first, signal.SIGTERM)  # that is for the service to say
+        os.kill(first, signal.SIGKILL)
+        assert gone(first)
+        assert httpx.post(f"{server.url}/translate", data=asked, timeout=60).json() == before
+        (second,) = set(decoders(server.process.pid)) - {first}
+        server.process.kill()
+        assert gone(second)

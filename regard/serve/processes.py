@@ -56,17 +56,18 @@ class Process(Generic[P, R, K]):
     def find(
         self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None], more: Callable[[], Sequence[P]]
     ) -> None:
-        """Has a batch decoded. Where the process dies the batch fails, and another process is there for the next."""
+        """Has a batch decoded; it fails where the process dies of it. One that has died meanwhile is replaced."""
+        if not self.body.is_alive():
+            self.close()
+            self.begin()
         try:
             self.ready()
             self.line.send((kind, list(pieces)))
             while not (told := self.heard(tell)).over:
                 self.line.send(list(more()))
         except (EOFError, OSError) as error:
-            self.close()
-            ended = self.body.exitcode
-            self.begin()
-            raise RuntimeError(f"the process that decodes has ended, with {ended}") from error
+            self.body.join()
+            raise RuntimeError(f"the process that decodes has ended, with {self.body.exitcode}") from error
         if told.error:
             raise told.error
 
