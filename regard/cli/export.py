@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.translate import Translator
+    from regard.translate.shortlist import Shortlist
 
 
 def export(
@@ -17,6 +21,17 @@ def export(
     precision: Annotated[
         str, typer.Option(help="`fp32`, or `int8`: weights in bytes, smaller and faster, nearly the same.")
     ] = "fp32",
+    shortlist: Annotated[
+        bool,
+        typer.Option(
+            "--shortlist",
+            help="`ctranslate2`: weigh only what the model has seen the source's words become, which is faster.",
+        ),
+    ] = False,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="Pairs for the shortlist, one file or two; else those that the run was trained on."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A new folder for it; else a place in the run, where `translate` finds it.")
     ] = None,
@@ -32,14 +47,35 @@ def export(
     if to not in (engines.ONNX, engines.CTRANSLATE2):
         raise UserError(f"--to is {engines.ONNX} or {engines.CTRANSLATE2}, not {to!r}")
     engines.check(to, precision)
+    if shortlist and to != engines.CTRANSLATE2:
+        raise UserError(f"--shortlist is for --to {engines.CTRANSLATE2}, not {to}")
+    if data and not shortlist:
+        raise UserError("--data is what a shortlist is learnt from: --shortlist is missing")
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; --out is a new folder")
     translator = load(run, device="cpu")
     opened = engines.Opened(Run(run), translator.models[0], translator.tokenizers)
-    write = engines.exported if to == engines.ONNX else engines.rewritten
-    write(opened, precision, out)
+    if to == engines.ONNX:
+        engines.exported(opened, precision, out)
+    else:
+        engines.rewritten(opened, precision, out, listed(translator, run, data) if shortlist else None)
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
         say(f"{out} has the model and the vocabularies")
     else:
         say(f"`regard translate {run} --engine {to} --precision {precision}` goes by it")
+
+
+def listed(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:
+    """A shortlist of the data, or of what the run was trained on."""
+    from regard.console import say
+    from regard.data.corpus import read
+    from regard.runs import Run
+    from regard.translate.shortlist import PAIRS, learned
+
+    known = Run(run).config()["data"]
+    paths = data or [Path(path) for path in known.get("train") or ()]
+    if not paths:
+        raise UserError(f"{run} does not say what it was trained on: name pairs for the shortlist with --data")
+    say(f"a shortlist is learnt from {' and '.join(map(str, paths))} (at most {PAIRS:,} pairs)")
+    return learned(translator, read(paths, known.get("source"), known.get("target")))

@@ -24,6 +24,7 @@ from regard.nn import MultiHeadAttention
 from regard.nn.position import sinusoids
 from regard.symbols import BOS, EOS, NAMES, UNK
 
+VMAP = "vmap.txt"  # where CTranslate2 looks for a shortlist of target tokens
 POSITIONS = 4096  # tokens that a source or a target may have; CTranslate2 refuses longer ones
 
 
@@ -46,11 +47,16 @@ def export(
     ):
         if len(pieces) != size:
             raise UserError(f"the {side} vocabulary has {len(pieces)} pieces, but the model has {size}")
-        register(distinct([*NAMES, *pieces[len(NAMES) :]]))
+        register(spelt(pieces))
     spec.validate()
     spec.optimize(quantization=quantization)
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
+
+
+def spelt(pieces: Sequence[str]) -> list[str]:
+    """What the pieces of a vocabulary are called."""
+    return distinct([*NAMES, *pieces[len(NAMES) :]])
 
 
 def distinct(pieces: Sequence[str]) -> list[str]:

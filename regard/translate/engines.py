@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,9 @@ from regard.models import Seq2Seq
 from regard.runs import Run
 from regard.text import Tokenizers
 from regard.version import VERSION
+
+if TYPE_CHECKING:
+    from regard.translate.shortlist import Shortlist
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
@@ -142,15 +145,20 @@ def exported(opened: Opened, precision: str, out: Path | None = None) -> Path:
     return kept(opened, out or opened.place(ONNX, precision), lambda to: export(opened.model, to, precision == INT8))
 
 
-def rewritten(opened: Opened, precision: str, out: Path | None = None) -> Path:
-    """A folder with a Transformer as CTranslate2 reads it."""
+def rewritten(opened: Opened, precision: str, out: Path | None = None, shortlist: Shortlist | None = None) -> Path:
+    """A folder with a Transformer as CTranslate2 reads it, with a shortlist of target tokens if there is one."""
     needed("ctranslate2")
-    from regard.fast.ctranslate2 import export
+    from regard.fast.ctranslate2 import VMAP, export, spelt
 
     source, target = (side.pieces(range(side.size)) for side in opened.tokenizers)
     quantization = INT8 if precision == INT8 else None
-    folder = out or opened.place(CTRANSLATE2, precision)
-    return kept(opened, folder, lambda to: export(opened.model, source, target, to, quantization))
+
+    def make(to: Path) -> None:
+        export(opened.model, source, target, to, quantization)
+        if shortlist is not None:
+            (to / VMAP).write_text(shortlist.written(spelt(source), spelt(target)), encoding="utf-8")
+
+    return kept(opened, out or opened.place(CTRANSLATE2, precision), make)
 
 
 def kept(opened: Opened, folder: Path, make: Callable[[Path], None]) -> Path:

@@ -17,7 +17,7 @@ import numpy as np
 from ctranslate2 import Translator
 
 from regard.errors import UserError
-from regard.fast.ctranslate2 import POSITIONS
+from regard.fast.ctranslate2 import POSITIONS, VMAP
 from regard.search import Hypothesis, Ranking
 from regard.symbols import BOS, EOS, PAD
 
@@ -38,6 +38,7 @@ class Runtime:
         if not (folder / "model.bin").is_file():
             raise UserError(f"{folder}: no model.bin, so no model that was exported for CTranslate2")
         self.translator = Translator(str(folder), inter_threads=workers, intra_threads=threads)
+        self.listed = (folder / VMAP).is_file()
         self.source = vocabulary(folder, "source")
         self.target = vocabulary(folder, "target")
         self.ids = {piece: id for id, piece in enumerate(self.target)}
@@ -103,6 +104,7 @@ class Runtime:
             max_input_length=0,
             max_decoding_length=limit,
             min_decoding_length=0,
+            use_vmap=self.listed,
             return_scores=True,
             return_attention=attention,
         )

@@ -1,0 +1,71 @@
+"""Which target tokens a source's tokens may become, so that a decoder need not score all others.
+
+For a pair of languages the tokens that can translate a sentence's are a few hundred of many thousand, and the product
+with the whole vocabulary is a third or more of a decoder's work. What may become of a token is counted where the model
+looked when it was made to write the translations of its training data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from regard.data.corpus import Pair
+from regard.errors import UserError
+from regard.symbols import EOS, NAMES
+from regard.translate.translator import Translator
+
+PAIRS = 100_000  # of the training data that are looked at
+CHUNK = 512
+EACH = 50  # target tokens of a source token, the most frequent ones
+COMMON = 300  # those that every sentence may have
+
+
+class Shortlist(NamedTuple):
+    """Target ids that every source may become, and those of each source id beside them."""
+
+    common: list[int]
+    each: dict[int, list[int]]
+
+    def allowed(self, source: Iterable[int]) -> set[int]:
+        """What a sentence may become."""
+        return {*self.common, *(target for id in source for target in self.each.get(id, ()))}
+
+    def written(self, source: Sequence[str], target: Sequence[str]) -> str:
+        """As CTranslate2 reads it: a source token, a tab, target tokens; before the tab nothing means every source."""
+        spaced = [piece for piece in (*source, *target) if piece.split() != [piece]]
+        if spaced:
+            raise UserError(f"a shortlist cannot be written of tokens with white space in them, like {spaced[0]!r}")
+        lines = [("", self.common), *((source[id], some) for id, some in sorted(self.each.items()))]
+        return "".join(f"{piece}\t{' '.join(target[id] for id in some)}\n" for piece, some in lines)
+
+
+def learned(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
+    """Of the first pairs of a corpus."""
+    counts: dict[int, Counter[int]] = {}
+    total: Counter[int] = Counter()
+    worded = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
+    some = islice(worded, PAIRS)
+    while chunk := list(islice(some, CHUNK)):
+        for source, target in links(translator, chunk):
+            counts.setdefault(source, Counter())[target] += 1
+            total[target] += 1
+    if not total:
+        raise UserError("a shortlist is learnt from pairs, and there is none")
+    common = [*range(len(NAMES)), *(id for id, _ in total.most_common(COMMON) if id >= len(NAMES))]
+    known = set(common)
+    each = {id: [one for one, _ in some.most_common(EACH) if one not in known] for id, some in counts.items()}
+    return Shortlist(common, {id: some for id, some in each.items() if some})
+
+
+def links(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[int, int]]:
+    """The source token that each target token looked at most, and that target token."""
+    for (text, _), judged in zip(pairs, translator.judge(pairs), strict=True):
+        look = judged.hypothesis.attention
+        if look is None:
+            raise UserError("this model has no attention, so nothing says which target tokens belong to a source token")
+        source = [*translator.tokenizers.source.encode(text), EOS]
+        for target, place in zip(judged.hypothesis.tokens, look.argmax(1), strict=True):
+            yield source[place], target
