@@ -1,1 +1,1 @@
-"""regard beside its peers on a CPU: `sh benchmarks/peers/setup.sh`, then `python -m benchmarks.peers.decode` or `.train`."""
+"""regard beside its peers on a CPU; `setup.sh` sets them up, `decode` and `train` measure."""

@@ -1,4 +1,4 @@
-"""Contestants in turns: a process for each, which sleeps until it is told to run, and one table of what they reached."""
+"""Contestants in turns: a process for each, asleep until it is told to run, and a table of what they reached."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def exported(model: Seq2Seq, work: Work, folder: Path, precision: str) -> None:
 
     with torch.no_grad():
         # Random weights give logits around 0 to the words; 0 is never among the first of thousands.
-        model.decoder.output.weight[EOS] = 0.0  # type: ignore[index, union-attr]
+        model.decoder.get_submodule("output").get_parameter("weight")[EOS] = 0.0
     pieces = [str(id) for id in range(work.sizes.words)]
     export(model, pieces, pieces, folder, "int8" if precision == "int8" else None)
 

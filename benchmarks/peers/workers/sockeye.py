@@ -26,7 +26,7 @@ def made(work: Work) -> Run | None:
     lengths = torch.full((PAIRS, 2), TOKENS, dtype=torch.int32)  # of the source, and of what is put before it
     lengths[:, 1] = 0
     # As its trainer does: the model is traced, the loss is not.
-    traced = torch.jit.trace(model, (sources, lengths, given, lengths[:, 0]), strict=False)
+    traced = torch.jit.trace(model, (sources, lengths, given, lengths[:, 0]), strict=False)  # type: ignore[no-untyped-call]
     with_loss = ModelWithLoss(traced, [CrossEntropyLoss(label_smoothing=SMOOTHING)])
     adam = torch.optim.Adam(model.parameters(), 1e-6)
 
