@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "peers"
 OURS, BYTES = "regard", "int8"
 PAUSE = 0.3  # seconds until the threads of the one before have stopped looking for work
+GLANCE, QUIET = 0.1, 0.1  # seconds for which others are watched; the share of the machine that they may use meanwhile
 CLOCKS = ("wall", "processor")
 
 
@@ -92,6 +93,9 @@ def contest(contestants: Mapping[str, Contestant], works: Sequence[str], about: 
     parser.add_argument("works", nargs="*", choices=[*works, []], help=f"some of {', '.join(works)}; all, if none")
     parser.add_argument("--rounds", type=int, default=5, help="in each of which everyone runs once")
     parser.add_argument("--clock", choices=CLOCKS, default=CLOCKS[0], help="processor: where others use the machine")
+    parser.add_argument(
+        "--patience", type=float, default=3.0, help="seconds to wait, before a turn, for others to rest"
+    )
     parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="contestants to leave out")
     given = parser.parse_args()
     HOME.mkdir(parents=True, exist_ok=True)
@@ -110,16 +114,16 @@ def contest(contestants: Mapping[str, Contestant], works: Sequence[str], about: 
             f"{threads} threads; a large product in fp32: {peak / 1e9:.0f} G operations a second; {given.clock} clock"
         )
         for work in given.works or works:
-            table(workers, work, peak, given.rounds, clock)
+            table(workers, work, peak, Turns(given.rounds, clock, given.patience))
 
 
-def table(workers: Mapping[str, Worker], name: str, peak: float, rounds: int, clock: int) -> None:
+def table(workers: Mapping[str, Worker], name: str, peak: float, turns: Turns) -> None:
     """Has one work done in turns, and prints what each reached."""
     work = Work.named(name)
     beam = {0: "a batch of 2,048 tokens", 1: "greedy"}.get(work.beam, f"beam {work.beam}")
     print(f"\n{TITLES[work.model]}; {work.task}, {beam}")
     operations = next(iter(workers.values())).ask(f"operations {name}")
-    seconds = measured(workers, name, rounds, clock)
+    seconds = turns.measured(workers, name)
     if not seconds:
         return
     medians = {one: statistics.median(times) for one, times in seconds.items()}
@@ -148,17 +152,48 @@ def against(times: list[float], others: list[float] | None) -> str:
     return f"{statistics.median(b / a for a, b in zip(times, others, strict=True)):.2f}" if others else ""
 
 
-def measured(workers: Mapping[str, Worker], name: str, rounds: int, clock: int) -> dict[str, list[float]]:
-    """Seconds of every round for each that has such a work; the first round builds the models and is not counted."""
-    seconds: dict[str, list[float]] = {one: [] for one in workers}
-    for _ in range(rounds + 1):
-        for one in list(seconds):
-            answer = workers[one].ask(f"run {name}")
-            if answer.startswith("failed"):
-                print(f"  {one}: {answer}")
-            if not answer[0].isdigit():
-                del seconds[one]
-                continue
-            seconds[one].append(float(answer.split()[clock]))
-            time.sleep(PAUSE)
-    return {one: times[1:] for one, times in seconds.items()}
+class Turns:
+    """Rounds, in each of which everyone runs once."""
+
+    def __init__(self, rounds: int, clock: int, patience: float) -> None:
+        self.rounds = rounds
+        self.clock = clock
+        self.patience = patience
+
+    def measured(self, workers: Mapping[str, Worker], name: str) -> dict[str, list[float]]:
+        """Seconds of every round for each that has such a work; the first, which builds the models, is not counted."""
+        seconds: dict[str, list[float]] = {one: [] for one in workers}
+        noisy = 0
+        for number in range(self.rounds + 1):
+            for one in list(seconds):
+                noisy += not self.rested() and number > 0
+                answer = workers[one].ask(f"run {name}")
+                if answer.startswith("failed"):
+                    print(f"  {one}: {answer}")
+                if answer[0].isdigit():
+                    seconds[one].append(float(answer.split()[self.clock]))
+                else:
+                    del seconds[one]
+        if noisy:
+            print(f"  others were at work when {noisy} of {self.rounds * len(seconds)} turns began")
+        return {one: times[1:] for one, times in seconds.items()}
+
+    def rested(self) -> bool:
+        """Whether the machine is at rest, after as much waiting as there is patience."""
+        time.sleep(PAUSE)
+        until = time.monotonic() + self.patience
+        while not (at_rest := busy(GLANCE) < QUIET) and time.monotonic() < until:
+            time.sleep(GLANCE)
+        return at_rest
+
+
+def busy(seconds: float) -> float:
+    """The share of the machine that is in use for so long; 0 where the system does not say as Linux does."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    before = [int(number) for number in stat.read_text().splitlines()[0].split()[1:]]
+    time.sleep(seconds)
+    after = [int(number) for number in stat.read_text().splitlines()[0].split()[1:]]
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    return 1 - (spent[3] + spent[4]) / max(1, sum(spent[:8]))  # the fourth and fifth are those of doing nothing
