@@ -18,6 +18,7 @@ from .works import TITLES, Work
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "peers"
 OURS, BYTES = "regard", "int8"
+THREADS = "2"
 PAUSE = 0.3  # seconds until the threads of the one before have stopped looking for work
 GLANCE, QUIET = 0.1, 0.1  # seconds for which others are watched; the share of the machine that they may use meanwhile
 CLOCKS = ("wall", "processor")
@@ -46,7 +47,7 @@ class Worker:
     """A contestant's process."""
 
     def __init__(self, contestant: Contestant, log: Path) -> None:
-        threads = os.environ.get("OMP_NUM_THREADS", "2")
+        threads = os.environ.get("OMP_NUM_THREADS", THREADS)
         command = [str(contestant.python), "-W", "ignore", "-m", f"{__package__}.workers.{contestant.worker}"]
         with log.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
@@ -107,25 +108,23 @@ def contest(contestants: Mapping[str, Contestant], works: Sequence[str], about: 
                 print(f"{name}: left out; sh benchmarks/peers/setup.sh {contestant.environment}")
                 continue
             workers[name] = Worker(contestant, HOME / f"{name.replace(' ', '-')}.log")
-        clock = CLOCKS.index(given.clock)
-        peak = float(next(iter(workers.values())).ask("peak").split()[clock])
-        threads = os.environ.get("OMP_NUM_THREADS", "2")
-        print(
-            f"{threads} threads; a large product in fp32: {peak / 1e9:.0f} G operations a second; {given.clock} clock"
-        )
+        print(f"{os.environ.get('OMP_NUM_THREADS', THREADS)} threads, {given.clock} clock")
         for work in given.works or works:
-            table(workers, work, peak, Turns(given.rounds, clock, given.patience))
+            table(workers, work, Turns(given.rounds, CLOCKS.index(given.clock), given.patience))
 
 
-def table(workers: Mapping[str, Worker], name: str, peak: float, turns: Turns) -> None:
+def table(workers: Mapping[str, Worker], name: str, turns: Turns) -> None:
     """Has one work done in turns, and prints what each reached."""
     work = Work.named(name)
     beam = {0: "a batch of 2,048 tokens", 1: "greedy"}.get(work.beam, f"beam {work.beam}")
-    print(f"\n{TITLES[work.model]}; {work.task}, {beam}")
+    print(f"\n{TITLES[work.model]}; {work.task}, {beam}", flush=True)
     operations = next(iter(workers.values())).ask(f"operations {name}")
     seconds = turns.measured(workers, name)
     if not seconds:
         return
+    turns.rested()
+    peak = float(next(iter(workers.values())).ask("peak").split()[turns.clock])
+    print(f"  a large product in fp32: {peak / 1e9:.0f} G operations a second")
     medians = {one: statistics.median(times) for one, times in seconds.items()}
     peers = [one for one in medians if not one.startswith(OURS)]
     in_fp32 = fastest([one for one in peers if not one.endswith(BYTES)], medians)
