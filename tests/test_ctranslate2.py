@@ -22,7 +22,7 @@ from regard.search import Hypothesis, Ranking, forced, search
 from regard.symbols import BOS, EOS, PAD
 from regard.training import train
 from regard.translate import load
-from regard.translate.runtime import Runtime
+from regard.translate.runtime import BATCH_TOKENS, Runtime, share
 
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm, one matrix": {"norm": "post", "tie": "all", "size": 12, "heads": 3},
@@ -160,6 +160,16 @@ def test_a_long_source_is_read_to_its_end(tmp_path: Path) -> None:
     agree(model, given, [found[0][0]._replace(score=RANKING.by_length(found[0][0].log_prob, 1))])
     with pytest.raises(UserError, match="a source of 4097 tokens is longer than an exported model reads: 4096"):
         Runtime(tmp_path / "model").search([[4] * 4097])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_few_sources_are_shared_by_all_workers(workers: int) -> None:
+    sizes = [len(source) for source in sources()]
+    tokens = share(sources(), workers)
+    assert tokens * workers >= sum(sizes), "more batches than workers"
+    assert workers == 1 or tokens < sum(sizes), "all in one batch"
+    assert share(sources() * 1000, workers) == BATCH_TOKENS
+    assert share([], workers) > 0
 
 
 def test_nothing_to_translate_is_no_trouble(tmp_path: Path) -> None:

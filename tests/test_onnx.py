@@ -128,6 +128,15 @@ def opened(folder: Path) -> engines.Opened:
     return engines.Opened(Run(folder), translator.models[0], translator.tokenizers)
 
 
+def test_graphs_leave_the_cores_to_the_search_between_two_steps(tmp_path: Path) -> None:
+    made = model("gru")
+    export(made, tmp_path)
+    engine = OnnxModel(made, tmp_path)
+    for graph in (engine.encoder, engine.decoder.session):
+        options = graph.get_session_options()
+        assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Command) -> None:
     texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
     by_torch, by_graphs = (load(exported.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))

@@ -90,4 +90,6 @@ def session(path: Path, threads: int | None) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3
+    # Between two steps the search is PyTorch's, whose threads want the cores that waiting ones would keep busy.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

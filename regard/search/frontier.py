@@ -117,7 +117,8 @@ class Frontier:
             return allowed
         sizes = [self.chooser.rows * len(cohort.sentences) for cohort in self.cohorts]
         both = (torch.split(some, sizes) for some in (log_probs, allowed))
-        return torch.cat([cohort.ruled(*parts, self.rules) for cohort, *parts in zip(self.cohorts, *both, strict=True)])
+        ruled = [cohort.ruled(*parts, self.rules) for cohort, *parts in zip(self.cohorts, *both, strict=True)]
+        return torch.cat(ruled) if len(ruled) > 1 else ruled[0]  # one alone is not copied once more
 
     def harvest(self, active: Sequence[Sentence], choice: Choice, attention: Tensor | None) -> None:
         """Leaves in each sentence what was chosen for it."""

@@ -9,6 +9,7 @@ that all others gain the little that those had.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Runtime:
             raise UserError(f"{folder}: no model.bin, so no model that was exported for CTranslate2")
         self.translator = Translator(str(folder), inter_threads=workers, intra_threads=threads)
         self.listed = (folder / VMAP).is_file()
+        self.workers = workers
         self.source = vocabulary(folder, "source")
         self.target = vocabulary(folder, "target")
         self.ids = {piece: id for id, piece in enumerate(self.target)}
@@ -94,7 +96,7 @@ class Runtime:
         """What CTranslate2 gives for each source."""
         results: list[Any] = self.translator.translate_batch(
             [[self.source[id] for id in source] for source in sources],
-            max_batch_size=BATCH_TOKENS,
+            max_batch_size=share(sources, self.workers),
             batch_type="tokens",
             beam_size=beam,
             num_hypotheses=beam,
@@ -120,6 +122,16 @@ class Runtime:
             found.append(ranking.hypothesis(tokens, log_prob, looks))
         ended = [one for one in found if one.tokens[-1] == EOS]
         return sorted(ended or found, key=lambda one: -one.score)
+
+
+def share(sources: Sequence[Sequence[int]], workers: int) -> int:
+    """Tokens of a batch, so that there is one for every worker where they are few.
+
+    >>> share([[4] * 25] * 32, 2)
+    400
+    """
+    longest = max(map(len, sources), default=1)
+    return min(BATCH_TOKENS, longest * math.ceil(len(sources) / workers)) or 1
 
 
 def vocabulary(folder: Path, side: str) -> list[str]:

@@ -1,0 +1,31 @@
+"""Decoding on a CPU beside the peers: 32 sentences, 25 tokens in and exactly 25 out, random weights, in turns.
+
+    sh benchmarks/peers/setup.sh
+    python -m benchmarks.peers.decode
+
+`regard readable` is regard with REGARD_FAST=0. The limit is that of fp32: the operations of the products that regard
+makes, at the rate of a large one, measured in the same run. Bytes may go beyond it.
+"""
+
+from __future__ import annotations
+
+from .contest import Contestant, contest
+
+CONTESTANTS = {
+    "regard": Contestant("regard", "torch"),
+    "regard readable": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
+    "regard onnx fp32": Contestant("regard", "onnx-fp32"),
+    "regard onnx int8": Contestant("regard", "onnx-int8"),
+    "regard ctranslate2 fp32": Contestant("regard", "ctranslate2-fp32"),
+    "regard ctranslate2 int8": Contestant("regard", "ctranslate2-int8"),
+    "OpenNMT-py": Contestant("opennmt", environment="opennmt"),
+    "Eole": Contestant("eole", environment="eole"),
+    "JoeyNMT": Contestant("joeynmt", environment="joeynmt"),
+    "transformers": Contestant("transformers", environment="transformers"),
+    "CTranslate2 fp32": Contestant("ctranslate2", "fp32"),
+    "CTranslate2 int8": Contestant("ctranslate2", "int8"),
+}
+WORKS = ("decode-rnn-4", "decode-rnn-1", "decode-transformer-4", "decode-transformer-1", "decode-base-4")
+
+if __name__ == "__main__":
+    contest(CONTESTANTS, WORKS, __doc__)

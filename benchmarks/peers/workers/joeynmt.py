@@ -1,0 +1,113 @@
+"""JoeyNMT."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from joeynmt.batch import Batch
+from joeynmt.builders import build_optimizer
+from joeynmt.model import build_model
+from joeynmt.search import search
+from joeynmt.vocabulary import Vocabulary
+
+from ..works import DROPOUT, LENGTH, SMOOTHING, Sizes, Work
+from .line import Run, serve
+
+UNK, PAD, BOS, EOS = range(4)
+SPECIALS = {"unk": UNK, "pad": PAD, "bos": BOS, "eos": EOS}
+
+
+def made(work: Work) -> Run:
+    """The work."""
+    known = {f"{name}_id": id for name, id in SPECIALS.items()} | {f"{name}_token": f"<{name}>" for name in SPECIALS}
+    words = list(map(str, range(len(SPECIALS), work.sizes.words)))
+    vocabulary = Vocabulary(words, SimpleNamespace(**known, sep_id=None, sep_token=None, lang_tags=[]))
+    configured = recurrent(work.sizes) if work.model == "rnn" else deep(work.sizes)
+    model = build_model(configured, src_vocab=vocabulary, trg_vocab=vocabulary)
+    return training(model.train(), work) if work.task == "train" else decoding(model.eval(), work)
+
+
+def recurrent(sizes: Sizes) -> dict[str, Any]:
+    """Its `model` section for the recurrent model."""
+    common = {
+        "type": "recurrent",
+        "rnn_type": "lstm",
+        "num_layers": sizes.layers,
+        "dropout": 0.0,
+        "embeddings": {"embedding_dim": sizes.size, "dropout": 0.0},
+    }
+    encoder = common | {"hidden_size": sizes.size // 2, "bidirectional": True}
+    decoder = common | {
+        "hidden_size": sizes.size,
+        "attention": "luong",
+        "input_feeding": True,
+        "init_hidden": "bridge",
+        "hidden_dropout": 0.0,
+    }
+    return {"encoder": encoder, "decoder": decoder}
+
+
+def deep(sizes: Sizes) -> dict[str, Any]:
+    """Its `model` section for a Transformer."""
+    half = {
+        "type": "transformer",
+        "num_layers": sizes.layers,
+        "num_heads": sizes.heads,
+        "hidden_size": sizes.size,
+        "ff_size": sizes.feedforward,
+        "dropout": DROPOUT,
+        "layer_norm": "pre",
+        "embeddings": {"embedding_dim": sizes.size, "scale": True, "dropout": DROPOUT},
+    }
+    return {"encoder": half, "decoder": dict(half), "tied_embeddings": True, "tied_softmax": True}
+
+
+def batch(sources: torch.Tensor, targets: torch.Tensor | None) -> Batch:
+    """Its batch."""
+    lengths = torch.full((len(sources),), sources.shape[1])
+    rows, device = torch.arange(len(sources)), torch.device("cpu")
+    return Batch(sources, lengths, None, targets, None, rows, device, PAD, EOS, is_train=targets is not None)
+
+
+def decoding(model: Any, work: Work) -> Run:
+    """Its search."""
+    sources = batch(work.sources(), None)
+
+    def run() -> list[int]:
+        found, _, _ = search(
+            model,
+            sources,
+            max_output_length=LENGTH,
+            min_output_length=LENGTH,
+            beam_size=work.beam,
+            beam_alpha=0.6,
+        )
+        return [len(row) for row in found]
+
+    return run
+
+
+def training(model: Any, work: Work) -> Run:
+    """Its loss and its optimizer."""
+    smoothing = 0.0 if work.model == "rnn" else SMOOTHING
+    model.loss_function = ("crossentropy", smoothing)
+    adam = build_optimizer({"optimizer": "adam", "learning_rate": 1e-6}, model.parameters())
+    targets = work.targets()
+    targets[:, -1] = EOS  # by which a batch knows that it is to be shifted
+    pairs = batch(work.sources(), targets)
+
+    def run() -> float:
+        adam.zero_grad()
+        summed, _, _, _ = model(return_type="loss", **vars(pairs))
+        loss = pairs.normalize(summed, "tokens")
+        loss.backward()
+        adam.step()
+        return float(loss)
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(made)

@@ -1,0 +1,115 @@
+"""What a worker and its driver say to each other, line by line over stdin and stdout.
+
+    run decode-rnn-4         the seconds of one run, and those of the processor's; `none` where there is no such work
+    operations decode-rnn-4  how many additions and multiplications PyTorch's products make in one run
+    peak                     operations a second in a large product in fp32, by both clocks
+
+While it waits a worker sleeps in read(), so that the one at work has the machine for itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..works import LENGTH, SENTENCES, Work
+
+Run = Callable[[], list[int] | float]  # decoding: the tokens of each target; training: the loss of a token
+ENOUGH = 0.5  # seconds that a measurement lasts at least
+
+
+def serve(build: Callable[[Work], Run | None]) -> None:
+    """Answers until nobody asks any more; `build` has None for a work that is not the contestant's."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    torch.manual_seed(0)
+    bench = Bench(build)
+    for line in sys.stdin:
+        word, *name = line.split()
+        try:
+            answer = str(getattr(bench, word)(*name))
+        except Exception as error:  # the driver goes on without this one
+            traceback.print_exc()
+            answer = f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        answers.write(answer + "\n")
+
+
+class Bench:
+    """One work at a time, built and warmed up when it is first asked for."""
+
+    def __init__(self, build: Callable[[Work], Run | None]) -> None:
+        self.build = build
+        self.name = ""
+        self.work: Run | None = None
+        self.took = Took(0.0, 0.0)
+
+    def ready(self, name: str) -> Run | None:
+        """A work that has been run once, and did what it should."""
+        if name != self.name:
+            self.work, self.name = None, ""
+            self.work = self.build(Work.named(name))
+            if self.work is not None:
+                self.took = timed(self.work)
+                check(Work.named(name), self.work())
+            self.name = name
+        return self.work
+
+    def run(self, name: str) -> str:
+        """Seconds of one run, the mean over as many as it takes to measure well."""
+        work = self.ready(name)
+        if work is None:
+            return "none"
+        if self.took.wall < ENOUGH:
+            work()  # threads and caches come back from their sleep
+        times = [timed(work)]
+        while sum(one.wall for one in times) < ENOUGH:
+            times.append(timed(work))
+        self.took = Took(*(sum(clock) / len(times) for clock in zip(*times, strict=True)))
+        return f"{self.took.wall!r} {self.took.processor!r}"
+
+    def operations(self, name: str) -> str:
+        """Of all products of matrices in one run."""
+        work = self.ready(name)
+        if work is None:
+            return "none"
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return str(counter.get_total_flops())
+
+    def peak(self) -> str:
+        """Of a product that is large enough to come near it."""
+        left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
+        times = [timed(lambda: left @ right) for _ in range(40)]
+        return " ".join(repr(2 * 1024**3 / min(clock)) for clock in zip(*times, strict=True))
+
+
+class Took(NamedTuple):
+    """Seconds by the clock, and those that processors spent on this process, all of its threads together."""
+
+    wall: float
+    processor: float
+
+
+def timed(work: Callable[[], object]) -> Took:
+    """How long one run takes."""
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return Took(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def check(work: Work, done: list[int] | float) -> None:
+    """Refuses a contestant that did something else."""
+    if isinstance(done, float):
+        chance = math.log(work.sizes.words)
+        if not 0.5 * chance < done < 2 * chance:
+            raise ValueError(f"a loss of {done} a token, where guessing has {chance}")
+    elif list(done) != [LENGTH] * SENTENCES:
+        raise ValueError(f"targets of {sorted(set(done))} tokens, not {LENGTH}, for {len(done)} sources")

@@ -1,0 +1,115 @@
+"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.fast import quicken
+from regard.models import Seq2Seq, build
+from regard.models.recurrent import RecurrentEncoder
+from regard.nn import LSTMCell, Recurrent
+from regard.search import Ranking, search
+from regard.symbols import EOS
+from regard.training.optimizer import optimizer
+from regard.training.settings import TrainingSettings
+
+from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, Sizes, Work
+from .line import Run, serve
+
+
+def made(work: Work) -> Run | None:
+    """The work by the engine that this process was started for."""
+    engine, _, precision = sys.argv[1].partition("-")
+    model = quicken(of(work.model, work.sizes))
+    if work.task == "train":
+        return training(model, work) if engine == "torch" else None
+    if engine == "ctranslate2":
+        return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision)
+    return decoding(graphs(model.eval(), precision) if engine == "onnx" else model.eval(), work)
+
+
+def of(kind: str, sizes: Sizes) -> Seq2Seq:
+    """A model with random weights."""
+    words = sizes.words
+    if kind != "rnn":
+        shape = {"layers": sizes.layers, "heads": sizes.heads, "feedforward": sizes.feedforward, "dropout": DROPOUT}
+        model: Seq2Seq = build("default", words, words, size=sizes.size, **shape)
+        return model
+    model = build("luong2015-global", words, words, size=sizes.size, layers=1, reverse=False, dropout=0.0)
+    # Half of the decoder's size in each direction, as the peers have it, so that its states are the decoder's first.
+    both = Recurrent(LSTMCell, sizes.size, sizes.size // 2, bidirectional=True)
+    model.encoder = RecurrentEncoder(model.encoder.embedding, both)  # type: ignore[arg-type]
+    return model
+
+
+def decoding(model: Any, work: Work) -> Run:
+    """Through the search that `regard translate` goes by."""
+    sources, lengths = work.sources(), torch.full((SENTENCES,), LENGTH)
+
+    def run() -> list[int]:
+        found = search(model, sources, lengths, beam=work.beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+        return [len(some[0].tokens) for some in found]
+
+    return run
+
+
+def graphs(model: Seq2Seq, precision: str) -> Any:
+    """The model in onnxruntime's hands."""
+    from regard.fast.graphs import export
+    from regard.fast.onnx_runtime import OnnxModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        export(model, Path(folder), precision == "int8")
+        return OnnxModel(model, Path(folder))
+
+
+def by_ctranslate2(model: Seq2Seq, work: Work, precision: str) -> Run:
+    """The model as `regard translate --engine ctranslate2` runs it: a worker of one thread for each thread."""
+    from regard.translate.runtime import Runtime
+
+    with tempfile.TemporaryDirectory() as folder:
+        exported(model, work, Path(folder), precision)
+        runtime = Runtime(Path(folder), workers=torch.get_num_threads())
+    sources = work.sources().tolist()
+
+    def run() -> list[int]:
+        found = runtime.within(LENGTH, sources, work.beam, Ranking(), False)
+        return [len(some[0].tokens) for some in found]
+
+    return run
+
+
+def exported(model: Seq2Seq, work: Work, folder: Path, precision: str) -> None:
+    """Writes a Transformer that never ends a target by itself, for CTranslate2."""
+    from regard.fast.ctranslate2 import export
+
+    with torch.no_grad():
+        # Random weights give logits around 0 to the words; 0 is never among the first of thousands.
+        model.decoder.get_submodule("output").get_parameter("weight")[EOS] = 0.0
+    pieces = [str(id) for id in range(work.sizes.words)]
+    export(model, pieces, pieces, folder, "int8" if precision == "int8" else None)
+
+
+def training(model: Seq2Seq, work: Work) -> Run:
+    """Forward, backward and the optimizer that a recipe with `optimizer: adam` has."""
+    adam = optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
+    sources, targets, lengths = work.sources(), work.targets(), torch.full((PAIRS,), TOKENS)
+    given, wanted = targets[:, :-1], targets[:, 1:]
+
+    def run() -> float:
+        adam.zero_grad()
+        loss = model.summed(sources, lengths, given, wanted) / work.tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        return loss.item()
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(made)

@@ -1,0 +1,73 @@
+"""Sockeye, of which there is nothing but Transformers; it is here for training."""
+
+from __future__ import annotations
+
+import torch
+from sockeye import constants as C
+from sockeye.data_io import DataConfig
+from sockeye.encoder import EmbeddingConfig
+from sockeye.loss import CrossEntropyLoss
+from sockeye.model import ModelConfig, SockeyeModel, initialize_parameters
+from sockeye.training import ModelWithLoss
+from sockeye.transformer import TransformerConfig
+
+from ..works import DROPOUT, PAIRS, SMOOTHING, TOKENS, Sizes, Work
+from .line import Run, serve
+
+
+def made(work: Work) -> Run | None:
+    """The work."""
+    if work.task != "train" or work.model == "rnn":
+        return None
+    model = SockeyeModel(configured(work.sizes)).train()
+    model.apply(initialize_parameters)
+    sources, targets = work.sources()[..., None].int(), work.targets().int()
+    given, labels = targets[:, :-1, None].contiguous(), {C.TARGET_LABEL_NAME: targets[:, 1:].contiguous()}
+    lengths = torch.full((PAIRS, 2), TOKENS, dtype=torch.int32)  # of the source, and of what is put before it
+    lengths[:, 1] = 0
+    # As its trainer does: the model is traced, the loss is not.
+    traced = torch.jit.trace(model, (sources, lengths, given, lengths[:, 0]), strict=False)  # type: ignore[no-untyped-call]
+    with_loss = ModelWithLoss(traced, [CrossEntropyLoss(label_smoothing=SMOOTHING)])
+    adam = torch.optim.Adam(model.parameters(), 1e-6)
+
+    def run() -> float:
+        adam.zero_grad()
+        loss, _, _ = with_loss(sources, lengths, given, lengths[:, 0], labels)
+        loss.backward()
+        adam.step()
+        return float(loss)
+
+    return run
+
+
+def configured(sizes: Sizes) -> ModelConfig:
+    """Its configuration: pre-norm, which is its default, and one matrix for all words."""
+    half = TransformerConfig(
+        model_size=sizes.size,
+        attention_heads=sizes.heads,
+        feed_forward_num_hidden=sizes.feedforward,
+        act_type=C.RELU,
+        num_layers=sizes.layers,
+        dropout_attention=0.0,
+        dropout_act=0.0,
+        dropout_prepost=DROPOUT,
+        positional_embedding_type=C.FIXED_POSITIONAL_EMBEDDING,
+        preprocess_sequence="n",
+        postprocess_sequence="dr",
+        max_seq_len_source=TOKENS,
+        max_seq_len_target=TOKENS,
+        depth_key_value=sizes.size,
+    )
+    words = EmbeddingConfig(sizes.words, sizes.size, dropout=DROPOUT)
+    data = DataConfig(
+        data_statistics=None,
+        max_seq_len_source=TOKENS,
+        max_seq_len_target=TOKENS,
+        num_source_factors=1,
+        num_target_factors=1,
+    )
+    return ModelConfig(data, sizes.words, sizes.words, words, words, half, half)
+
+
+if __name__ == "__main__":
+    serve(made)

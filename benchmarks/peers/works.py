@@ -1,0 +1,69 @@
+"""What every contestant is given to do. Imported in every environment, so nothing but torch is imported here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SENTENCES, LENGTH = 32, 25  # to decode: tokens in, and tokens out
+PAIRS, TOKENS = 64, 32  # to train on: 2,048 target tokens a batch
+DROPOUT, SMOOTHING = 0.1, 0.1  # of Transformers in training
+FIRST = 16  # ids from here on are words in every library
+
+
+class Sizes(NamedTuple):
+    """A model. The recurrent one reads with size / 2 in each direction."""
+
+    words: int
+    size: int
+    layers: int
+    heads: int = 0
+    feedforward: int = 0
+
+
+MODELS = {
+    "rnn": Sizes(8_000, 256, 1),
+    "transformer": Sizes(8_000, 256, 3, 4, 1024),
+    "base": Sizes(32_000, 512, 6, 8, 2048),
+}
+TITLES = {
+    "rnn": "BiLSTM 2 × 128, LSTM 256, general score, input feeding, 8,000 words",
+    "transformer": "Transformer 256, 3 + 3 layers, 4 heads, feed-forward 1024, 8,000 words",
+    "base": "Transformer base: 512, 6 + 6 layers, 8 heads, feed-forward 2048, 32,000 words",
+}
+
+
+class Work(NamedTuple):
+    """`decode-rnn-4`: decoding by the recurrent model with a beam of 4. `train-rnn`: an update of it."""
+
+    task: str
+    model: str
+    beam: int = 0
+
+    @classmethod
+    def named(cls, name: str) -> Work:
+        """By its name."""
+        task, model, *beam = name.split("-")
+        return cls(task, model, *map(int, beam))
+
+    @property
+    def sizes(self) -> Sizes:
+        """Those of its model."""
+        return MODELS[self.model]
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens of one run."""
+        return PAIRS * TOKENS if self.task == "train" else SENTENCES * LENGTH
+
+    def sources(self) -> Tensor:
+        """Source ids, the same for everyone: sentences × length."""
+        shape = (PAIRS, TOKENS) if self.task == "train" else (SENTENCES, LENGTH)
+        return torch.randint(FIRST, self.sizes.words, shape, generator=torch.Generator().manual_seed(1))
+
+    def targets(self) -> Tensor:
+        """Target ids, of which one more than tokens: the first stands where a library has its BOS."""
+        shape = (PAIRS, TOKENS + 1)
+        return torch.randint(FIRST, self.sizes.words, shape, generator=torch.Generator().manual_seed(2))
