@@ -70,9 +70,10 @@ class Server:
 
 @contextmanager
 def serving(*arguments: object) -> Iterator[Server]:
-    """`regard serve …` on a free port; asked to stop in the end."""
+    """`regard serve …` on a free port; asked to stop in the end. It decodes itself, unless it is told otherwise."""
+    apart = () if "--processes" in arguments else ("--processes", 0)
     process = subprocess.Popen(
-        command(["serve", *arguments, "--port", "0"]),
+        command(["serve", *arguments, *apart, "--port", "0"]),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

@@ -30,7 +30,7 @@ ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 @pytest.fixture(scope="module")
 def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder, "--patience", 1, "--body-limit", 2_000_000, "--beam", 1) as process:
+    with serving(able.folder, "--patience", 1, "--body-limit", 2_000_000, "--beam", 1, "--processes", 1) as process:
         yield process
 
 

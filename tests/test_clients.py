@@ -24,7 +24,7 @@ NODE = Path(__file__).parent / "clients"
 
 @pytest.fixture(scope="module")
 def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder) as process:
+    with serving(able.folder, "--processes", 2) as process:
         yield process
 
 

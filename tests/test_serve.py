@@ -29,7 +29,7 @@ def server(able: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     second, third = tmp_path_factory.mktemp("served") / "second", tmp_path_factory.mktemp("served") / "third"
     shutil.copytree(able.folder, second)
     shutil.copytree(able.folder, third)
-    with serving(able.folder, f"{second}=de-fr", third, "--beam", 2) as process:
+    with serving(able.folder, f"{second}=de-fr", third, "--beam", 2, "--processes", 1) as process:
         yield process
 
 
