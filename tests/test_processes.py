@@ -1,76 +1,162 @@
-"""Batches in processes of their own: everybody gets their own results, and a process that dies is replaced."""
+"""Several processes, as torchrun starts them: they give what one gives, and go on after one is killed."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-import uppercase
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
+from conftest import QUICK, environment, files
+from torch import Tensor
 
-from regard.serve.batching import Batcher
-from regard.serve.processes import Processes
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Processes[str, str, int]]:
-    processes: Processes[str, str, int] = Processes(uppercase.start, 2)
-    processes.ready()
-    yield processes
-    processes.close()
+from regard.runs import Run, checkpoint
 
 
-def batcher(processes: Processes[str, str, int], most: int = 4, tokens: int = 1000) -> Batcher[str, str, int]:
-    return Batcher(processes.find, len, tokens=tokens, most=most, room=10_000, threads=2)
+def torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
+    """`torchrun … -m regard …`, real processes on this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
+    where = [
+        f"--max-restarts={restarts}",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-backend=c10d",
+        "--monitor-interval=0.1",
+    ]
+    return subprocess.Popen(
+        [*launcher, *where, "-m", "regard", *map(str, arguments)],
+        env={**environment(), **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
-def asked(ask: Batcher[str, str, int], requests: list[tuple[list[str], int]]) -> list[list[str] | BaseException]:
-    """What each request is answered, of requests that come at once."""
-
-    async def go() -> list[list[str] | BaseException]:
-        found = await asyncio.gather(*(ask(texts, kind) for texts, kind in requests), return_exceptions=True)
-        ask.close()
-        return found
-
-    return asyncio.run(go())
+def finished(process: subprocess.Popen[str]) -> str:
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    return output
 
 
-@given(
-    st.lists(st.tuples(st.lists(st.text(st.characters(codec="ascii"), max_size=2), max_size=6), st.integers(0, 2))),
-    st.integers(1, 5),
-    st.integers(1, 30),
+def options(corpus: Path, out: Path, recipe: str = "luong2015-global", **more: Any) -> list[object]:
+    changes = {
+        **QUICK,
+        "model.dropout": 0.2,
+        "training.log_every": 1,
+        **{k.replace("__", "."): v for k, v in more.items()},
+    }
+    written = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    dev = ["--dev", *files(corpus, "dev")]
+    return ["train", *files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *written]
+
+
+def losses(run: Run) -> list[float]:
+    return [row["loss"] for row in run.metrics() if row["kind"] == "train"]
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    return checkpoint.read_tensors(run.checkpoint_folder(run.newest()), checkpoint.MODEL)
+
+
+def test_two_processes_are_one_with_twice_the_accumulation(corpus: Path, tmp_path: Path) -> None:
+    alone, both = Run(tmp_path / "alone"), Run(tmp_path / "both")
+    finished(torchrun(*options(corpus, alone.folder, training__accumulate=4), processes=1))
+    output = finished(torchrun(*options(corpus, both.folder, training__accumulate=2)))
+    assert losses(both) == pytest.approx(losses(alone), rel=1e-5)
+    assert len(losses(both)) == 24
+    for name, tensor in weights(alone).items():
+        torch.testing.assert_close(weights(both)[name], tensor, rtol=1e-3, atol=1e-5)
+    assert output.count("dev loss") == 2, "one of them speaks"
+    dev = [[row["bleu"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, both)]
+    assert dev[0] == dev[1]
+
+
+def test_a_run_of_two_goes_on_exactly_and_with_two_only(corpus: Path, tmp_path: Path) -> None:
+    whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
+    hard = {"recipe": "xu2015-hard"}  # it also learns a baseline, which is no weight
+    finished(torchrun(*options(corpus, whole.folder, **hard)))
+    finished(torchrun(*options(corpus, parts.folder, **hard, training__steps=12)))
+    alone = torchrun("train", "--resume", "--out", parts.folder, "training.steps=24", processes=1)
+    output = alone.communicate()[0]
+    assert alone.returncode != 0
+    assert "was trained by 2 processes, not 1" in output
+    finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
+    for name, tensor in weights(whole).items():
+        assert torch.equal(weights(parts)[name], tensor)
+
+
+KILLER = """
+import os, sys
+from regard.training import loop
+update = loop.Trainer.update
+def killed(self, share):
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" and self.position.step == 17:
+        os.kill(os.getpid(), 9)
+    return update(self, share)
+loop.Trainer.update = killed
+"""
+
+
+def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(corpus: Path, tmp_path: Path) -> None:
+    whole, hurt = Run(tmp_path / "whole"), Run(tmp_path / "hurt")
+    finished(torchrun(*options(corpus, whole.folder)))
+    (tmp_path / "site").mkdir()
+    root = str(Path(__file__).parent.parent)
+    start = f"import sys\nif sys.argv[0] == '-m':\n    sys.path.insert(0, {root!r})\n"
+    (tmp_path / "site" / "sitecustomize.py").write_text(start + indented(KILLER), encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path / "site"), environment()["PYTHONPATH"]])
+    output = finished(torchrun(*options(corpus, hurt.folder), restarts=2, PYTHONPATH=path))
+    assert f"exitcode  : {-signal.SIGKILL}" in output or "SIGKILL" in output or "-9" in output
+    assert losses(hurt) == losses(whole)
+    for name, tensor in weights(whole).items():
+        assert torch.equal(weights(hurt)[name], tensor)
+
+
+def indented(code: str) -> str:
+    return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+def test_shards_are_one_model(corpus: Path, tmp_path: Path) -> None:
+    alone, shards, parts = (Run(tmp_path / name) for name in ("alone", "shards", "parts"))
+    more: dict[str, Any] = {
+        "recipe": "vaswani2017-base",
+        "model__heads": 2,
+        "training__ema": 0.9,
+        "training__average": 2,
+    }
+    finished(torchrun(*options(corpus, alone.folder, **more, training__accumulate=2), processes=1))
+    finished(torchrun(*options(corpus, shards.folder, **more, training__shard=True)))
+    assert losses(shards) == pytest.approx(losses(alone), rel=1e-4)
+    assert {name: tensor.shape for name, tensor in weights(shards).items()} == {
+        name: tensor.shape for name, tensor in weights(alone).items()
+    }
+    dev = [[row["loss"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, shards)]
+    assert dev[0] == pytest.approx(dev[1], rel=1e-3)
+    finished(torchrun(*options(corpus, parts.folder, **more, training__shard=True, training__steps=12)))
+    finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
+    for name, tensor in weights(shards).items():
+        assert torch.equal(weights(parts)[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "nowhere.tsv"], "regard: there is no file nowhere.tsv"),
+        (["train", "--outt", "x"], "regard: No such option: --outt"),
+    ],
 )
-def test_whatever_is_asked_everybody_gets_their_own(
-    two: Processes[str, str, int], requests: list[tuple[list[str], int]], most: int, tokens: int
-) -> None:
-    found = asked(batcher(two, most, tokens), requests)
-    assert found == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
-
-
-def test_what_fails_fails_for_those_who_asked_with_the_place_where_it_did(two: Processes[str, str, int]) -> None:
-    first, second, third = asked(batcher(two, most=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
-    assert (first, third) == (["A0"], ["B1"])
-    assert isinstance(second, ArithmeticError)
-    assert "uppercase.py" in second.__notes__[0]
-
-
-def test_a_process_that_dies_is_replaced(two: Processes[str, str, int]) -> None:
-    for _ in range(2):
-        first, second, third = asked(batcher(two, most=1), [(["a"], 0), (["die"], 0), (["b"], 1)])
-        assert (first, third) == (["A0"], ["B1"])
-        assert isinstance(second, RuntimeError)
-        assert str(second) == "the process that decodes has ended, with 7"
-
-
-def test_one_that_never_begins_is_told_of() -> None:
-    never: Processes[str, str, int] = Processes(uppercase.stillborn, 1)
-    with pytest.raises(EOFError):
-        never.ready()
-    never.close()
-
-
-def test_a_large_batch_and_large_results_come_through(two: Processes[str, str, int]) -> None:
-    texts = [f"{number}{'x' * 100_000}" for number in range(50)]
-    assert asked(batcher(two, most=50, tokens=10**9), [(texts, 0)]) == [[f"{text.upper()}0" for text in texts]]
+def test_a_users_mistake_is_the_cause_that_torchrun_reports(arguments: list[str], sentence: str) -> None:
+    process = torchrun(*arguments)
+    output = process.communicate()[0]
+    assert process.returncode != 0
+    before, cause = output.split("Root Cause")
+    assert f": {sentence}" in cause
+    assert [line for line in before.splitlines() if line.startswith(sentence)][1:] == [], "one of them speaks"
