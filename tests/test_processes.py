@@ -79,6 +79,7 @@ def test_two_processes_are_one_with_twice_the_accumulation(corpus: Path, tmp_pat
     assert dev[0] == dev[1]
 
 
+@pytest.mark.thorough
 def test_a_run_of_two_goes_on_exactly_and_with_two_only(corpus: Path, tmp_path: Path) -> None:
     whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
     hard = {"recipe": "xu2015-hard"}  # it also learns a baseline, which is no weight
@@ -105,6 +106,7 @@ loop.Trainer.update = killed
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(corpus: Path, tmp_path: Path) -> None:
     whole, hurt = Run(tmp_path / "whole"), Run(tmp_path / "hurt")
     finished(torchrun(*options(corpus, whole.folder)))
