@@ -85,6 +85,24 @@ def test_a_run_is_exported_with_one(transformer: Run, corpus: Path, regard: Comm
     assert (made.returncode, made.stdout.count("\n")) == (0, 1), made.stderr
 
 
+def test_every_corpus_has_its_share(
+    transformer: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Pair] = []
+
+    def learning(translator: Any, some: Any) -> Shortlist:
+        seen.extend(some)
+        return Shortlist([0], {})
+
+    monkeypatch.setattr("regard.translate.shortlist.learned", learning)
+    monkeypatch.setattr("regard.translate.shortlist.PAIRS", 6)
+    (tmp_path / "more.tsv").write_text("".join(f"a{number}\tb{number}\n" for number in range(9)))
+    named = [tmp_path / "more.tsv", *files(corpus, "dev")]
+    export(transformer.folder, to="ctranslate2", shortlist=True, data=named, out=tmp_path / "out")
+    assert [pair.source for pair in seen[:3]] == ["a0", "a1", "a2"]
+    assert [pair.source for pair in seen[3:]] == [pair.source for pair in pairs(files(corpus, "dev"))[:3]]
+
+
 def test_what_cannot_be_is_refused(transformer: Run) -> None:
     with pytest.raises(UserError, match="--shortlist is for --to ctranslate2, not onnx"):
         export(transformer.folder, to="onnx", shortlist=True)

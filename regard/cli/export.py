@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,6 +71,7 @@ def listed(translator: Translator, run: Path, data: list[Path] | None) -> Shortl
     """A shortlist of the data, or of what the run was trained on."""
     from regard.console import say
     from regard.data.corpus import read
+    from regard.data.settings import grouped
     from regard.runs import Run
     from regard.translate.shortlist import PAIRS, learned
 
@@ -77,5 +79,7 @@ def listed(translator: Translator, run: Path, data: list[Path] | None) -> Shortl
     paths = data or [Path(path) for path in known.get("train") or ()]
     if not paths:
         raise UserError(f"{run} does not say what it was trained on: name pairs for the shortlist with --data")
+    groups = grouped(paths)
     say(f"a shortlist is learnt from {' and '.join(map(str, paths))} (at most {PAIRS:,} pairs)")
-    return learned(translator, read(paths, known.get("source"), known.get("target")))
+    each = (read(group, known.get("source"), known.get("target")) for group in groups)
+    return learned(translator, chain.from_iterable(islice(some, PAIRS // len(groups)) for some in each))

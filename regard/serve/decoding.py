@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 
 from regard.search import Hypothesis
 from regard.serve.processes import work
+from regard.serve.settling import settle
 from regard.translate import Options, Translator, load
 from regard.translate.translator import Piece
 
@@ -55,6 +55,5 @@ def decode(folder: Path, threads: int, line: Connection) -> None:
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
     decoding = Decoding(load(folder))
-    gc.collect()
-    gc.freeze()  # what stays for ever needs no looking through
+    settle()
     work(line, decoding.find)

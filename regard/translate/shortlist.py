@@ -43,12 +43,11 @@ class Shortlist(NamedTuple):
 
 
 def learned(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
-    """Of the first pairs of a corpus."""
+    """Of pairs, as many as are given."""
     counts: dict[int, Counter[int]] = {}
     total: Counter[int] = Counter()
     worded = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
-    some = islice(worded, PAIRS)
-    while chunk := list(islice(some, CHUNK)):
+    while chunk := list(islice(worded, CHUNK)):
         for source, target in links(translator, chunk):
             counts.setdefault(source, Counter())[target] += 1
             total[target] += 1

@@ -91,6 +91,12 @@ class Plan:
             if options.forbid and ForbiddenWords(target, options.forbid).would_end(target.encode(words)):
                 raise UserError(f"{words!r} is to be forced and forbidden at once")
 
+    def wishing(self, options: Options) -> Plan:
+        """The same for options that differ in what is to be known of a translation, not in what is to be found."""
+        other = copy.copy(self)
+        other.options = options
+        return other
+
     @property
     def limits(self) -> dict[str, Any]:
         """What holds for targets however they come about, as `search` and `sample` call it."""
@@ -178,9 +184,7 @@ class Translator:
     def chunk(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
         """All texts together, batched by their lengths."""
         draft = self.draft(texts, plan)
-        plan = copy.copy(plan)
-        plan.options = draft.wishes(plan.options)
-        return draft.finished(self.pieces(draft.pieces, plan))
+        return draft.finished(self.pieces(draft.pieces, plan.wishing(draft.wishes(plan.options))))
 
     def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
         """The texts in pieces that the model can take."""

@@ -15,7 +15,7 @@ from eole.utils.loss import LossCompute
 from eole.utils.optimizers import build_torch_optimizer
 
 from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, Sizes, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 SPECIALS = [DefaultTokens.PAD, DefaultTokens.UNK, DefaultTokens.BOS, DefaultTokens.EOS]
 NAMES = {"pad_token": SPECIALS[0], "unk_token": SPECIALS[1], "bos_token": SPECIALS[2], "eos_token": SPECIALS[3]}
@@ -110,15 +110,11 @@ def training(model: Any, config: Any, vocabularies: Any, work: Work) -> Run:
     batch = {"src": work.sources(), "srclen": lengths, "tgt": work.targets(), "cid": ["-"] * PAIRS}
     batch["cid_line_number"] = list(range(PAIRS))
 
-    def run() -> float:
-        adam.zero_grad(set_to_none=True)
+    def loss() -> Any:
         output, attention, _ = model(batch["src"], batch["tgt"], lengths)
-        loss = loss_of(batch, output, attention)[0] / work.tokens
-        loss.backward()
-        adam.step()
-        return float(loss)
+        return loss_of(batch, output, attention)[0] / work.tokens
 
-    return run
+    return updating(adam, loss)
 
 
 if __name__ == "__main__":

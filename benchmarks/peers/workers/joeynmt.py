@@ -13,7 +13,7 @@ from joeynmt.search import search
 from joeynmt.vocabulary import Vocabulary
 
 from ..works import DROPOUT, LENGTH, SMOOTHING, Sizes, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 UNK, PAD, BOS, EOS = range(4)
 SPECIALS = {"unk": UNK, "pad": PAD, "bos": BOS, "eos": EOS}
@@ -98,15 +98,11 @@ def training(model: Any, work: Work) -> Run:
     targets[:, -1] = EOS  # by which a batch knows that it is to be shifted
     pairs = batch(work.sources(), targets)
 
-    def run() -> float:
-        adam.zero_grad()
+    def loss() -> Any:
         summed, _, _, _ = model(return_type="loss", **vars(pairs))
-        loss = pairs.normalize(summed, "tokens")
-        loss.backward()
-        adam.step()
-        return float(loss)
+        return pairs.normalize(summed, "tokens")
 
-    return run
+    return updating(adam, loss)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -40,6 +40,19 @@ def serve(build: Callable[[Work], Run | None]) -> None:
             traceback.print_exc()
             answer = f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         answers.write(answer + "\n")
+
+
+def updating(optimizer: Any, loss: Callable[[], Any]) -> Run:
+    """One update: forward, backward, the optimizer's step."""
+
+    def run() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        found = loss()
+        found.backward()
+        optimizer.step()
+        return float(found.item())
+
+    return run
 
 
 class Bench:

@@ -16,7 +16,7 @@ from onmt.utils.optimizers import build_torch_optimizer
 from onmt.utils.parse import ArgumentParser
 
 from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 SPECIALS = [DefaultTokens.PAD, DefaultTokens.UNK, DefaultTokens.BOS, DefaultTokens.EOS]
 
@@ -101,16 +101,11 @@ def training(model: Any, options: Any, vocabulary: Any, work: Work) -> Run:
     lengths = torch.full((PAIRS,), TOKENS)
     batch = {"src": work.sources()[..., None], "srclen": lengths, "tgt": targets}
 
-    def run() -> float:
-        adam.zero_grad(set_to_none=True)
+    def loss() -> Any:
         output, attention = model(batch["src"], targets, lengths)
-        loss, _ = loss_of(batch, output, attention)
-        loss = loss / work.tokens
-        loss.backward()
-        adam.step()
-        return float(loss)
+        return loss_of(batch, output, attention)[0] / work.tokens
 
-    return run
+    return updating(adam, loss)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from regard.training.optimizer import optimizer
 from regard.training.settings import TrainingSettings
 
 from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, Sizes, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 
 def made(work: Work) -> Run | None:
@@ -101,14 +101,7 @@ def training(model: Seq2Seq, work: Work) -> Run:
     sources, targets, lengths = work.sources(), work.targets(), torch.full((PAIRS,), TOKENS)
     given, wanted = targets[:, :-1], targets[:, 1:]
 
-    def run() -> float:
-        adam.zero_grad()
-        loss = model.summed(sources, lengths, given, wanted) / work.tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        return loss.item()
-
-    return run
+    return updating(adam, lambda: model.summed(sources, lengths, given, wanted) / work.tokens)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from sockeye.training import ModelWithLoss
 from sockeye.transformer import TransformerConfig
 
 from ..works import DROPOUT, PAIRS, SMOOTHING, TOKENS, Sizes, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 
 def made(work: Work) -> Run | None:
@@ -30,14 +30,7 @@ def made(work: Work) -> Run | None:
     with_loss = ModelWithLoss(traced, [CrossEntropyLoss(label_smoothing=SMOOTHING)])
     adam = torch.optim.Adam(model.parameters(), 1e-6)
 
-    def run() -> float:
-        adam.zero_grad()
-        loss, _, _ = with_loss(sources, lengths, given, lengths[:, 0], labels)
-        loss.backward()
-        adam.step()
-        return float(loss)
-
-    return run
+    return updating(adam, lambda: with_loss(sources, lengths, given, lengths[:, 0], labels)[0])
 
 
 def configured(sizes: Sizes) -> ModelConfig:

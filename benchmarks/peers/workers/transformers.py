@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from ..works import DROPOUT, LENGTH, SMOOTHING, Work
-from .line import Run, serve
+from .line import Run, serve, updating
 
 PAD, EOS = 0, 3
 
@@ -69,17 +69,13 @@ def training(model: Any, work: Work) -> Run:
     sources, targets = work.sources(), work.targets()
     mask = torch.ones_like(sources)
 
-    def run() -> float:
-        adam.zero_grad()
+    def loss() -> Any:
         logits = model(
             input_ids=sources, attention_mask=mask, decoder_input_ids=targets[:, :-1], use_cache=False
         ).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), label_smoothing=SMOOTHING)
-        loss.backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        return loss.item()
+        return F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), label_smoothing=SMOOTHING)
 
-    return run
+    return updating(adam, loss)
 
 
 if __name__ == "__main__":
