@@ -9,18 +9,22 @@ import torch
 from torch import nn
 
 from regard.fast.layer import unrolled
+from regard.fast.packed import way
+from regard.models.seq2seq import Seq2Seq
 from regard.nn import Recurrent
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def quicken(model: M) -> M:
-    """The same model, its recurrent layers unrolled by the device's own kernels where there are any."""
+    """The same model: recurrent layers go by the device's own kernels, a Transformer's loss without padding."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
             if isinstance(module, Recurrent):
                 module.unroll = unrolled
+        if isinstance(model, Seq2Seq) and way.covers(model):
+            model.way = way.Packed()
     return model
 
 

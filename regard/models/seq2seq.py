@@ -6,7 +6,7 @@ logits of every position (teacher forcing); `start` and `step` give one token at
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +111,23 @@ class Decoder(nn.Module):
         return tree.trim(state, source)
 
 
+class Way(Protocol):
+    """How the loss of a batch is added up."""
+
+    def __call__(
+        self,
+        model: Seq2Seq,
+        source: Tensor,
+        lengths: Tensor,
+        target_in: Tensor,
+        target_out: Tensor,
+        guide: Tensor | None,
+        /,
+    ) -> Tensor:
+        """A scalar."""
+        ...
+
+
 class Seq2Seq(Model):
     """An encoder, a decoder and what to minimise."""
 
@@ -119,6 +136,7 @@ class Seq2Seq(Model):
         self.encoder = encoder
         self.decoder = decoder
         self.criterion = criterion
+        self.way: Way = added_up  # a faster one may take its place
 
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Source ids B,S, right-padded, EOS at the end of each; lengths B count it."""
@@ -154,25 +172,33 @@ class Seq2Seq(Model):
         self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
     ) -> Tensor:
         """The same, summed up over a batch: what batches that make one update together are added up by."""
-        passes = 2 if self.training and self.criterion.settings.r_drop else 1
-        if passes == 2:
-            source, lengths, target_in, target_out = (
-                torch.cat([each, each]) for each in (source, lengths, target_in, target_out)
-            )
-            guide = None if guide is None else torch.cat([guide, guide])
-        total, decoded = self.total(self.encode(source, lengths), target_in, target_out)
-        if guide is not None:
-            if decoded.attended is None:
-                raise UserError("loss.guided: a model without attention cannot be guided by alignments")
-            total = total + self.criterion.guidance(decoded.attended, guide)
-        if passes == 2:
-            total = total / 2 + self.criterion.disagreement(decoded.logits, target_out)
-        return total
+        return self.way(self, source, lengths, target_in, target_out, guide)
 
     def total(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
         """The loss of a batch, summed up, and what it was computed from."""
         decoded: Decoded = self.decoder(encoded, target_in)
         return self.criterion(decoded.logits, target_out), decoded
+
+
+def added_up(
+    model: Seq2Seq, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None
+) -> Tensor:
+    """The loss of a batch, summed up. R-Drop passes every pair twice, and wants the two to agree."""
+    criterion = model.criterion
+    passes = 2 if model.training and criterion.settings.r_drop else 1
+    if passes == 2:
+        source, lengths, target_in, target_out = (
+            torch.cat([each, each]) for each in (source, lengths, target_in, target_out)
+        )
+        guide = None if guide is None else torch.cat([guide, guide])
+    total, decoded = model.total(model.encode(source, lengths), target_in, target_out)
+    if guide is not None:
+        if decoded.attended is None:
+            raise UserError("loss.guided: a model without attention cannot be guided by alignments")
+        total = total + criterion.guidance(decoded.attended, guide)
+    if passes == 2:
+        total = total / 2 + criterion.disagreement(decoded.logits, target_out)
+    return total
 
 
 def log_probs(logits: Tensor) -> Tensor:

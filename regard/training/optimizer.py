@@ -11,14 +11,19 @@ from regard.training.settings import TrainingSettings
 
 
 def optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """One of PyTorch's own; the learning rate is set before each update."""
+    """One of PyTorch's own; the learning rate is set before each update.
+
+    Fused ones pass over the weights once, where the others do for each of their sums, on a CPU as well. Weights that
+    lie apart in several processes (DTensors) are left to the others.
+    """
     parameters = list(model.parameters())
+    fused = all(type(weight) is nn.Parameter for weight in parameters)
     rate, decay = settings.learning_rate, settings.weight_decay
     betas, epsilon = (settings.betas[0], settings.betas[1]), settings.epsilon
     makers: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        "adam": lambda: torch.optim.Adam(parameters, rate, betas, epsilon, decay),
-        "adamw": lambda: torch.optim.AdamW(parameters, rate, betas, epsilon, decay),
-        "sgd": lambda: torch.optim.SGD(parameters, rate, weight_decay=decay),
+        "adam": lambda: torch.optim.Adam(parameters, rate, betas, epsilon, decay, fused=fused),
+        "adamw": lambda: torch.optim.AdamW(parameters, rate, betas, epsilon, decay, fused=fused),
+        "sgd": lambda: torch.optim.SGD(parameters, rate, weight_decay=decay, fused=fused),
         "adadelta": lambda: torch.optim.Adadelta(parameters, rate, rho=0.95, eps=epsilon, weight_decay=decay),
     }
     return makers[settings.optimizer]()

@@ -1,0 +1,69 @@
+"""Pairs of sentences, both sides laid end to end, with as much padding behind them as makes batches alike."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.fast.packed.spans import Spans, spans
+from regard.symbols import PAD
+
+
+class Batch(NamedTuple):
+    """What the loss is computed from."""
+
+    source: Tensor  # M ids
+    there: Spans
+    target_in: Tensor  # N ids
+    target_out: Tensor
+    here: Spans
+
+
+class Sizes(NamedTuple):
+    """How many pairs there are, and how many words on each side."""
+
+    pairs: int
+    source: int
+    target: int
+
+    def rounded(self, source: int, target: int) -> Sizes:
+        """A little more, so that many batches have the same sizes; the two numbers are the longest sentences.
+
+        Words by a sixteenth at the most, pairs by a quarter: one without words costs next to nothing.
+        """
+        more = Sizes(self.pairs, up(self.source, 16), up(self.target, 16))
+        added = max(math.ceil((more.source - self.source) / source), math.ceil((more.target - self.target) / target))
+        return more._replace(pairs=up(self.pairs + added, 4))
+
+
+def up(count: int, parts: int) -> int:
+    """The next number that is a power of two and some of so many parts of it."""
+    step = max(1, (1 << (count.bit_length() - 1)) // parts)
+    return math.ceil(count / step) * step
+
+
+def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: Sizes, passes: int) -> Batch:
+    """A batch of the given sizes, so many times over; what is added to have them is sentences of padding."""
+    heard = (target_in != PAD).sum(1)
+    there = spans(
+        laid(lengths, source.shape[1], sizes.pairs, sizes.source, passes), sizes.source * passes, source.shape[1]
+    )
+    here = spans(
+        laid(heard, target_in.shape[1], sizes.pairs, sizes.target, passes), sizes.target * passes, target_in.shape[1]
+    )
+
+    def words(ids: Tensor, rows: Spans) -> Tensor:
+        wider = F.pad(ids, (0, 0, 0, sizes.pairs - len(ids)), value=PAD)
+        return rows.pack(wider.repeat(passes, 1))
+
+    return Batch(words(source, there), there, words(target_in, here), words(target_out, here), here)
+
+
+def laid(lengths: Tensor, most: int, rows: int, words: int, passes: int) -> Tensor:
+    """Lengths B of sentences, and behind them of so many more that there are `rows`, and so many words in all."""
+    left = words - lengths.sum() - most * torch.arange(rows - len(lengths), device=lengths.device)
+    return torch.cat((lengths, left.clamp(0, most))).repeat(passes)

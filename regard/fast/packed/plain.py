@@ -1,0 +1,71 @@
+"""The parts of a packed Transformer in plain PyTorch: the twin of `fused`, for any device, any size and any length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.fast.packed.parts import Parts
+from regard.fast.packed.spans import Spans
+from regard.symbols import PAD
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """X Wᵀ + b, counted as precisely as x is."""
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
+    """max(0, x W_1 + b_1) W_2."""
+    return linear(F.relu(linear(x, W_1, b_1)), W_2, None)
+
+
+def attend(q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:
+    """Over the source."""
+    k, v = kv.chunk(2, 1)
+    return padded(q, k, v, queries, keys, heads, causal=False)
+
+
+def attend_self(qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
+    """Over the sentence's own words; `causal`: those up to each."""
+    q, k, v = qkv.chunk(3, 1)
+    return padded(q, k, v, words, words, heads, causal)
+
+
+def padded(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, heads: int, causal: bool) -> Tensor:
+    """Attention of sentences side by side, as PyTorch's takes them."""
+
+    def split(x: Tensor, spans: Spans) -> Tensor:
+        rows = spans.pad(x)
+        return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)
+
+    places = torch.arange(keys.longest, device=q.device)
+    seen = (places < keys.starts.diff()[:, None])[:, None, None]  # B,1,1,S
+    if causal:
+        seen = seen & (places <= places[:, None])
+    found = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), seen)
+    return queries.pack(found.transpose(1, 2).flatten(2))
+
+
+def add_norm(
+    x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, epsilon: float, dropout: float, post: bool
+) -> tuple[Tensor, Tensor]:
+    """The stream behind a sub-layer, and what the next one reads."""
+    s = x + F.dropout(y + bias.to(y.dtype), dropout).to(x.dtype)
+    n = F.layer_norm(s, s.shape[1:], weight, shift, epsilon)
+    return n if post else s, n.to(y.dtype)
+
+
+def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
+    """Σ −log p(y), smoothed; with R-Drop half of that, and α/4 · Σ [KL(p‖q) + KL(q‖p)] of the two halves of h."""
+    logits = linear(h, weight, None).to(torch.promote_types(h.dtype, torch.float32))
+    total = F.cross_entropy(logits, targets, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    if not r_drop:
+        return total
+    p, q = logits.log_softmax(-1).chunk(2)
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)
+    return total / 2 + r_drop / 4 * apart.masked_fill(targets.chunk(2)[0] == PAD, 0.0).sum()
+
+
+PLAIN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

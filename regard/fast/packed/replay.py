@@ -1,0 +1,146 @@
+"""A loss and its gradients recorded as a CUDA graph, and replayed: the sums take the time then, not the calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from regard.console import say
+
+OFTEN = 3  # times that a shape must have come: a recording costs about two runs, and is to pay off
+MOST = 256  # recordings
+
+
+class Recording:
+    """One graph: it reads its inputs where they were when it was made, and leaves loss and gradients where it did."""
+
+    def __init__(
+        self, model: nn.Module, compute: Callable[[Sequence[Tensor]], Tensor], inputs: Sequence[Tensor], pool: Any
+    ) -> None:
+        weights = list(model.parameters())
+        self.inputs = [tensor.clone() for tensor in inputs]
+        self.gradients = torch.empty(sum(weight.numel() for weight in weights), device=weights[0].device)
+        self.loss = torch.empty((), device=weights[0].device)
+        self.graph = torch.cuda.CUDAGraph()
+        parts = split(self.gradients, weights)
+
+        def run() -> None:
+            with torch.enable_grad(), aliased(model) as leaves:
+                loss = compute(self.inputs)
+                found = torch.autograd.grad(loss, leaves)
+            torch._foreach_copy_(parts, found)
+            self.loss.copy_(loss.detach())
+
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            run()  # what is made once, as compiled kernels, must be there before
+        torch.cuda.current_stream().wait_stream(beside)
+        # other threads may go on: those that read data ahead pin memory
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            run()
+
+    def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The loss and the gradients, end to end; both are the caller's own."""
+        torch._foreach_copy_(self.inputs, list(inputs))
+        self.graph.replay()
+        return self.loss.clone(), self.gradients.clone()
+
+
+@contextmanager
+def aliased(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The model with its weights as leaves of a graph of their own: another may be waiting for its way back.
+
+    Gives them in the order of `model.parameters()`.
+    """
+    own = {id(weight): weight.detach().requires_grad_() for weight in model.parameters()}
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (module._parameters, dict(module._parameters)) for module in model.modules()
+    ]
+    try:
+        for held, weights in kept:
+            held.update({name: own[id(weight)] for name, weight in weights.items() if weight is not None})
+        yield list(own.values())
+    finally:
+        for held, weights in kept:
+            held.update(weights)
+
+
+class Replayed(Function):
+    """A loss whose gradients are known already."""
+
+    @staticmethod
+    def forward(ctx: Any, recording: Recording, inputs: Sequence[Tensor], *weights: Tensor) -> Tensor:
+        """A scalar."""
+        loss, ctx.gradients = recording.replay(inputs)
+        ctx.shapes = weights
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
+        """As much of them as is asked for."""
+        return None, None, *split(ctx.gradients * by, ctx.shapes)
+
+
+def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors that were laid end to end."""
+    parts = torch.split(flat, [tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+
+
+class Recorder:
+    """The recordings of one model, by what the shapes of their inputs are called."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[Hashable] = Counter()
+        self.recordings: dict[Hashable, Recording] = {}
+        self.addresses: tuple[int, ...] = ()
+        self.pool: Any = None
+        self.full = False
+
+    def loss(
+        self,
+        name: Hashable,
+        model: nn.Module,
+        compute: Callable[[Sequence[Tensor]], Tensor],
+        inputs: Sequence[Tensor],
+    ) -> Tensor | None:
+        """The loss by a recording, which is made where the shapes have come often enough; None where there is none."""
+        weights = list(model.parameters())
+        self.follow(weights)
+        self.seen[name] += 1
+        if name not in self.recordings and not self.full and self.seen[name] >= OFTEN:
+            self.record(name, model, compute, inputs)
+        recording = self.recordings.get(name)
+        return None if recording is None else Replayed.apply(recording, inputs, *weights)  # type: ignore[no-untyped-call]
+
+    def record(
+        self,
+        name: Hashable,
+        model: nn.Module,
+        compute: Callable[[Sequence[Tensor]], Tensor],
+        inputs: Sequence[Tensor],
+    ) -> None:
+        """All recordings share the memory between their ends: no two run at a time."""
+        try:
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            self.recordings[name] = Recording(model, compute, inputs, self.pool)
+            self.full = len(self.recordings) >= MOST
+        except torch.OutOfMemoryError:
+            say("no more updates are recorded as CUDA graphs: the GPU's memory is full")
+            self.full = True
+            torch.cuda.empty_cache()
+
+    def follow(self, weights: Sequence[Tensor]) -> None:
+        """Weights that have moved leave the recordings behind."""
+        addresses = tuple(weight.data_ptr() for weight in weights)
+        if addresses != self.addresses:
+            self.addresses = addresses
+            self.recordings.clear()
+            self.seen.clear()

@@ -1,0 +1,124 @@
+"""A Transformer without padding against the readable one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.fast import quicken
+from regard.fast.packed import plain, stack, way
+from regard.fast.packed.batch import Sizes, packed
+from regard.fast.packed.spans import spans
+from regard.models import build, seq2seq
+from regard.models.criterion import CrossEntropy, LossSettings
+from regard.models.seq2seq import Seq2Seq
+from regard.symbols import PAD
+
+LENGTHS = (([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1]))
+
+
+def model(norm: str, r_drop: float = 0.0, smoothing: float = 0.1, sizes: tuple[int, int] = (30, 30)) -> Seq2Seq:
+    """A small Transformer without dropout: what is dropped is chance."""
+    torch.manual_seed(0)
+    made = build("vaswani2017-base", *sizes, size=24, layers=2, heads=3, dropout=0.0, norm=norm)
+    assert isinstance(made, Seq2Seq)
+    made.criterion = CrossEntropy(LossSettings(label_smoothing=smoothing, r_drop=r_drop))
+    return made.train()
+
+
+def batch(sources: list[int], targets: list[int], vocabulary: int = 30) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sentences of the given lengths."""
+    torch.manual_seed(1)
+
+    def padded(lengths: list[int]) -> Tensor:
+        ids = torch.randint(4, vocabulary, (len(lengths), max(lengths)))
+        return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
+
+    return padded(sources), torch.tensor(sources), padded(targets), padded(targets)
+
+
+def summed(made: Seq2Seq, given: tuple[Tensor, ...], more: Sizes | None = None) -> Tensor:
+    """The loss without padding, or with some behind."""
+    r_drop = made.criterion.settings.r_drop
+    source, lengths, target_in, target_out = given
+    sizes = Sizes(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
+    batch = packed(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
+    return stack.summed(made, batch, r_drop, next(made.parameters()).dtype, plain.PLAIN)
+
+
+def everything(made: Seq2Seq, loss: Tensor) -> list[Tensor]:
+    """The loss and all gradients."""
+    made.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return [loss.detach(), *(weight.grad for weight in made.parameters() if weight.grad is not None)]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_loss_and_its_gradients_are_the_readable_ones(norm: str, r_drop: float, lengths: Any) -> None:
+    made, given = model(norm, r_drop).double(), batch(*lengths)
+    expected = everything(made, made.summed(*given))
+    torch.testing.assert_close(everything(made, summed(made, given)), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_two_vocabularies_and_no_smoothing() -> None:
+    made = model("pre", smoothing=0.0, sizes=(30, 20)).double()
+    given = batch([3, 5], [4, 2], 20)
+    expected = everything(made, made.summed(*given))
+    torch.testing.assert_close(everything(made, summed(made, given)), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_padding_that_makes_batches_alike_changes_nothing(r_drop: float) -> None:
+    made, given = model("pre", r_drop).double(), batch([5, 1, 3, 4], [2, 6, 1, 3])
+    expected = everything(made, made.summed(*given))
+    found = everything(made, summed(made, given, Sizes(8, 13 + 11, 12 + 4)))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_sizes_grow_by_a_sixteenth_at_the_most_and_have_room_for_what_is_added() -> None:
+    assert Sizes(800, 25_600, 25_600).rounded(32, 32) == (896, 25_600, 25_600)
+    for words in range(1, 3000, 7):
+        sizes = Sizes(max(1, words // 9), words, words + 3)
+        more = sizes.rounded(5, 12)
+        assert sizes.source <= more.source <= sizes.source * 17 / 16
+        assert (more.source - sizes.source) <= 5 * (more.pairs - sizes.pairs)
+        assert (more.target - sizes.target) <= 12 * (more.pairs - sizes.pairs)
+
+
+def test_two_passes_with_other_dropout_disagree_as_the_criterion_says() -> None:
+    torch.manual_seed(0)
+    h, weight = torch.randn(8, 5, dtype=torch.float64), torch.randn(11, 5, dtype=torch.float64)
+    targets = torch.tensor([4, 5, PAD, 7]).repeat(2)
+    criterion = CrossEntropy(LossSettings(label_smoothing=0.2, r_drop=1.5))
+    logits = (h @ weight.t())[:, None]
+    expected = criterion(logits, targets[:, None]) / 2 + criterion.disagreement(logits, targets[:, None])
+    torch.testing.assert_close(plain.losses(h, weight, targets, 0.2, 1.5), expected)
+
+
+def test_packing_and_padding_are_each_others_inverse() -> None:
+    lengths = torch.tensor([3, 0, 1])
+    rows = spans(lengths, 4, 3)
+    padded = torch.tensor([[1, 2, 3], [0, 0, 0], [4, 0, 0]])
+    assert rows.pack(padded).tolist() == [1, 2, 3, 4]
+    assert rows.pad(rows.pack(padded)).tolist() == padded.tolist()
+    assert rows.starts.tolist() == [0, 3, 3, 4]
+
+
+def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(quicken(model("pre")).way, way.Packed)
+    recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
+    assert isinstance(recurrent, Seq2Seq)
+    assert quicken(recurrent).way is seq2seq.added_up
+    monkeypatch.setenv("REGARD_FAST", "0")
+    assert quicken(model("pre")).way is seq2seq.added_up
+
+
+def test_without_a_gpu_the_loss_is_the_readable_one() -> None:
+    made, given = model("pre"), batch([3, 2], [2, 4])
+    expected = made.summed(*given)
+    torch.testing.assert_close(quicken(made).summed(*given), expected, rtol=0, atol=0)
