@@ -8,19 +8,23 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
+from regard.models.luong import LuongDecoder
 from regard.nn import Recurrent
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def quicken(model: M) -> M:
-    """The same model, its recurrent layers unrolled by the device's own kernels where there are any."""
+    """The same model, its recurrent layers and its loops by kernels for the device where there are any."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
             if isinstance(module, Recurrent):
                 module.unroll = unrolled
+            elif isinstance(module, LuongDecoder):
+                module.loop = looped
     return model
 
 
