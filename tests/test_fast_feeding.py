@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.fast import quicken
-from regard.fast.feeding import arranged, attended_by, covers, drawn, flat, looped, prepared
-from regard.fast.feeding import Plan
+from regard.fast.feeding import Plan, arranged, covers, drawn, fed, flat, looped, prepared
 from regard.models import build
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
-from regard.nn import Attended, Recurrent
+from regard.nn import Attended
 
 FORMS: dict[str, dict[str, Any]] = {
     "general": {},
@@ -70,7 +69,12 @@ def everything(model: Any, run: Run, lengths: list[int], steps: int) -> list[Ten
 def at_once(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """The fast loop, on a CPU too."""
     assert covers(decoder)
-    return attended_by(*prepared(decoder, state, words))
+    plan, tensors = prepared(decoder, state, words)
+    return shown(*fed(plan, *tensors))
+
+
+def shown(out: Tensor, context: Tensor, weights: Tensor) -> tuple[Tensor, Attended]:
+    return out, Attended(context, weights)
 
 
 def agree(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -122,7 +126,7 @@ def test_dropout_is_where_the_readable_loop_has_it(layers: int) -> None:
 
     def given(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         tensors = flat(arranged(decoder, state, words * kept[0] * scales[0], kept[1:]))
-        return attended_by(Plan(layers, scales[1:]), tensors)
+        return shown(*fed(Plan(layers, scales[1:]), *tensors))
 
     agree(everything(model, given, [5, 2, 0], steps), everything(model, played, [5, 2, 0], steps))
 
@@ -161,10 +165,14 @@ def test_weights_that_do_not_learn_get_no_gradient() -> None:
         parameter.requires_grad_(False)
     model.decoder.W_c.weight.requires_grad_()
     torch.manual_seed(1)
-    decoded = model.decoder(model.encode(torch.randint(4, 11, (3, 5)), torch.tensor([5, 2, 3])), torch.randint(4, 13, (3, 4)))
+    decoded = model.decoder(
+        model.encode(torch.randint(4, 11, (3, 5)), torch.tensor([5, 2, 3])), torch.randint(4, 13, (3, 4))
+    )
     found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
     torch.autograd.backward(found, [torch.randn(part.shape, dtype=part.dtype) for part in found])
-    agree([model.decoder.W_c.weight.grad], [expected[3 + [*dict(model.named_parameters())].index("decoder.W_c.weight")]])
+    agree(
+        [model.decoder.W_c.weight.grad], [expected[3 + [*dict(model.named_parameters())].index("decoder.W_c.weight")]]
+    )
     assert learnt
     assert model.decoder.embedding.weight.grad is None
 

@@ -6,21 +6,26 @@ the memory afterwards, each as one product over all B·T rows. What is left of a
 product for h̃_t, and the small kernels of `regard.fast.gates` between them. Each product reads its input [x; h] from one
 buffer, to which the kernels before it have written, so that nothing is put together within the loop.
 
-Dropout is drawn beforehand. Sums over steps, cell states and attention's weights are in single precision under autocast.
+Dropout is drawn beforehand. Under autocast cell states and attention's weights are in single precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from regard.fast.captured import Captured, Form
 from regard.fast.gates import Steps, chosen
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
+
+CAPTURED: WeakKeyDictionary[LuongDecoder, Captured] = WeakKeyDictionary()  # a decoder's graphs go when it goes
 
 
 class Layer(NamedTuple):
@@ -68,13 +73,23 @@ def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Ten
     """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
     if not (words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words)):
         return one_by_one(decoder, state, words)
-    return attended_by(*prepared(decoder, state, words))
-
-
-def attended_by(plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, Attended]:
-    """The loop over what was prepared."""
-    out, context, weights = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
+    plan, tensors = prepared(decoder, state, words)
+    captured = CAPTURED.setdefault(decoder, Captured())
+    out, context, weights = captured(partial(fed, plan), plan, form(plan), tensors)
     return out, Attended(context, weights)
+
+
+def fed(plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The loop over what was prepared: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
+    found: tuple[Tensor, Tensor, Tensor] = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
+    return found
+
+
+def form(plan: Plan) -> Form:
+    """Which dimensions of the loop's tensors are B, T and S."""
+    layers = ["--", "-", "B-", "B-"] * plan.layers
+    inputs = ["BT-", "B-", "BS-", "BS-", "BS", "--", "--", *layers, *["BT-"] * len(plan.scales)]
+    return Form(inputs, ["BT-", "BT-", "BTS"])
 
 
 def covers(decoder: LuongDecoder) -> bool:
@@ -116,7 +131,7 @@ def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list
     memory, cells = state.memory, [cell for cell in decoder.recurrent.forwards if isinstance(cell, LSTMCell)]
     assert memory.projected is not None
     E = words.shape[2]
-    of_words, of_fed = cells[0].weight_ih.to(dtype).split([E, cells[0].input_size - E], 1)
+    of_words, of_fed = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
     below = [of_fed, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
     layers = [
         Layer(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *begin)
@@ -187,7 +202,7 @@ class Feeding(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
         """All steps in reverse, then what was put off."""
         tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
-        tape = Tape(*(list(saved[place : place + L]) for place in (0, L, 2 * L)), *saved[3 * L :])
+        tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), *saved[3 * L :])
         given = folded(ctx.plan, tensors)
         return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights), ctx.needs_input_grad[1:])
 

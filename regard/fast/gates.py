@@ -1,4 +1,4 @@
-"""The small steps between the products of a recurrent decoder with attention: an LSTM's gates, a look at the source, tanh.
+"""The small steps between the products of a recurrent decoder: an LSTM's gates, a look at the source, tanh.
 
 Each comes forwards and backwards, as plain PyTorch here and as a kernel of Triton's in `regard.fast.kernels`: the two
 have the same signatures and give the same numbers. All write to places that they are handed, so that what a step gives
@@ -40,12 +40,10 @@ class Steps(Protocol):
         d_c: Tensor,
         d_pre: Tensor,
     ) -> None:
-        """From what came to h from above and from the next step, and to c_t: `d_pre`, and c_{t-1}'s in place of c_t's."""
+        """From what came to h from above and from step t+1, and to c_t: `d_pre`, and c_{t-1}'s in place of c_t's."""
         ...
 
-    def look(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor
-    ) -> None:
+    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
         """A query B,H over keys B,S,H -> `weights` B,S, zero where the mask is, and the `context` B,V of the values."""
         ...
 
@@ -60,7 +58,7 @@ class Steps(Protocol):
         d_scores: Tensor,
         d_all: Tensor,
     ) -> None:
-        """From what came to context and weights: `d_scores`, and `d_all` = `d_query`, what came otherwise, and theirs."""
+        """From what came to context and weights: `d_scores`, and in `d_all` the query's, `d_query` and theirs."""
         ...
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
@@ -108,9 +106,7 @@ class Plain:
         d_pre.copy_(torch.cat(parts, -1))
         d_c *= f
 
-    def look(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor
-    ) -> None:
+    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
         """See `Steps`."""
         scores = torch.bmm(keys, query[:, :, None]).squeeze(2)
         weights.copy_(masked_softmax(scores.to(weights.dtype), mask))
@@ -150,7 +146,7 @@ def dropped(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
 
 
 def chosen(words: Tensor, source: int) -> Steps:
-    """Kernels for tensors on a GPU in single or half precision, where Triton is there, and for sources that they take."""
+    """Kernels on a GPU with Triton, in single or half precision, for sources that are not too long."""
     if words.is_cuda and words.dtype != torch.float64 and 0 < source <= LONGEST and find_spec("triton"):
         return kernels()
     return Plain()

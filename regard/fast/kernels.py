@@ -214,9 +214,7 @@ class Kernels:
         grid, block = parts(rows, size)
         lstm_backwards[grid](*tensors, *strides(tensors), size, scale, KEPT=kept is not None, BLOCK=block)
 
-    def look(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor
-    ) -> None:
+    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
         """See `Steps`."""
         (rows, source, size), width = keys.shape, values.shape[2]
         places, block = tile(source, max(size, width))
