@@ -140,8 +140,8 @@ def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list
     return Given(
         words.to(dtype),
         state.fed.to(dtype),
-        memory.projected.to(dtype),
-        memory.values.to(dtype),
+        memory.projected.to(dtype).contiguous(),
+        memory.values.to(dtype).contiguous(),
         memory.mask,
         of_words,
         decoder.W_c.weight.to(dtype),

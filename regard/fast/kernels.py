@@ -5,6 +5,8 @@ tanh x is 2σ(2x) − 1 here: off by some 1e-7, which is what single precision l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -24,18 +26,18 @@ def tanh(x):
 def lstm_forwards(
     pre, c, after, h, above, kept,
     pre_row, c_row, after_row, h_row, above_row, kept_row,
-    size, scale,
-    KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    scale,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A part of a row's gates."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = at < size
+    real = at < SIZE
     pre += row * pre_row
     i = tl.sigmoid(tl.load(pre + at, mask=real, other=0.0).to(tl.float32))
-    f = tl.sigmoid(tl.load(pre + size + at, mask=real, other=0.0).to(tl.float32))
-    g = tanh(tl.load(pre + 2 * size + at, mask=real, other=0.0).to(tl.float32))
-    o = tl.sigmoid(tl.load(pre + 3 * size + at, mask=real, other=0.0).to(tl.float32))
+    f = tl.sigmoid(tl.load(pre + SIZE + at, mask=real, other=0.0).to(tl.float32))
+    g = tanh(tl.load(pre + 2 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    o = tl.sigmoid(tl.load(pre + 3 * SIZE + at, mask=real, other=0.0).to(tl.float32))
     new = f * tl.load(c + row * c_row + at, mask=real, other=0.0) + i * g
     shown = o * tanh(new)
     tl.store(after + row * after_row + at, new, mask=real)
@@ -49,18 +51,18 @@ def lstm_forwards(
 def lstm_backwards(
     pre, c, after, d_above, kept, d_h, d_c, d_pre,
     pre_row, c_row, after_row, d_above_row, kept_row, d_h_row, d_c_row, d_pre_row,
-    size, scale,
-    KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    scale,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A part of a row's gates, the gates counted again."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = at < size
+    real = at < SIZE
     pre += row * pre_row
     i = tl.sigmoid(tl.load(pre + at, mask=real, other=0.0).to(tl.float32))
-    f = tl.sigmoid(tl.load(pre + size + at, mask=real, other=0.0).to(tl.float32))
-    g = tanh(tl.load(pre + 2 * size + at, mask=real, other=0.0).to(tl.float32))
-    o = tl.sigmoid(tl.load(pre + 3 * size + at, mask=real, other=0.0).to(tl.float32))
+    f = tl.sigmoid(tl.load(pre + SIZE + at, mask=real, other=0.0).to(tl.float32))
+    g = tanh(tl.load(pre + 2 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    o = tl.sigmoid(tl.load(pre + 3 * SIZE + at, mask=real, other=0.0).to(tl.float32))
     before = tl.load(c + row * c_row + at, mask=real, other=0.0)
     seen = tanh(tl.load(after + row * after_row + at, mask=real, other=0.0))
     came = tl.load(d_above + row * d_above_row + at, mask=real, other=0.0).to(tl.float32)
@@ -71,47 +73,45 @@ def lstm_backwards(
     d = tl.load(d_c + at, mask=real, other=0.0) + came * o * (1 - seen * seen)
     d_pre += row * d_pre_row
     tl.store(d_pre + at, d * g * i * (1 - i), mask=real)
-    tl.store(d_pre + size + at, d * before * f * (1 - f), mask=real)
-    tl.store(d_pre + 2 * size + at, d * i * (1 - g * g), mask=real)
-    tl.store(d_pre + 3 * size + at, came * seen * o * (1 - o), mask=real)
+    tl.store(d_pre + SIZE + at, d * before * f * (1 - f), mask=real)
+    tl.store(d_pre + 2 * SIZE + at, d * i * (1 - g * g), mask=real)
+    tl.store(d_pre + 3 * SIZE + at, came * seen * o * (1 - o), mask=real)
     tl.store(d_c + at, d * f, mask=real)
 
 
 @triton.jit
-def products(vector, rows, row_step, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
+def products(vector, rows, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
     """The inner products of a vector with each of the rows of a matrix."""
     sums = tl.zeros((BLOCK_S, BLOCK), tl.float32)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
         one = tl.load(vector + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        tile = tl.load(
-            rows + place[:, None] * row_step + at[None, :], mask=there[:, None] & (at < SIZE)[None, :], other=0.0
-        )
-        sums += tile.to(tl.float32) * one[None, :]
+        real = there[:, None] & (at < SIZE)[None, :]
+        sums += tl.load(rows + place[:, None] * SIZE + at[None, :], mask=real, other=0.0).to(tl.float32) * one[None, :]
     return tl.sum(sums, 1)
 
 
 @triton.jit
-def mixed(shares, rows, row_step, place, there, at, size):
+def mixed(shares, rows, place, there, at, SIZE: tl.constexpr):
     """A part of the sum of a matrix's rows, each by its share."""
-    tile = tl.load(
-        rows + place[:, None] * row_step + at[None, :], mask=there[:, None] & (at < size)[None, :], other=0.0
-    )
+    real = there[:, None] & (at < SIZE)[None, :]
+    tile = tl.load(rows + place[:, None] * SIZE + at[None, :], mask=real, other=0.0)
     return tl.sum(tile.to(tl.float32) * shares[:, None], 0)
 
 
 @triton.jit
 def look_forwards(
-    query, keys, values, real, weights, context,
-    query_row, keys_row, keys_step, values_row, values_step, real_row, weights_row, context_row,
+    query, context, keys, values, real, weights,
+    query_row, context_row, real_row, weights_row,
     source,
-    SIZE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A row: scores, softmax, context."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, BLOCK_S)
     there = tl.load(real + row * real_row + place, mask=place < source, other=0) != 0
-    scores = products(query + row * query_row, keys + row * keys_row, keys_step, place, there, SIZE, BLOCK_S, BLOCK)
+    own = query + row * UNIT * query_row
+    scores = products(own, keys + row * source * SIZE, place, there, SIZE, BLOCK_S, BLOCK)
     scores = tl.where(there, scores, -float("inf"))
     top = tl.max(scores, 0)
     shares = tl.where(there, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
@@ -120,16 +120,16 @@ def look_forwards(
     tl.store(weights + row * weights_row + place, shares, mask=place < source)
     for start in range(0, WIDTH, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        found = mixed(shares, values + row * values_row, values_step, place, there, at, WIDTH)
-        tl.store(context + row * context_row + at, found, mask=at < WIDTH)
+        found = mixed(shares, values + row * source * WIDTH, place, there, at, WIDTH)
+        tl.store(context + row * UNIT * context_row + at, found, mask=at < WIDTH)
 
 
 @triton.jit
 def look_backwards(
-    d_context, d_weights, weights, keys, values, d_query, d_scores, d_all,
-    d_context_row, d_weights_row, weights_row, keys_row, keys_step, values_row, values_step, d_query_row, d_scores_row,
-    d_all_row, source,
-    SIZE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
+    d_context, d_query, d_all, keys, values, d_weights, weights, d_scores,
+    d_context_row, d_query_row, d_all_row, d_weights_row, weights_row, d_scores_row,
+    source,
+    SIZE: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A row, backwards. A place without weight has nothing to say, whatever the reason."""
     row = tl.program_id(0).to(tl.int64)
@@ -137,27 +137,29 @@ def look_backwards(
     inside = place < source
     shares = tl.load(weights + row * weights_row + place, mask=inside, other=0.0)
     there = inside & (shares != 0.0)
-    came = products(
-        d_context + row * d_context_row, values + row * values_row, values_step, place, there, WIDTH, BLOCK_S, BLOCK
-    )
+    own = d_context + row * UNIT * d_context_row
+    came = products(own, values + row * source * WIDTH, place, there, WIDTH, BLOCK_S, BLOCK)
     came += tl.load(d_weights + row * d_weights_row + place, mask=inside, other=0.0)
     change = shares * (came - tl.sum(shares * came, 0))
     tl.store(d_scores + row * d_scores_row + place, change, mask=inside)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        found = mixed(change, keys + row * keys_row, keys_step, place, there, at, SIZE)
-        found += tl.load(d_query + row * d_query_row + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        tl.store(d_all + row * d_all_row + at, found, mask=at < SIZE)
+        found = mixed(change, keys + row * source * SIZE, place, there, at, SIZE)
+        found += tl.load(d_query + row * UNIT * d_query_row + at, mask=at < SIZE, other=0.0).to(tl.float32)
+        tl.store(d_all + row * UNIT * d_all_row + at, found, mask=at < SIZE)
 
 
 @triton.jit
 def squash_forwards(
-    z, out, fed, kept, z_row, out_row, fed_row, kept_row, size, scale, KEPT: tl.constexpr, BLOCK: tl.constexpr
-):
+    z, out, fed, kept,
+    z_row, out_row, fed_row, kept_row,
+    scale,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A part of a row."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = at < size
+    real = at < SIZE
     found = tanh(tl.load(z + row * z_row + at, mask=real, other=0.0).to(tl.float32))
     tl.store(out + row * out_row + at, found, mask=real)
     if KEPT:
@@ -169,13 +171,13 @@ def squash_forwards(
 def squash_backwards(
     d_out, out, d_fed, kept, d_z,
     d_out_row, out_row, d_fed_row, kept_row, d_z_row,
-    size, scale,
-    KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    scale,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A part of a row, backwards."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = at < size
+    real = at < SIZE
     found = tl.load(out + row * out_row + at, mask=real, other=0.0).to(tl.float32)
     came = tl.load(d_fed + row * d_fed_row + at, mask=real, other=0.0).to(tl.float32)
     if KEPT:
@@ -185,7 +187,10 @@ def squash_backwards(
 
 
 class Kernels:
-    """The launches, with the signatures of `regard.fast.gates.Steps`. The last dimension of all tensors is dense."""
+    """The launches, with the signatures of `regard.fast.gates.Steps`.
+
+    Keys and values are dense, and the last dimension of everything else.
+    """
 
     def lstm(
         self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
@@ -193,8 +198,8 @@ class Kernels:
         """See `Steps`."""
         rows, size = c.shape
         tensors = (pre, c, after, h, above, bytes_of(kept, c))
-        grid, block = parts(rows, size)
-        lstm_forwards[grid](*tensors, *strides(tensors), size, scale, KEPT=kept is not None, BLOCK=block)
+        (grid, block), (unit, steps) = parts(rows, size), strides(tensors)
+        lstm_forwards[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=kept is not None, BLOCK=block)
 
     def lstm_back(
         self,
@@ -211,18 +216,17 @@ class Kernels:
         """See `Steps`."""
         rows, size = c.shape
         tensors = (pre, c, after, d_above, bytes_of(kept, c), d_h, d_c, d_pre)
-        grid, block = parts(rows, size)
-        lstm_backwards[grid](*tensors, *strides(tensors), size, scale, KEPT=kept is not None, BLOCK=block)
+        (grid, block), (unit, steps) = parts(rows, size), strides(tensors)
+        lstm_backwards[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=kept is not None, BLOCK=block)
 
     def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
         """See `Steps`."""
         (rows, source, size), width = keys.shape, values.shape[2]
-        places, block = tile(source, max(size, width))
+        (places, block), (unit, steps) = tile(source, max(size, width)), strides((query, context))
         look_forwards[rows,](
-            query, keys, values, mask.view(torch.uint8), weights, context,
-            query.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-            mask.stride(0), weights.stride(0), context.stride(0),
-            source, SIZE=size, WIDTH=width, BLOCK_S=places, BLOCK=block, num_warps=8,
+            query, context, keys, values, mask.view(torch.uint8), weights,
+            *steps, mask.stride(0), weights.stride(0), source,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block, num_warps=8,
         )  # fmt: skip
 
     def look_back(
@@ -238,20 +242,19 @@ class Kernels:
     ) -> None:
         """See `Steps`."""
         (rows, source, size), width = keys.shape, values.shape[2]
-        places, block = tile(source, max(size, width))
+        (places, block), (unit, steps) = tile(source, max(size, width)), strides((d_context, d_query, d_all))
         look_backwards[rows,](
-            d_context, d_weights, weights, keys, values, d_query, d_scores, d_all,
-            d_context.stride(0), d_weights.stride(0), weights.stride(0), keys.stride(0), keys.stride(1),
-            values.stride(0), values.stride(1), d_query.stride(0), d_scores.stride(0), d_all.stride(0),
-            source, SIZE=size, WIDTH=width, BLOCK_S=places, BLOCK=block, num_warps=8,
+            d_context, d_query, d_all, keys, values, d_weights, weights, d_scores,
+            *steps, d_weights.stride(0), weights.stride(0), d_scores.stride(0), source,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block, num_warps=8,
         )  # fmt: skip
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """See `Steps`."""
         rows, size = z.shape
         tensors = (z, out, fed, bytes_of(kept, z))
-        grid, block = parts(rows, size)
-        squash_forwards[grid](*tensors, *strides(tensors), size, scale, KEPT=kept is not None, BLOCK=block)
+        (grid, block), (unit, steps) = parts(rows, size), strides(tensors)
+        squash_forwards[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=kept is not None, BLOCK=block)
 
     def squash_back(
         self, d_out: Tensor, out: Tensor, d_fed: Tensor, kept: Tensor | None, scale: float, d_z: Tensor
@@ -259,8 +262,8 @@ class Kernels:
         """See `Steps`."""
         rows, size = d_z.shape
         tensors = (d_out, out, d_fed, bytes_of(kept, d_z), d_z)
-        grid, block = parts(rows, size)
-        squash_backwards[grid](*tensors, *strides(tensors), size, scale, KEPT=kept is not None, BLOCK=block)
+        (grid, block), (unit, steps) = parts(rows, size), strides(tensors)
+        squash_backwards[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=kept is not None, BLOCK=block)
 
 
 def bytes_of(kept: Tensor | None, other: Tensor) -> Tensor:
@@ -268,9 +271,11 @@ def bytes_of(kept: Tensor | None, other: Tensor) -> Tensor:
     return other if kept is None else kept.view(torch.uint8)
 
 
-def strides(tensors: tuple[Tensor, ...]) -> list[int]:
-    """From a row to the next."""
-    return [tensor.stride(0) for tensor in tensors]
+def strides(tensors: Sequence[Tensor]) -> tuple[int, list[int]]:
+    """From a row to the next, in units of 8 numbers if they all are: a compiler that knows reads 8 numbers at once."""
+    found = [tensor.stride(0) for tensor in tensors]
+    unit = 1 if any(step % 8 for step in found) else 8
+    return unit, [step // unit for step in found]
 
 
 def parts(rows: int, size: int) -> tuple[tuple[int, int], int]:
