@@ -41,23 +41,20 @@ class Form(NamedTuple):
 
 
 class Captured:
-    """Calls a function of tensors, and has a graph of it for each shape that comes again and again."""
+    """Calls a function of tensors on a GPU, and has a graph of it for each shape that comes again and again."""
 
-    def __init__(self, patience: int = PATIENCE, most: int = MOST) -> None:
-        self.patience, self.most = patience, most
+    def __init__(self, patience: int = PATIENCE, most: int = MOST, make: type[Graph] | None = None) -> None:
+        self.patience, self.most, self.make = patience, most, make or Graph
         self.seen: Counter[Hashable] = Counter()
         self.graphs: dict[Hashable, Graph] = {}
         self.places = Places()
-        self.pool: Any = None
         self.turn = 0  # which forward pass the memory is left by
         self.able = True
 
     def __call__(self, function: Function, key: Hashable, form: Form, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """What the function gives; `key` stands for all that it depends on besides the tensors."""
         learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        if not (self.able and learns and all(tensor.is_cuda for tensor in tensors)):
-            return function(*tensors)
-        graph = self.graph(function, key, form, tensors)
+        graph = self.graph(function, key, form, tensors) if learns and self.able else None
         if graph is None:
             return function(*tensors)
         outputs: tuple[Tensor, ...] = Played.apply(self, graph, function, form, *tensors)  # type: ignore[no-untyped-call]
@@ -70,7 +67,7 @@ class Captured:
             for letters, tensor in zip(form.inputs, tensors, strict=True)
         )
         kinds = tuple((tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors)
-        known = (key, shapes, kinds, precision())
+        known = (key, shapes, kinds, precision(tensors))
         if known not in self.graphs and len(self.graphs) < self.most:
             self.seen[known] += 1
             if self.seen[known] >= self.patience:
@@ -81,10 +78,9 @@ class Captured:
         self, known: Hashable, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]
     ) -> None:
         """Makes a graph; where that cannot be, there are none from now on."""
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
         self.turn += 1  # the memory is written to
         try:
-            self.graphs[known] = Graph(function, shapes, tensors, self.places, self.pool)
+            self.graphs[known] = self.make(function, shapes, tensors, self.places)
         except RuntimeError as error:
             self.able = False
             self.graphs.clear()
@@ -97,6 +93,8 @@ class Captured:
 
 class Places(dict[Hashable, Tensor]):
     """The memory at which graphs read and write, the same for all of them where it is large enough."""
+
+    pool: Any = None  # what they need besides, and share as well
 
     def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
         """A tensor for this role."""
@@ -116,7 +114,7 @@ class Graph:
     """A function's forward and backward pass for one shape, recorded."""
 
     def __init__(
-        self, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor], places: Places, pool: Any
+        self, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor], places: Places
     ) -> None:
         self.inputs = [
             places.take(("input", number), shape, tensor).requires_grad_(tensor.requires_grad)
@@ -127,15 +125,22 @@ class Graph:
         self.outputs = places.like("output", outputs)
         self.came = places.like("came", [one if one.requires_grad else None for one in outputs])
         self.slopes = places.like("slope", slopes)
-        del outputs, slopes
-        self.forwards, self.backwards = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        del outputs, slopes  # their memory is for the recording
+        self.record(function, places)
+
+    def record(self, function: Function, places: Places) -> None:
+        """Both passes, each as a graph."""
+        places.pool = places.pool or torch.cuda.graph_pool_handle()
+        forwards, backwards = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         torch.clear_autocast_cache()  # what was cast before would be missing in the graph …
-        with recording(self.forwards, pool):
+        with recording(forwards, places.pool):
             found = function(*self.inputs)
             keep(self.outputs, found)
-        with recording(self.backwards, pool):
+        with recording(backwards, places.pool):
             keep(self.slopes, differentiated(found, self.inputs, self.came))
         torch.clear_autocast_cache()  # … and what was cast within has no numbers outside
+        self.forward: Callable[[], None] = forwards.replay
+        self.backward: Callable[[], None] = backwards.replay
 
     def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
         """Both passes once beforehand, aside: kernels are compiled, libraries make what they need, shapes are seen."""
@@ -160,10 +165,10 @@ class Played(torch.autograd.Function):
         """Plays the forward pass."""
         captured.turn += 1
         ctx.captured, ctx.graph, ctx.function, ctx.turn = captured, graph, function, captured.turn
-        ctx.precision = precision()
+        ctx.precision = precision(tensors)
         ctx.save_for_backward(*tensors)
         fill(graph.inputs, tensors)
-        graph.forwards.replay()
+        graph.forward()
         sizes = form.sizes(tensors)
         outputs = []
         for letters, place in zip(form.outputs, graph.outputs, strict=True):
@@ -183,7 +188,7 @@ class Played(torch.autograd.Function):
             return None, None, None, None, *again(ctx.function, tensors, came, ctx.precision)
         captured.turn += 1
         fill(graph.came, came)
-        graph.backwards.replay()
+        graph.backward()
         slopes = [
             None if place is None else corner(place, tensor.shape).clone(memory_format=torch.contiguous_format)
             for place, tensor in zip(graph.slopes, tensors, strict=True)
@@ -192,11 +197,12 @@ class Played(torch.autograd.Function):
 
 
 def again(
-    function: Function, tensors: Sequence[Tensor], came: Sequence[Tensor], how: tuple[bool, torch.dtype]
+    function: Function, tensors: Sequence[Tensor], came: Sequence[Tensor], how: tuple[str, bool, torch.dtype]
 ) -> list[Tensor | None]:
     """The gradients of the inputs, both passes computed once more."""
     inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-    with torch.enable_grad(), torch.autocast("cuda", enabled=how[0], dtype=how[1]):
+    kind, enabled, dtype = how
+    with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
         outputs = function(*inputs)
     return differentiated(outputs, inputs, came)
 
@@ -248,6 +254,7 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[
     return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
 
 
-def precision() -> tuple[bool, torch.dtype]:
-    """Whether autocast is on, and what it casts to."""
-    return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+def precision(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:
+    """The kind of device, whether autocast is on there, and what it casts to."""
+    kind = tensors[0].device.type
+    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
