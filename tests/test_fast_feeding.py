@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from test_captured import Eager
 from torch import Tensor, nn
 
 from regard.fast import quicken
-from regard.fast.feeding import Plan, arranged, covers, drawn, fed, flat, looped, prepared
+from regard.fast.captured import Captured
+from regard.fast.feeding import Plan, arranged, covers, drawn, fed, flat, looped, played
 from regard.models import build
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended
@@ -29,6 +32,7 @@ SHAPES: dict[str, tuple[list[int], int]] = {
     "one place": ([1, 1], 3),
     "one step": ([3, 4], 1),
     "one row": ([4], 3),
+    "one of each": ([1], 1),
     "no source": ([0, 0], 2),
 }
 OTHERS: dict[str, dict[str, Any]] = {
@@ -69,12 +73,7 @@ def everything(model: Any, run: Run, lengths: list[int], steps: int) -> list[Ten
 def at_once(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """The fast loop, on a CPU too."""
     assert covers(decoder)
-    plan, tensors = prepared(decoder, state, words)
-    return shown(*fed(plan, *tensors))
-
-
-def shown(out: Tensor, context: Tensor, weights: Tensor) -> tuple[Tensor, Attended]:
-    return out, Attended(context, weights)
+    return played(decoder, state, words, None)
 
 
 def agree(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -126,7 +125,8 @@ def test_dropout_is_where_the_readable_loop_has_it(layers: int) -> None:
 
     def given(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         tensors = flat(arranged(decoder, state, words * kept[0] * scales[0], kept[1:]))
-        return shown(*fed(Plan(layers, scales[1:]), *tensors))
+        out, context, weights = fed(Plan(layers, scales[1:]), *tensors)
+        return out, Attended(context, weights)
 
     agree(everything(model, given, [5, 2, 0], steps), everything(model, played, [5, 2, 0], steps))
 
@@ -147,6 +147,16 @@ def test_dropout_keeps_its_share_and_makes_up_for_the_rest() -> None:
 def test_a_seed_gives_the_same_dropout_again() -> None:
     model = model_of(dropout=0.4)
     agree(everything(model, at_once, [5, 2], 3), everything(model, at_once, [5, 2], 3))
+
+
+@pytest.mark.parametrize("form", [{}, {"layers": 3, "dropout": 0.4, "bidirectional": True}], ids=str)
+def test_a_larger_shape_around_it_changes_nothing(form: dict[str, Any]) -> None:
+    model = model_of(**form)
+    lengths = [3, 19, 0, *range(1, 15)]
+    captured = Captured(patience=1, make=Eager)
+    found = everything(model, partial(played, captured=captured), lengths, 17)
+    assert [graph.inputs[0].shape for graph in captured.graphs.values()] == [(18, 18, 6)]
+    agree(found, everything(model, at_once, lengths, 17))
 
 
 @pytest.mark.parametrize("form", OTHERS)

@@ -73,9 +73,16 @@ def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Ten
     """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
     if not (words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words)):
         return one_by_one(decoder, state, words)
+    return played(decoder, state, words, CAPTURED.setdefault(decoder, Captured()))
+
+
+def played(
+    decoder: LuongDecoder, state: LuongState, words: Tensor, captured: Captured | None
+) -> tuple[Tensor, Attended]:
+    """The same by the loop below, and by its graphs where there may be any."""
     plan, tensors = prepared(decoder, state, words)
-    captured = CAPTURED.setdefault(decoder, Captured())
-    out, context, weights = captured(partial(fed, plan), plan, form(plan), tensors)
+    run = partial(fed, plan)
+    out, context, weights = captured(run, plan, form(plan), tensors) if captured else run(*tensors)
     return out, Attended(context, weights)
 
 
@@ -195,7 +202,8 @@ class Feeding(torch.autograd.Function):
         tape = forwards(plan, given)
         ctx.plan, ctx.count = plan, len(tensors)
         ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights)
-        return tape.out, tape.seen[..., : given.values.shape[2]].contiguous(), tape.weights
+        context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
+        return tape.out, context, tape.weights
 
     @staticmethod
     @once_differentiable
@@ -213,7 +221,7 @@ def forwards(plan: Plan, given: Given) -> Tape:
     (B, T, E), V, L, F = words.shape, values.shape[2], plan.layers, given.W_c.shape[0]
     H, wide = given.layers[0].h.shape[1], given.layers[0].c.dtype
     first = torch.addmm(given.layers[0].b, words.reshape(B * T, E), given.W_w.t()).view(B, T, 4 * H)
-    pre = [first, *(layer.b.expand(B, T, 4 * H).contiguous() for layer in given.layers[1:])]
+    pre = [first, *(layer.b.repeat(B, T, 1) for layer in given.layers[1:])]
     inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in given.layers]
     beyond = [words.new_empty(B, layer.W.shape[1]) for layer in given.layers]  # where the last step's go
     c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
