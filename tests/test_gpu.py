@@ -252,9 +252,7 @@ def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
     assert captured() is None
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"loss.r_drop": 1.0}, {"training.accumulate": 2}], ids=str
-)
+@pytest.mark.parametrize("changes", [{}, {"loss.r_drop": 1.0}, {"training.accumulate": 2}], ids=str)
 def test_training_with_graphs_has_the_losses_of_training_without(
     changes: dict[str, Any], corpus: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
