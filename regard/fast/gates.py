@@ -147,14 +147,16 @@ def dropped(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
 
 def chosen(words: Tensor, source: int) -> Steps:
     """Kernels on a GPU with Triton, in single or half precision, for sources that are not too long."""
-    if words.is_cuda and words.dtype != torch.float64 and 0 < source <= LONGEST and find_spec("triton"):
+    if words.is_cuda and words.dtype != torch.float64 and 0 < source <= LONGEST:
         return kernels()
     return Plain()
 
 
 @cache
 def kernels() -> Steps:
-    """Triton's; the import takes a while, and is not possible everywhere."""
+    """Triton's, where it is there; the import takes a while."""
+    if find_spec("triton") is None:
+        return Plain()
     from regard.fast.kernels import Kernels
 
     return cast(Steps, Kernels())

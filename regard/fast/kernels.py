@@ -5,6 +5,7 @@ tanh x is 2σ(2x) − 1 here: off by some 1e-7, which is what single precision l
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -16,13 +17,21 @@ WIDE = 512  # numbers of a row that one program sees to
 TILE = 16384  # numbers of a row's keys, or values, that are read at once
 
 
+def kernel(function):
+    """Compiled once for a model, not once for each shape: how rows lie is no reason, but for `UNIT`."""
+    names = inspect.signature(function).parameters
+    loose = [name for name in names if name.endswith("_row") or name == "source"]
+    bytewise = [name for name in names if name in ("kept", "real", "weights", "d_weights", "d_scores")]
+    return triton.jit(function, do_not_specialize=loose, do_not_specialize_on_alignment=bytewise)
+
+
 @triton.jit
 def tanh(x):
     """In the range of numbers that σ has."""
     return 2 * tl.sigmoid(2 * x) - 1
 
 
-@triton.jit
+@kernel
 def lstm_forwards(
     pre, c, after, h, above, kept,
     pre_row, c_row, after_row, h_row, above_row, kept_row,
@@ -47,7 +56,7 @@ def lstm_forwards(
     tl.store(above + row * above_row + at, shown, mask=real)
 
 
-@triton.jit
+@kernel
 def lstm_backwards(
     pre, c, after, d_above, kept, d_h, d_c, d_pre,
     pre_row, c_row, after_row, d_above_row, kept_row, d_h_row, d_c_row, d_pre_row,
@@ -99,7 +108,7 @@ def mixed(shares, rows, place, there, at, SIZE: tl.constexpr):
     return tl.sum(tile.to(tl.float32) * shares[:, None], 0)
 
 
-@triton.jit
+@kernel
 def look_forwards(
     query, context, keys, values, real, weights,
     query_row, context_row, real_row, weights_row,
@@ -124,7 +133,7 @@ def look_forwards(
         tl.store(context + row * UNIT * context_row + at, found, mask=at < WIDTH)
 
 
-@triton.jit
+@kernel
 def look_backwards(
     d_context, d_query, d_all, keys, values, d_weights, weights, d_scores,
     d_context_row, d_query_row, d_all_row, d_weights_row, weights_row, d_scores_row,
@@ -149,7 +158,7 @@ def look_backwards(
         tl.store(d_all + row * UNIT * d_all_row + at, found, mask=at < SIZE)
 
 
-@triton.jit
+@kernel
 def squash_forwards(
     z, out, fed, kept,
     z_row, out_row, fed_row, kept_row,
@@ -167,7 +176,7 @@ def squash_forwards(
     tl.store(fed + row * fed_row + at, found, mask=real)
 
 
-@triton.jit
+@kernel
 def squash_backwards(
     d_out, out, d_fed, kept, d_z,
     d_out_row, out_row, d_fed_row, kept_row, d_z_row,
