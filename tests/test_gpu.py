@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,14 @@ from test_fast_packed import batch, everything
 from test_fast_packed import model as transformer
 
 from regard.fast import quicken
+from regard.fast.captured import Captured
+from regard.fast.feeding import CAPTURED, looped, played
+from regard.fast.gates import Plain
 from regard.fast.layer import unrolled
 from regard.fast.packed import plain, way
 from regard.fast.packed.spans import spans
 from regard.models import build
+from regard.models.luong import one_by_one
 from regard.nn import parts
 from regard.nn.recurrent import unroll
 from regard.search import search
@@ -241,3 +248,168 @@ def test_a_transformer_learns_packed_as_it_does_readably(corpus: Path, tmp_path:
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
     assert way.parts() is not None
+
+
+def near(found: torch.Tensor, expected: torch.Tensor, close: float) -> bool:
+    """By norm: in bf16 two orders of adding up differ by some last digits everywhere."""
+    return bool((found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-6)
+
+
+SIZES = [(1, 1, 1, 1), (2, 7, 3, 5), (3, 33, 1, 33), (5, 1000, 30, 1000), (3, 40, 70, 80), (2, 16, 1000, 24)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_kernels_give_the_plain_steps_numbers(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float, kept: bool
+) -> None:
+    pytest.importorskip("triton")
+    from regard.fast.kernels import Kernels
+
+    B, H, S, V = sizes
+
+    def normal(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda").to(dtype)
+
+    def wide(*shape: int) -> torch.Tensor:
+        return normal(*shape, dtype=torch.float32)
+
+    def everything(way: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        leaves = (torch.rand(B, 3, H, device="cuda") < 0.6)[:, 1] if kept else None
+        pre, c, d_c = normal(B, 3, 4 * H)[:, 1], wide(B, H), wide(B, H)
+        after, own, seen, d_pre = wide(B, 3, H), normal(B, 3, 2 * H), normal(B, 3, V + H), normal(B, 3, 4 * H)
+        way.lstm(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], leaves, 1 / 0.6)
+        way.lstm_back(pre, c, after[:, 1], normal(B, H), leaves, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2])
+        keys, values = normal(B, S, H), normal(B, S, V)
+        mask = torch.arange(S, device="cuda") < torch.randint(0, S + 1, (B, 1), device="cuda")
+        weights, d_scores, d_all = wide(B, 3, S), normal(B, 3, S), wide(B, H)
+        way.look(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
+        assert not weights[:, 1][~mask].any()
+        looks = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask
+        way.look_back(normal(B, V), wide(B, 3, S)[:, 1], looks, keys, values, normal(B, H), d_scores[:, 1], d_all)
+        out, fed, d_z = normal(B, 3, H), normal(B, 2 * H), normal(B, H)
+        way.squash(normal(B, H), out[:, 1], fed[:, :H], leaves, 1 / 0.6)
+        came, late, shown = normal(B, 3, H)[:, 1], normal(B, 2 * H)[:, :H], torch.tanh(normal(B, H))
+        way.squash_back(came, shown, late, leaves, 1 / 0.6, d_z)
+        return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z]
+
+    for number, (found, expected) in enumerate(zip(everything(Kernels()), everything(Plain()), strict=True)):
+        assert near(found, expected, close), number
+
+
+def looping(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False, seed: int = 0) -> list[torch.Tensor]:
+    """Outputs and all gradients of a decoder whose loop is `run`."""
+    torch.manual_seed(seed)
+    source, target = torch.randint(4, 20, (B, S)).cuda(), torch.randint(4, 30, (B, T)).cuda()
+    lengths = torch.randint(0, S + 1, (B,)).cuda()
+    came = torch.randn(B, T, 30).cuda()
+    model.zero_grad()
+    model.decoder.loop = run
+    with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        decoded = model.decoder(model.encode(source, lengths), target)
+    loss = (decoded.logits.float() * came).sum() + decoded.attended.weights.square().sum()
+    loss.backward()
+    found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
+    return [one.detach() for one in found] + [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def model_of(**form: Any) -> Any:
+    torch.manual_seed(0)
+    model = quicken(build("luong2015-global", 20, 30, **{"size": 24, "layers": 2, "dropout": 0.0, **form})).cuda()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+SHAPES = [(1, 1, 1), (5, 7, 9), (17, 19, 21), (64, 12, 30)]
+
+
+@pytest.mark.parametrize(("bf16", "close"), [(False, 1e-5), (True, 5e-2)])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", [{}, {"score": "dot", "layers": 1, "size": 33}, {"bidirectional": True, "layers": 3}])
+def test_a_decoders_loop_gives_the_readable_ones_numbers(
+    form: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
+) -> None:
+    model = model_of(**form)
+    expected = looping(one_by_one, model, *shape, bf16=bf16)
+    for found, other in zip(looping(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True):
+        assert near(found, other, close)
+    captured = Captured(patience=1)
+    run = partial(played, captured=captured)
+    for _ in range(2):
+        for found, other in zip(looping(run, model, *shape, bf16=bf16), expected, strict=True):
+            assert near(found, other, close)
+    assert captured.able
+    assert len(captured.graphs) == 1
+
+
+def test_graphs_of_many_shapes_share_their_memory_and_stay_right() -> None:
+    model, captured = model_of(dropout=0.3), Captured(patience=1, most=6)
+    run, plain = partial(played, captured=captured), partial(played, captured=None)
+    shapes = [(17, 9, 11), (18, 9, 12), (64, 5, 5), (8, 30, 31), (8, 30, 30), (33, 3, 40), (2, 2, 2), (90, 9, 9)]
+    for seed, shape in enumerate(shapes * 2):
+        expected = looping(plain, model, *shape, seed=seed)
+        for found, other in zip(looping(run, model, *shape, seed=seed), expected, strict=True):
+            assert near(found, other, 1e-4)
+    assert captured.able
+    assert len(captured.graphs) == 6
+
+
+def test_forward_passes_before_a_backward_pass_do_not_disturb_it() -> None:
+    def gradients(run: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model.zero_grad()
+        model.decoder.loop = run
+        source, target = torch.randint(4, 20, (6, 9)).cuda(), torch.randint(4, 30, (6, 8)).cuda()
+        lengths = torch.tensor([9, 3, 0, 5, 9, 1]).cuda()
+        passes = [model.loss(source, lengths, target, target) for _ in range(3)]  # each with dropout of its own
+        (passes[0] - 2 * passes[2]).backward()
+        passes[1].backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    model, captured = model_of(dropout=0.3), Captured(patience=1)
+    expected = gradients(partial(played, captured=None))
+    for _ in range(2):
+        for found, other in zip(gradients(partial(played, captured=captured)), expected, strict=True):
+            assert near(found, other, 1e-4)
+    assert len(captured.graphs) == 1
+
+
+def test_what_a_graph_has_given_is_not_overwritten() -> None:
+    model, captured = model_of(), Captured(patience=1)
+    run = partial(played, captured=captured)
+    first = looping(run, model, 5, 7, 9)
+    before = [one.clone() for one in first]
+    looping(run, model, 5, 7, 9, seed=1)
+    assert all(torch.equal(one, other) for one, other in zip(first, before, strict=True))
+
+
+def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
+    model = model_of()
+    assert model.decoder.loop is looped
+    for seed in range(4):
+        looping(looped, model, 5, 7, 9, seed=seed)
+    assert len(CAPTURED[model.decoder].graphs) == 1
+    with torch.no_grad():
+        model.loss(*(torch.full((2, 3), 5).cuda(), torch.tensor([3, 2]).cuda(), *[torch.full((2, 4), 5).cuda()] * 2))
+    captured = weakref.ref(CAPTURED[model.decoder])
+    del model
+    gc.collect()
+    assert captured() is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss.r_drop": 1.0}, {"training.accumulate": 2}], ids=str)
+def test_training_with_graphs_has_the_losses_of_training_without(
+    changes: dict[str, Any], corpus: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def losses(fast: str) -> list[float]:
+        monkeypatch.setenv("REGARD_FAST", fast)
+        given: dict[str, Any] = {
+            **QUICK, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes
+        }  # fmt: skip
+        run = train("luong2015-global", files(corpus, "train"), tmp_path / fast, dev=files(corpus, "dev"), **given)
+        return [row["loss"] for row in run.metrics()]
+
+    assert losses("1") == pytest.approx(losses("0"), rel=1e-3)

@@ -8,8 +8,10 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
 from regard.fast.packed import way
+from regard.models.luong import LuongDecoder
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import Recurrent
 
@@ -17,12 +19,14 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def quicken(model: M) -> M:
-    """The same model: recurrent layers go by the device's own kernels, a Transformer's loss without padding."""
+    """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
             if isinstance(module, Recurrent):
                 module.unroll = unrolled
+            elif isinstance(module, LuongDecoder):
+                module.loop = looped
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
     return model

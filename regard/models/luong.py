@@ -76,6 +76,7 @@ class LuongDecoder(Decoder):
         self.bridge = bridge
         self.dropout = nn.Dropout(dropout)
         self.input_feeding = input_feeding
+        self.loop: Loop = one_by_one  # a faster one may take its place
 
     def start(self, encoded: Encoded) -> LuongState:
         """The encoder's last states and h̃_0 = 0; the keys are projected here, once."""
@@ -109,17 +110,8 @@ class LuongDecoder(Decoder):
         words = self.embedding(target_in)
         state = self.start(encoded)
         waits = self.input_feeding or self.attention.coverage is not None
-        output, attended = self.one_by_one(state, words) if waits else self.all_at_once(state, words)
+        output, attended = self.loop(self, state, words) if waits else self.all_at_once(state, words)
         return Decoded(self.W_s(output), attended)
-
-    def one_by_one(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        """Input feeding, and coverage, make each step wait for the one before."""
-        outputs, looks = [], []
-        for word in words.unbind(1):
-            state, attended = self.advance(state, word)
-            outputs.append(state.fed)
-            looks.append(attended)
-        return torch.stack(outputs, 1), joined(looks)
 
     def all_at_once(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         """Without input feeding attention waits for nothing: all h_t first, then one look for all of them."""
@@ -131,6 +123,19 @@ class LuongDecoder(Decoder):
         """Tokens B -> log-probabilities B,V."""
         state, attended = self.advance(state, self.embedding(tokens))
         return log_probs(self.W_s(state.fed)), state, attended
+
+
+def one_by_one(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+    """Input feeding, and coverage, make each step wait for the one before: words B,T,· -> h̃_t B,T,H, and the looks."""
+    outputs, looks = [], []
+    for word in words.unbind(1):
+        state, attended = decoder.advance(state, word)
+        outputs.append(state.fed)
+        looks.append(attended)
+    return torch.stack(outputs, 1), joined(looks)
+
+
+Loop = Callable[[LuongDecoder, LuongState, Tensor], tuple[Tensor, Attended]]
 
 
 def build(settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

@@ -1,0 +1,197 @@
+"""What regard does on a GPU, beside the limits of the card: `python benchmarks/gpu.py luong`, from the bare checkout.
+
+Alternatives take turns; a figure is the median over the rounds, with the fastest and the slowest. The limits are what
+the card reached here, just now, at a large matrix product and at a large copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+from torch import Tensor
+
+from regard.fast import quicken
+from regard.fast.captured import Captured
+from regard.fast.feeding import played
+from regard.models import build
+from regard.models.luong import one_by_one
+from regard.models.seq2seq import Encoded
+
+WARM, ROUNDS = 5, 20
+SIZE, LAYERS, WORDS, VOCABULARY = 1000, 2, 30, 32000
+
+
+class Work(NamedTuple):
+    """What one call has to do at the least."""
+
+    tokens: int
+    operations: float  # of matrix products, a multiplication and an addition each
+    bytes: float  # that have to come from the card's memory, whatever it keeps nearer
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """How long a call takes on the card."""
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    began.record()
+    call()
+    ended.record()
+    torch.cuda.synchronize()
+    return float(began.elapsed_time(ended)) / 1000
+
+
+def measured(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """The seconds of each in every round, after some that do not count."""
+    for call in calls.values():
+        for _ in range(WARM):
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            times[name].append(seconds(call))
+    return times
+
+
+def limits() -> tuple[float, float]:
+    """Operations a second of a matrix product in bf16, bytes a second of a copy (read and written)."""
+    one = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    many = torch.empty(2**30, device="cuda", dtype=torch.uint8)
+    other = torch.empty_like(many)
+    times = measured({"product": lambda: one @ one, "copy": lambda: other.copy_(many)})
+    fastest = {name: min(found) for name, found in times.items()}
+    return 2 * 8192**3 / fastest["product"], 2 * 2**30 / fastest["copy"]
+
+
+def table(title: str, work: Work, calls: Mapping[str, Callable[[], object]], card: tuple[float, float]) -> None:
+    """One line for each alternative, and the limits."""
+    print(f"\n{title}")
+    print(f"| {'':<34} | {'tokens/s':>10} | {'from':>10} | {'to':>10} | {'ms':>8} |")
+    print(f"|{'-' * 36}|{'-' * 11}:|{'-' * 11}:|{'-' * 11}:|{'-' * 9}:|")
+    for name, times in measured(calls).items():
+        middle, slow, fast = (work.tokens / time for time in (statistics.median(times), max(times), min(times)))
+        print(f"| {name:<34} | {middle:10,.0f} | {slow:10,.0f} | {fast:10,.0f} | {1e3 * work.tokens / middle:8.2f} |")
+    for name, time in (("limit: products", work.operations / card[0]), ("limit: memory", work.bytes / card[1])):
+        print(f"| {name:<34} | {work.tokens / time:10,.0f} | {'':>10} | {'':>10} | {1e3 * time:8.2f} |")
+
+
+def decoder_work(sentences: int) -> Work:
+    """Of Luong's decoder over whole targets, forwards and backwards, without the output layer."""
+    H, S, T = SIZE, WORDS, WORDS
+    first, further = 2 * 4 * H * 3 * H, 2 * 4 * H * 2 * H  # [word; h̃; h] and [h below; h]
+    each = first + (LAYERS - 1) * further + 2 * H * 2 * H + 2 * S * 2 * H + 2 * H * H * S / T
+    weights = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * H
+    memory = 2 * 2 * sentences * S * H  # keys and values, in bf16
+    states = sentences * T * H * (LAYERS * (4 * 2 + 4 + 2) + 2 * 2)  # gates, c and h of each layer, context and h̃
+    # weights are read and their gradients written; of the rest this is done forwards, and once more backwards
+    return Work(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
+
+
+def luong() -> None:
+    """Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
+    card = limits()
+    print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
+    for sentences in (128, 512):
+        loops = {
+            "readable loop": one_by_one,
+            "fast, without graphs": partial(played, captured=None),
+            "fast": partial(played, captured=Captured()),
+        }
+        decoding = {name: decoding_step(loop, sentences) for name, loop in loops.items()}
+        table(f"decoder, {sentences} sentences, forwards and backwards", decoder_work(sentences), decoding, card)
+        training = {name: training_step(loop, sentences) for name, loop in loops.items()}
+        table(
+            f"whole model with dropout, {sentences} sentences, forwards, backwards and Adam",
+            model_work(sentences),
+            training,
+            card,
+        )
+
+
+def model(loop: Any, dropout: float) -> Any:
+    """The model, its decoder with this loop."""
+    torch.manual_seed(0)
+    form: dict[str, Any] = {"size": SIZE, "layers": LAYERS, "score": "general", "dropout": dropout}
+    made: Any = quicken(build("luong2015-global", VOCABULARY, VOCABULARY, **form)).cuda()
+    made.decoder.loop = loop
+    return made
+
+
+def decoding_step(loop: Any, sentences: int) -> Callable[[], None]:
+    """From the encoder's states to h̃, and back."""
+    whole = model(loop, 0.0)
+    decoder, (source, lengths, target) = whole.decoder, batch(sentences)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        memory, state = whole.encode(source, lengths)
+    states = memory.keys.requires_grad_()
+    encoded = Encoded(memory._replace(keys=states, values=states), state)
+    came = torch.randn(sentences, WORDS, SIZE, device="cuda", dtype=torch.bfloat16)
+
+    def step() -> None:
+        decoder.zero_grad()
+        states.grad = None
+        with torch.autocast("cuda", torch.bfloat16):
+            out, _ = decoder.loop(decoder, decoder.start(encoded), decoder.embedding(target))
+        out.backward(came)
+
+    return step
+
+
+def training_step(loop: Any, sentences: int) -> Callable[[], None]:
+    """Loss, gradients and Adam."""
+    whole, (source, lengths, target) = model(loop, 0.2), batch(sentences)
+    optimizer = torch.optim.Adam(whole.parameters(), fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = whole.loss(source, lengths, target, target)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def model_work(sentences: int) -> Work:
+    """The same with encoder and output layer, and the optimizer's numbers."""
+    decoder, H = decoder_work(sentences), SIZE
+    encoder, output = LAYERS * 2 * 4 * H * 2 * H, 2 * H * VOCABULARY
+    weights = LAYERS * 2 * 4 * H * 2 * H + 4 * H * H + 3 * H * VOCABULARY
+    return decoder._replace(
+        operations=decoder.operations + 3 * decoder.tokens * (encoder + output),
+        bytes=decoder.bytes + 7 * 4 * weights + 3 * 2 * decoder.tokens * VOCABULARY,
+    )
+
+
+def batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random words, all sentences of one length."""
+    source, target = (torch.randint(4, VOCABULARY, (sentences, WORDS), device="cuda") for _ in range(2))
+    return source, torch.full((sentences,), WORDS, device="cuda"), target
+
+
+TABLES: dict[str, Callable[[], None]] = {"luong": luong}
+
+
+def main() -> None:
+    """Prints the tables that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
+    asked = parser.parse_args().tables
+    unknown = set(asked) - set(TABLES)
+    if unknown:
+        parser.error(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+    if not torch.cuda.is_available():
+        sys.exit("this machine has no CUDA GPU")
+    for name in asked or TABLES:
+        TABLES[name]()
+
+
+if __name__ == "__main__":
+    main()

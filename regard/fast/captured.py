@@ -1,0 +1,260 @@
+"""Functions of many small kernels, recorded as CUDA graphs and played back: one launch for all of them, not one each.
+
+A graph reads and writes at fixed addresses and has fixed shapes. So inputs are copied to places of its own, and what it
+gives is copied from there, forwards and backwards; and shapes are rounded up: an input lies in the corner of a larger
+tensor, with zeros around it. The function must be such that what lies outside of the corner changes nothing within, and
+must draw no random numbers: they are drawn outside, where a seed counts, and handed in.
+
+All graphs of one `Captured` share their memory, so what a forward pass leaves for its backward pass lasts until the
+next forward pass. Where that came first, the function is computed once more from its inputs, without a graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.console import say
+
+Function = Callable[..., tuple[Tensor, ...]]
+PATIENCE = 3  # a shape is recorded when it comes for this time
+MOST = 64  # graphs, of one function
+FREE = "BTS"  # the dimensions that are rounded up
+
+
+class Form(NamedTuple):
+    """A letter for each dimension of each input and output: B, T and S change from call to call, any other stays."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+    def sizes(self, tensors: Sequence[Tensor]) -> dict[str, int]:
+        """What B, T and S are, of these inputs."""
+        named = zip("".join(self.inputs), (size for tensor in tensors for size in tensor.shape), strict=True)
+        return {letter: size for letter, size in named if letter in FREE}
+
+
+class Captured:
+    """Calls a function of tensors on a GPU, and has a graph of it for each shape that comes again and again."""
+
+    def __init__(self, patience: int = PATIENCE, most: int = MOST, make: type[Graph] | None = None) -> None:
+        self.patience, self.most, self.make = patience, most, make or Graph
+        self.seen: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, Graph] = {}
+        self.places = Places()
+        self.turn = 0  # which forward pass the memory is left by
+        self.able = True
+
+    def __call__(self, function: Function, key: Hashable, form: Form, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What the function gives; `key` stands for all that it depends on besides the tensors."""
+        learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        graph = self.graph(function, key, form, tensors) if learns and self.able else None
+        if graph is None:
+            return function(*tensors)
+        outputs: tuple[Tensor, ...] = Played.apply(self, graph, function, form, *tensors)  # type: ignore[no-untyped-call]
+        return outputs
+
+    def graph(self, function: Function, key: Hashable, form: Form, tensors: Sequence[Tensor]) -> Graph | None:
+        """The one for these shapes; recorded now if they have come often enough, and None if not."""
+        shapes = tuple(
+            tuple(rounded(size) if letter in FREE else size for letter, size in zip(letters, tensor.shape, strict=True))
+            for letters, tensor in zip(form.inputs, tensors, strict=True)
+        )
+        kinds = tuple((tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors)
+        known = (key, shapes, kinds, precision(tensors))
+        if known not in self.graphs and len(self.graphs) < self.most:
+            self.seen[known] += 1
+            if self.seen[known] >= self.patience:
+                self.record(known, function, shapes, tensors)
+        return self.graphs.get(known)
+
+    def record(
+        self, known: Hashable, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]
+    ) -> None:
+        """Makes a graph; where that cannot be, there are none from now on."""
+        self.turn += 1  # the memory is written to
+        try:
+            self.graphs[known] = self.make(function, shapes, tensors, self.places)
+        except RuntimeError as error:
+            self.able = False
+            self.graphs.clear()
+            self.places.clear()
+            torch.cuda.empty_cache()
+            first = error.__context__ or error  # a recording that was broken off says only that it was
+            reason = "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+            say(f"training goes on without CUDA graphs, and more slowly: {reason}")
+
+
+class Places(dict[Hashable, Tensor]):
+    """The memory at which graphs read and write, the same for all of them where it is large enough."""
+
+    pool: Any = None  # what they need besides, and share as well
+
+    def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
+        """A tensor for this role."""
+        size, name = torch.Size(shape).numel(), (role, like.dtype, like.device)
+        if name not in self or self[name].numel() < size:
+            self[name] = torch.zeros(size, dtype=like.dtype, device=like.device)
+        return self[name][:size].view(*shape)
+
+    def like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """One for each of these tensors."""
+        return [
+            None if one is None else self.take((role, number), one.shape, one) for number, one in enumerate(tensors)
+        ]
+
+
+class Graph:
+    """A function's forward and backward pass for one shape, recorded."""
+
+    def __init__(
+        self, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor], places: Places
+    ) -> None:
+        self.inputs = [
+            places.take(("input", number), shape, tensor).requires_grad_(tensor.requires_grad)
+            for number, (shape, tensor) in enumerate(zip(shapes, tensors, strict=True))
+        ]
+        fill(self.inputs, tensors)
+        outputs, slopes = self.tried(function)
+        self.outputs = places.like("output", outputs)
+        self.came = places.like("came", [one if one.requires_grad else None for one in outputs])
+        self.slopes = places.like("slope", slopes)
+        del outputs, slopes  # their memory is for the recording
+        self.record(function, places)
+
+    def record(self, function: Function, places: Places) -> None:
+        """Both passes, each as a graph."""
+        places.pool = places.pool or torch.cuda.graph_pool_handle()
+        forwards, backwards = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        torch.clear_autocast_cache()  # what was cast before would be missing in the graph …
+        with recording(forwards, places.pool):
+            found = function(*self.inputs)
+            keep(self.outputs, found)
+        with recording(backwards, places.pool):
+            keep(self.slopes, differentiated(found, self.inputs, self.came))
+        torch.clear_autocast_cache()  # … and what was cast within has no numbers outside
+        self.forward: Callable[[], None] = forwards.replay
+        self.backward: Callable[[], None] = backwards.replay
+
+    def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+        """Both passes once beforehand, aside: kernels are compiled, libraries make what they need, shapes are seen."""
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            outputs = function(*self.inputs)
+            came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
+            slopes = differentiated(outputs, self.inputs, came)
+        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.synchronize()
+        return outputs, slopes
+
+
+class Played(torch.autograd.Function):
+    """A graph at work on tensors of the caller's; what it gives are copies, which nothing overwrites."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, captured: Captured, graph: Graph, function: Function, form: Form, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Plays the forward pass."""
+        captured.turn += 1
+        ctx.captured, ctx.graph, ctx.function, ctx.turn = captured, graph, function, captured.turn
+        ctx.precision = precision(tensors)
+        ctx.save_for_backward(*tensors)
+        fill(graph.inputs, tensors)
+        graph.forward()
+        sizes = form.sizes(tensors)
+        outputs = []
+        for letters, place in zip(form.outputs, graph.outputs, strict=True):
+            assert place is not None
+            shape = [sizes.get(letter, size) for letter, size in zip(letters, place.shape, strict=True)]
+            outputs.append(corner(place, shape).clone(memory_format=torch.contiguous_format))
+        flat = [one for one, came in zip(outputs, graph.came, strict=True) if came is None]
+        ctx.mark_non_differentiable(*flat)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *came: Tensor) -> tuple[Tensor | None, ...]:
+        """Plays the backward pass, if the memory is still as the forward pass has left it."""
+        tensors, captured, graph = ctx.saved_tensors, ctx.captured, ctx.graph
+        if ctx.turn != captured.turn:
+            return None, None, None, None, *again(ctx.function, tensors, came, ctx.precision)
+        captured.turn += 1
+        fill(graph.came, came)
+        graph.backward()
+        slopes = [
+            None if place is None else corner(place, tensor.shape).clone(memory_format=torch.contiguous_format)
+            for place, tensor in zip(graph.slopes, tensors, strict=True)
+        ]
+        return None, None, None, None, *slopes
+
+
+def again(
+    function: Function, tensors: Sequence[Tensor], came: Sequence[Tensor], how: tuple[str, bool, torch.dtype]
+) -> list[Tensor | None]:
+    """The gradients of the inputs, both passes computed once more."""
+    inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
+    kind, enabled, dtype = how
+    with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
+        outputs = function(*inputs)
+    return differentiated(outputs, inputs, came)
+
+
+def differentiated(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], came: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """A gradient for each input that wants one and has one, from those that came to the outputs."""
+    ends = [(one, slope) for one, slope in zip(outputs, came, strict=True) if one.requires_grad]
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    found = torch.autograd.grad([one for one, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
+    slopes = iter(found)
+    return [next(slopes) if tensor.requires_grad else None for tensor in inputs]
+
+
+@torch.no_grad()
+def fill(places: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> None:
+    """Copies tensors to the corners of their places, zeros around them."""
+    for place, tensor in zip(places, tensors, strict=True):
+        if place is not None:
+            if place.shape != tensor.shape:
+                place.zero_()
+            corner(place, tensor.shape).copy_(tensor)
+
+
+@torch.no_grad()
+def keep(places: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
+    """Copies tensors to their places; the memory that they have can then be another's."""
+    for place, tensor in zip(places, tensors, strict=True):
+        if place is not None and tensor is not None:
+            place.copy_(tensor)
+
+
+def corner(place: Tensor, shape: Sequence[int]) -> Tensor:
+    """The first so many in every dimension."""
+    for dimension, size in enumerate(shape):
+        place = place.narrow(dimension, 0, size)
+    return place
+
+
+def rounded(size: int) -> int:
+    """Up to a number with three digits of two after its first: an eighth more at most."""
+    step = 1 << max(0, size.bit_length() - 4)
+    return -(-size // step) * step
+
+
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[object]:
+    """Other threads, as those that watch over several processes, may go on meanwhile."""
+    return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
+
+
+def precision(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:
+    """The kind of device, whether autocast is on there, and what it casts to."""
+    kind = tensors[0].device.type
+    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)

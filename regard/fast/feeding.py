@@ -1,0 +1,348 @@
+"""A recurrent decoder with input feeding over whole targets: the fast twin of `regard.models.luong.one_by_one`.
+
+h̃_t is fed to step t+1, so the steps wait for each other, and PyTorch's own kernels have nothing for them. What need not
+wait is taken out of the loop: the words' share of the gates beforehand, and all gradients of weights, of words and of
+the memory afterwards, each as one product over all B·T rows. What is left of a step are a product for each layer, a
+product for h̃_t, and the small kernels of `regard.fast.gates` between them. Each product reads its input [x; h] from one
+buffer, to which the kernels before it have written, so that nothing is put together within the loop.
+
+Dropout is drawn beforehand. Under autocast cell states and attention's weights are in single precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from regard.fast.captured import Captured, Form
+from regard.fast.gates import Steps, chosen
+from regard.models.luong import LuongDecoder, LuongState, one_by_one
+from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
+
+CAPTURED: WeakKeyDictionary[LuongDecoder, Captured] = WeakKeyDictionary()  # a decoder's graphs go when it goes
+
+
+class Layer(NamedTuple):
+    """One layer's product and where it starts from."""
+
+    W: Tensor  # 4H,I+H: [W_ih W_hh]; of the first layer without the words' columns
+    b: Tensor  # 4H
+    h: Tensor  # B,H
+    c: Tensor  # B,H
+
+
+class Given(NamedTuple):
+    """All that the loop reads; F is the width of h̃."""
+
+    words: Tensor  # B,T,E
+    fed: Tensor  # B,F
+    keys: Tensor  # B,S,H
+    values: Tensor  # B,S,V
+    mask: Tensor  # B,S
+    W_w: Tensor  # 4H,E: the words' columns of the first layer's W_ih
+    W_c: Tensor  # F,V+H
+    layers: list[Layer]
+    kept: list[Tensor]  # what dropout leaves of h̃ B,T,F and between layers B,T,H, each after the other; or nothing
+
+
+class Plan(NamedTuple):
+    """What is not a tensor."""
+
+    layers: int
+    scales: tuple[float, ...]  # what makes up for dropout, of each of `kept`
+
+
+class Tape(NamedTuple):
+    """What the way back needs."""
+
+    pre: list[Tensor]  # of each layer B,T,4H: the gates before their squashing
+    c: list[Tensor]  # B,T,H
+    inputs: list[Tensor]  # B,T,I+H: [x; h_{t-1}] of each layer
+    seen: Tensor  # B,T,V+H: [c_t; h_t]
+    out: Tensor  # B,T,F: h̃_t
+    weights: Tensor  # B,T,S
+
+
+def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+    """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
+    if not (words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words)):
+        return one_by_one(decoder, state, words)
+    return played(decoder, state, words, CAPTURED.setdefault(decoder, Captured()))
+
+
+def played(
+    decoder: LuongDecoder, state: LuongState, words: Tensor, captured: Captured | None
+) -> tuple[Tensor, Attended]:
+    """The same by the loop below, and by its graphs where there may be any."""
+    plan, tensors = prepared(decoder, state, words)
+    run = partial(fed, plan)
+    out, context, weights = captured(run, plan, form(plan), tensors) if captured else run(*tensors)
+    return out, Attended(context, weights)
+
+
+def fed(plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The loop over what was prepared: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
+    found: tuple[Tensor, Tensor, Tensor] = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
+    return found
+
+
+def form(plan: Plan) -> Form:
+    """Which dimensions of the loop's tensors are B, T and S."""
+    layers = ["--", "-", "B-", "B-"] * plan.layers
+    inputs = ["BT-", "B-", "BS-", "BS-", "BS", "--", "--", *layers, *["BT-"] * len(plan.scales)]
+    return Form(inputs, ["BT-", "BT-", "BTS"])
+
+
+def covers(decoder: LuongDecoder) -> bool:
+    """Whether this decoder's steps are those computed here; any other goes by the readable loop."""
+    attention, recurrent, W_c = decoder.attention, decoder.recurrent, decoder.W_c
+    return (
+        decoder.input_feeding
+        and type(recurrent) is Recurrent
+        and not recurrent.residual
+        and all(type(cell) is LSTMCell for cell in recurrent.forwards)
+        and type(attention) is Attention
+        and attention.coverage is None
+        and type(attention.score) in (Dot, General)
+        and type(attention.alignment) is Global
+        and type(W_c) is nn.Linear
+        and W_c.bias is None
+    )
+
+
+def alike(state: LuongState, words: Tensor) -> bool:
+    """Whether each row of words has a row of the memory to itself, with a place in it."""
+    return state.memory.mask.shape[0] == words.shape[0] and state.memory.mask.shape[1] > 0
+
+
+def prepared(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Plan, list[Tensor]]:
+    """A decoder's weights and states as the loop takes them, in the precision that autocast asks for."""
+    kept, scales = drawn(decoder, words)
+    if kept:
+        words = words * kept[0] * scales[0]
+    given = arranged(decoder, state, words, kept[1:])
+    return Plan(len(given.layers), scales[1:]), flat(given)
+
+
+def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list[Tensor]) -> Given:
+    """The same with dropout already drawn, and applied to the words."""
+    kind = words.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    memory, cells = state.memory, [cell for cell in decoder.recurrent.forwards if isinstance(cell, LSTMCell)]
+    assert memory.projected is not None
+    E = words.shape[2]
+    of_words, of_fed = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
+    below = [of_fed, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
+    layers = [
+        Layer(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *begin)
+        for W, cell, begin in zip(below, cells, started(state, dtype, wide), strict=True)
+    ]
+    return Given(
+        words.to(dtype),
+        state.fed.to(dtype),
+        memory.projected.to(dtype).contiguous(),
+        memory.values.to(dtype).contiguous(),
+        memory.mask,
+        of_words,
+        decoder.W_c.weight.to(dtype),
+        layers,
+        kept,
+    )
+
+
+def started(state: LuongState, dtype: torch.dtype, wide: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+    """H and c of each layer."""
+    for pair in state.recurrent:
+        h, c = pair
+        yield h.to(dtype), c.to(wide)
+
+
+def drawn(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:
+    """What dropout leaves of the words B,T,E, of h̃ B,T,F and between layers B,T,H; nothing where there is none."""
+    cells = decoder.recurrent.forwards
+    inner = len(cells) - 1
+    rates = [decoder.dropout.p] * 2 + [decoder.recurrent.dropout.p] * inner
+    if not decoder.training or not any(rates):
+        return [], ()
+    H = decoder.recurrent.output_size
+    widths = [words.shape[2], decoder.W_c.out_features] + [H] * inner
+    kept = [
+        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - rate)
+        for width, rate in zip(widths, rates, strict=True)
+    ]
+    return kept, tuple(1 / (1 - rate) if rate < 1 else 0.0 for rate in rates)
+
+
+def flat(given: Given) -> list[Tensor]:
+    """As a list of tensors."""
+    return [*given[:7], *(tensor for layer in given.layers for tensor in layer), *given.kept]
+
+
+def folded(plan: Plan, tensors: Sequence[Tensor]) -> Given:
+    """The inverse of `flat`."""
+    words, fed, keys, values, mask, W_w, W_c, *rest = tensors
+    layers = [Layer(*rest[4 * number : 4 * number + 4]) for number in range(plan.layers)]
+    return Given(words, fed, keys, values, mask, W_w, W_c, layers, list(rest[4 * plan.layers :]))
+
+
+class Feeding(torch.autograd.Function):
+    """The loop: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All steps, one after the other."""
+        given = folded(plan, tensors)
+        tape = forwards(plan, given)
+        ctx.plan, ctx.count = plan, len(tensors)
+        ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights)
+        context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
+        return tape.out, context, tape.weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
+        """All steps in reverse, then what was put off."""
+        tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
+        tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), *saved[3 * L :])
+        given = folded(ctx.plan, tensors)
+        return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights), ctx.needs_input_grad[1:])
+
+
+def forwards(plan: Plan, given: Given) -> Tape:
+    """Every step of every layer."""
+    words, values, steps = given.words, given.values, chosen(given.words, given.mask.shape[1])
+    (B, T, E), V, L, F = words.shape, values.shape[2], plan.layers, given.W_c.shape[0]
+    H, wide = given.layers[0].h.shape[1], given.layers[0].c.dtype
+    first = torch.addmm(given.layers[0].b, words.reshape(B * T, E), given.W_w.t()).view(B, T, 4 * H)
+    pre = [first, *(layer.b.repeat(B, T, 1) for layer in given.layers[1:])]
+    inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in given.layers]
+    beyond = [words.new_empty(B, layer.W.shape[1]) for layer in given.layers]  # where the last step's go
+    c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
+    seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
+    weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
+    inputs[0][:, 0, :F] = given.fed * given.kept[0][:, 0] * plan.scales[0] if given.kept else given.fed
+    for layer, into in zip(given.layers, inputs, strict=True):
+        into[:, 0, -H:] = layer.h
+    for t in range(T):
+        after = [into[:, t + 1] if t + 1 < T else spare for into, spare in zip(inputs, beyond, strict=True)]
+        for number, layer in enumerate(given.layers):
+            above = seen[:, t, V:] if number + 1 == L else inputs[number + 1][:, t, :H]
+            pre[number][:, t].addmm_(inputs[number][:, t], layer.W.t())
+            before = c[number][:, t - 1] if t else layer.c
+            mask, scale = left(plan, given, number + 1, t)
+            steps.lstm(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
+        steps.look(seen[:, t, V:], given.keys, values, given.mask, weights[:, t], seen[:, t, :V])
+        torch.mm(seen[:, t], given.W_c.t(), out=z)
+        steps.squash(z, out[:, t], after[0][:, :F], *left(plan, given, 0, t + 1))
+    return Tape(pre, c, inputs, seen, out, weights)
+
+
+def left(plan: Plan, given: Given, link: int, t: int) -> tuple[Tensor | None, float]:
+    """What dropout leaves at a step of link 0, h̃, or of that from a layer up; and the scale that makes up for it."""
+    if link >= len(given.kept) or t >= given.kept[link].shape[1]:
+        return None, 1.0
+    return given.kept[link][:, t], plan.scales[link]
+
+
+class Slopes(NamedTuple):
+    """Gradients of all steps, which those of weights are made of."""
+
+    pre: list[Tensor]  # of each layer B,T,4H
+    z: Tensor  # B,T,F
+    seen: Tensor  # B,T,V+H
+    scores: Tensor  # B,T,S
+    inputs: list[Tensor]  # of each layer B,I+H, at the first step
+    c: list[Tensor]  # B,H, before the first step
+
+
+def backwards(
+    plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of `flat(given)`, of those that are wanted."""
+    slopes = reverse(plan, given, tape, came)
+    V, F, L = given.values.shape[2], given.fed.shape[1], plan.layers
+    H = given.layers[0].h.shape[1]
+    first, words = slopes.pre[0].flatten(0, 1), given.words.reshape(-1, given.words.shape[2])
+    mask, scale = left(plan, given, 0, 0)
+    d_fed = slopes.inputs[0][:, :F]
+    made: list[Any] = [
+        lambda: (first @ given.W_w).view_as(given.words),
+        lambda: d_fed if mask is None else d_fed * mask * scale,
+        lambda: torch.bmm(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
+        lambda: torch.bmm(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
+        lambda: None,
+        lambda: first.t() @ words,
+        lambda: slopes.z.flatten(0, 1).t() @ tape.seen.flatten(0, 1),
+    ]
+    for number in range(L):
+        rows = slopes.pre[number].flatten(0, 1)
+        made += [
+            lambda rows=rows, number=number: rows.t() @ tape.inputs[number].flatten(0, 1),
+            lambda rows=rows: rows.sum(0),
+            lambda number=number: slopes.inputs[number][:, -H:],
+            lambda number=number: slopes.c[number],
+        ]
+    found = [make() if want else None for make, want in zip(made, wanted[: len(made)], strict=True)]
+    return found + [None] * len(given.kept)
+
+
+def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> Slopes:
+    """The loop, last step first."""
+    d_out, d_context, d_weights = came
+    words, L, F, V = given.words, plan.layers, given.fed.shape[1], given.values.shape[2]
+    H, T = given.layers[0].h.shape[1], words.shape[1]
+    steps: Steps = chosen(words, given.mask.shape[1])
+    d_out, d_weights = dense(d_out), dense(d_weights)
+    slopes = Slopes(
+        [torch.empty_like(pre) for pre in tape.pre],
+        torch.empty_like(tape.out),
+        torch.zeros_like(tape.seen),
+        words.new_empty(tape.weights.shape),
+        [torch.zeros_like(into[:, 0]) for into in tape.inputs],
+        [torch.zeros_like(layer.c) for layer in given.layers],
+    )
+    slopes.seen[..., :V] = d_context
+    d_h = torch.empty_like(given.layers[0].c)
+    for t in reversed(range(T)):
+        mask, scale = left(plan, given, 0, t + 1)
+        steps.squash_back(d_out[:, t], tape.out[:, t], slopes.inputs[0][:, :F], mask, scale, slopes.z[:, t])
+        d_seen = slopes.seen[:, t].addmm_(slopes.z[:, t], given.W_c)
+        steps.look_back(
+            d_seen[:, :V],
+            d_weights[:, t],
+            tape.weights[:, t],
+            given.keys,
+            given.values,
+            d_seen[:, V:],
+            slopes.scores[:, t],
+            d_h,
+        )
+        for number in reversed(range(L)):
+            layer = given.layers[number]
+            d_above = d_h if number + 1 == L else slopes.inputs[number + 1][:, :H]
+            mask, scale = left(plan, given, number + 1, t)
+            steps.lstm_back(
+                tape.pre[number][:, t],
+                tape.c[number][:, t - 1] if t else layer.c,
+                tape.c[number][:, t],
+                d_above,
+                mask,
+                scale,
+                slopes.inputs[number][:, -H:],
+                slopes.c[number],
+                slopes.pre[number][:, t],
+            )
+            torch.mm(slopes.pre[number][:, t], layer.W, out=slopes.inputs[number])
+    return slopes
+
+
+def dense(x: Tensor) -> Tensor:
+    """The same with its last dimension dense, as kernels read it."""
+    return x if x.stride(-1) == 1 else x.contiguous()

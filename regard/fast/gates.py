@@ -1,0 +1,162 @@
+"""The small steps between the products of a recurrent decoder: an LSTM's gates, a look at the source, tanh.
+
+Each comes forwards and backwards, as plain PyTorch here and as a kernel of Triton's in `regard.fast.kernels`: the two
+have the same signatures and give the same numbers. All write to places that they are handed, so that what a step gives
+lies where the next one's product reads it. Sums are made in single precision at the least, whatever comes in.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from regard.nn import masked_softmax
+
+LONGEST = 1024  # source positions; a kernel has the scores of all of them at hand
+
+
+class Steps(Protocol):
+    """What both ways offer. `kept` says what dropout leaves, None everything; `scale` makes up for the rest."""
+
+    def lstm(
+        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
+    ) -> None:
+        """Gates B,4H before their squashing and c_{t-1} B,H -> `after` = c_t, `h`, and h as what is `above` sees it."""
+        ...
+
+    def lstm_back(
+        self,
+        pre: Tensor,
+        c: Tensor,
+        after: Tensor,
+        d_above: Tensor,
+        kept: Tensor | None,
+        scale: float,
+        d_h: Tensor,
+        d_c: Tensor,
+        d_pre: Tensor,
+    ) -> None:
+        """From what came to h from above and from step t+1, and to c_t: `d_pre`, and c_{t-1}'s in place of c_t's."""
+        ...
+
+    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
+        """A query B,H over keys B,S,H -> `weights` B,S, zero where the mask is, and the `context` B,V of the values."""
+        ...
+
+    def look_back(
+        self,
+        d_context: Tensor,
+        d_weights: Tensor,
+        weights: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        d_query: Tensor,
+        d_scores: Tensor,
+        d_all: Tensor,
+    ) -> None:
+        """From what came to context and weights: `d_scores`, and in `d_all` the query's, `d_query` and theirs."""
+        ...
+
+    def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
+        """`out` = tanh z, and what the next step is fed of it."""
+        ...
+
+    def squash_back(
+        self, d_out: Tensor, out: Tensor, d_fed: Tensor, kept: Tensor | None, scale: float, d_z: Tensor
+    ) -> None:
+        """From what came to `out` and to what was fed: `d_z`."""
+        ...
+
+
+class Plain:
+    """All of them in PyTorch's own operations, on any device."""
+
+    def lstm(
+        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
+    ) -> None:
+        """See `Steps`."""
+        i, f, g, o = pre.to(c.dtype).chunk(4, -1)
+        torch.add(torch.sigmoid(f) * c, torch.sigmoid(i) * torch.tanh(g), out=after)
+        shown = torch.sigmoid(o) * torch.tanh(after)
+        h.copy_(shown)
+        above.copy_(dropped(shown, kept, scale))
+
+    def lstm_back(
+        self,
+        pre: Tensor,
+        c: Tensor,
+        after: Tensor,
+        d_above: Tensor,
+        kept: Tensor | None,
+        scale: float,
+        d_h: Tensor,
+        d_c: Tensor,
+        d_pre: Tensor,
+    ) -> None:
+        """See `Steps`."""
+        i, f, g, o = pre.to(c.dtype).chunk(4, -1)
+        i, f, g, o, seen = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o), torch.tanh(after)
+        came = dropped(d_above.to(c.dtype), kept, scale) + d_h
+        d_c += came * o * (1 - seen * seen)
+        parts = (d_c * g * i * (1 - i), d_c * c * f * (1 - f), d_c * i * (1 - g * g), came * seen * o * (1 - o))
+        d_pre.copy_(torch.cat(parts, -1))
+        d_c *= f
+
+    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
+        """See `Steps`."""
+        scores = torch.bmm(keys, query[:, :, None]).squeeze(2)
+        weights.copy_(masked_softmax(scores.to(weights.dtype), mask))
+        context.copy_(torch.bmm(weights.to(values.dtype)[:, None], values).squeeze(1))
+
+    def look_back(
+        self,
+        d_context: Tensor,
+        d_weights: Tensor,
+        weights: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        d_query: Tensor,
+        d_scores: Tensor,
+        d_all: Tensor,
+    ) -> None:
+        """See `Steps`."""
+        came = torch.bmm(values, d_context[:, :, None]).squeeze(2) + d_weights
+        d_scores.copy_(weights * (came - (weights * came).sum(-1, keepdim=True)))
+        torch.add(torch.bmm(d_scores[:, None], keys).squeeze(1), d_query, out=d_all)
+
+    def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
+        """See `Steps`."""
+        out.copy_(torch.tanh(z))
+        fed.copy_(dropped(out, kept, scale))
+
+    def squash_back(
+        self, d_out: Tensor, out: Tensor, d_fed: Tensor, kept: Tensor | None, scale: float, d_z: Tensor
+    ) -> None:
+        """See `Steps`."""
+        d_z.copy_((d_out + dropped(d_fed, kept, scale)) * (1 - out * out))
+
+
+def dropped(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
+    """What dropout leaves of x."""
+    return x if kept is None else x * kept * scale
+
+
+def chosen(words: Tensor, source: int) -> Steps:
+    """Kernels on a GPU with Triton, in single or half precision, for sources that are not too long."""
+    if words.is_cuda and words.dtype != torch.float64 and 0 < source <= LONGEST:
+        return kernels()
+    return Plain()
+
+
+@cache
+def kernels() -> Steps:
+    """Triton's, where it is there; the import takes a while."""
+    if find_spec("triton") is None:
+        return Plain()
+    from regard.fast.kernels import Kernels
+
+    return cast(Steps, Kernels())
