@@ -15,7 +15,7 @@ setup: .venv/dev
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,vision,dev]'
 	@touch $@
 
 demo: .venv/core

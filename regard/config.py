@@ -26,6 +26,10 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         if key not in fields:
             named = " ".join(str(key).split())  # a key of YAML may have lines, a sentence has one
             raise UserError(f"unknown key {where}.{named}{nearest(str(key), fields)}")
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name not in values:
+            raise UserError(f"{where} has no {field.name}")
     given = {key: convert(value, fields[key], f"{where}.{key}") for key, value in values.items()}
     try:
         return cls(**given)
@@ -46,6 +50,10 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, list | tuple):
             return tuple(convert(item, get_args(hint)[0], where) for item in value)
         raise UserError(f"{where} is a list, not {shown(value)}")
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, Mapping):
+            return parse(hint, value, where)
+        raise UserError(f"{where} is a mapping, not {shown(value)}")
     if hint is type(None) and value is None:
         return None
     if hint is float and isinstance(value, int | float | str) and not isinstance(value, bool):

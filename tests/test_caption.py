@@ -679,9 +679,11 @@ def test_features_need_no_backbone(data: Path, tmp_path: Path) -> None:
     rows = [{"image": "f.npy", "row": n, "caption": f"picture {n % 2}"} for n in range(6)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     call = {"data.dev": [str(tmp_path / "train.jsonl")]}
-    assert "holds features, and model.backbone cnn reads pixels" in complaint(lambda: job(tmp_path, tmp_path, **call))
-    small: dict[str, Any] = {**SMALL, "model.backbone": "none"}
-    run = regard.train(RECIPES[0], tmp_path / "train.jsonl", tmp_path / "run", dev=tmp_path / "train.jsonl", **small)
+    wrong = {**call, "model.backbone": "cnn"}
+    assert "holds features, and model.backbone cnn reads pixels" in complaint(lambda: job(tmp_path, tmp_path, **wrong))
+    assert job(tmp_path, tmp_path, **call).config["model"]["backbone"] == "none"
+    assert job(data, tmp_path).config["model"]["backbone"] == "cnn"
+    run = regard.train(RECIPES[0], tmp_path / "train.jsonl", tmp_path / "run", dev=tmp_path / "train.jsonl", **SMALL)
     (made,) = regard.load(run.folder).predict([{"image": str(tmp_path / "f.npy"), "row": 3}])
     assert made.attention.shape[1:] == (2, 2)
     assert made.pixels is None

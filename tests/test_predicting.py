@@ -18,7 +18,7 @@ from conftest import Command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from serving import Server, inside, serving
 
 from regard.api import load
@@ -295,6 +295,25 @@ def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
     cells = pictures.first.locator("rect").evaluate_all("each => each.map((one) => one.getAttribute('fill-opacity'))")
     assert min(map(float, cells)) == 0.0, "where it looked most nothing is dark"
     expect(pictures.first.locator("image")).to_have_attribute("href", re.compile("^data:image/png"))
+
+
+def test_of_a_picture_that_is_not_seen_whole_the_part_is_lit_that_is(page: Page) -> None:
+    def cut(route: Route) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        told["predictions"][0]["seen"] = [0.25, 0.0, 0.75, 1.0]  # as of a wide photo, for a network that reads squares
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/predict", cut)
+    page.locator("#model").select_option("tag")
+    page.locator("#model").select_option("caption")
+    page.get_by_label("Picture").set_input_files({"name": "b.png", "mimeType": "image/png", "buffer": drawn("PNG")})
+    picture = page.get_by_role("list", name="The picture, word by word").get_by_role("img").first
+    expect(picture.locator("image")).to_have_attribute("x", re.compile("^-"))
+    page.unroute("**/predict")
+    _, _, across, down = map(float, str(picture.get_attribute("viewBox")).split())
+    laid = {name: float(str(picture.locator("image").get_attribute(name))) for name in ("x", "y", "width", "height")}
+    assert laid == {"x": -across / 2, "y": 0, "width": 2 * across, "height": down}
 
 
 def test_a_small_model_has_its_parameters_counted(page: Page, server: Server) -> None:

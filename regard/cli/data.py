@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.clean import clean
+from regard.cli.features import features
 from regard.cli.get import get
 from regard.cli.inspect import inspect
 
@@ -22,6 +23,7 @@ def about() -> None:
 data.command()(inspect)
 data.command()(clean)
 data.command()(get)
+data.command()(features)
 
 
 @data.command()

@@ -27,7 +27,7 @@ WHERE = 2  # numbers behind the features: row and column
 class GridSettings(DecoderSettings):
     """What a recipe has whose encoder reads the places of an image."""
 
-    backbone: Literal["none", "cnn"] = "none"
+    backbone: Literal["auto", "none", "cnn"] = "none"
     channels: int = 32
     annotation: int | None = None
     neighbours: int = 0
@@ -160,6 +160,7 @@ def grid_encoder(settings: GridSettings, features: int) -> GridEncoder:
     backbones: dict[str, Callable[[], nn.Module]] = {
         "none": lambda: nn.Linear(features, size),
         "cnn": lambda: PatchNet(settings.channels, size),
+        "auto": lambda: PatchNet(settings.channels, size),  # until the data say that they are features
     }
     places: dict[str, Callable[[], nn.Module | None]] = {
         "none": lambda: None,

@@ -10,12 +10,12 @@ from regard.errors import UserError
 from regard.training.settings import TrainingSettings
 
 
-def choose_device(wanted: str = "auto") -> torch.device:
-    """`auto` is a GPU where there is one."""
+def choose_device(wanted: str = "auto", key: str = "training.device=") -> torch.device:
+    """`auto` is a GPU where there is one; `key` is how it was asked for."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     chosen = next(name for name, there in available.items() if there) if wanted == "auto" else wanted
     if not available[chosen]:
-        raise UserError(f"training.device={wanted}, but this machine has no {wanted}")
+        raise UserError(f"{key}{wanted}, but this machine has no {wanted}")
     return torch.device("cuda", torch.cuda.current_device()) if chosen == "cuda" else torch.device(chosen)
 
 

@@ -35,7 +35,7 @@ const ANSWERS = {
     chances(candidates.map((/** @type {any} */ { word, probability }) => [word, probability])),
   ],
   regress: ({ outputs }) => outputs[0]?.map((/** @type {number} */ _, /** @type {number} */ place) => followed(outputs, place)) ?? [],
-  caption: ({ caption, tokens, weights }, { image }) => [verdict(caption), grids(tokens, weights, image)],
+  caption: ({ caption, tokens, weights, seen }, { image }) => [verdict(caption), grids(tokens, weights, image, seen)],
 };
 
 /**
@@ -103,8 +103,9 @@ function looks(lines) {
  * @param {string[]} tokens
  * @param {number[][][]} weights rows of columns for each token
  * @param {string} image
+ * @param {number[]} [seen] the part of the image that the model saw: left, top, right and bottom, from 0 to 1
  */
-function grids(tokens, weights, image) {
+function grids(tokens, weights, image, [left, top, right, bottom] = [0, 0, 1, 1]) {
   const each = tokens.map((token, number) => {
     const rows = weights[number];
     const word = token === END ? "(end)" : token;
@@ -121,7 +122,9 @@ function grids(tokens, weights, image) {
       ),
     );
     const size = { width: CELL * across, height: CELL * down };
-    const under = /^data:image\//.test(image) ? [draw("image", { href: image, preserveAspectRatio: "none", ...size })] : [];
+    const [wide, high] = [size.width / (right - left), size.height / (bottom - top)];
+    const whole = { x: -left * wide, y: -top * high, width: wide, height: high };
+    const under = /^data:image\//.test(image) ? [draw("image", { href: image, preserveAspectRatio: "none", ...whole })] : [];
     const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${word}”` };
     return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, word));
   });

@@ -18,6 +18,7 @@ from regard.models import Seq2Seq
 from regard.search import Hypothesis, search
 from regard.tasks.asking import several
 from regard.tasks.captioning import files, sent
+from regard.tasks.captioning.backbone import common
 from regard.tasks.captioning.examples import Captions, gathered
 from regard.tasks.captioning.eye import Eye, Sight
 from regard.tasks.captioning.grouping import grouped
@@ -61,6 +62,7 @@ class Captioner:
         """The picture that a file is, by its name, or all that it holds; or those that its lines name."""
         if path.suffix.lower() in (ARRAY, *IMAGES):
             return iter(Picture(path).each())
+        common([path], self.data.backbone)
         return files.pictures(lines(path), path.parent, name_of(path))
 
     def asked(self, given: Any) -> Array:
@@ -75,19 +77,22 @@ class Captioner:
             for one, picture in zip(inputs, named, strict=True)
         ]
         found = searched(self.model, sights, self.device, self.batch_tokens, self.data.max_length, beam)
-        return [captioned(*one, self.tokenizer) for one in zip(named, sights, found, strict=True)]
+        return [captioned(*one, self.tokenizer, self.eye) for one in zip(named, sights, found, strict=True)]
 
     def seen(self, array: Array, picture: Picture) -> Sight:
         """What the model sees of a picture, whose places have as many features as those that it learnt from."""
         sight = self.eye.look(array, picture)
         if sight.extent.features != self.data.features:
+            image = "; it is an image, and the run does not know which network made its features"
             raise picture.wrong(
                 f"{sight.extent.features:,} numbers for each place, and the model reads {self.data.features:,}"
+                f"{image if sight.extent.of_pixels else ''}"
             )
         return sight
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
         """BLEU against all captions of an image, exact matches, perplexity, and where the model looked."""
+        common(paths, self.data.backbone)
         examples = list(files.read(paths))
         if not examples:
             raise UserError(f"{' and '.join(map(str, paths))}: no captions in there, nothing to score on")
@@ -137,13 +142,14 @@ def searched(
     return in_order(best, np.array([len(one.places) for one in sights], dtype=np.int64), batch_tokens)
 
 
-def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Tokenizer) -> Caption:
+def captioned(picture: Picture, sight: Sight, found: Hypothesis, tokenizer: Tokenizer, eye: Eye) -> Caption:
     """What a search found, in words."""
     assert found.attention is not None
     extent = sight.extent
     attention = found.attention.reshape(len(found.tokens), extent.rows, extent.columns)
     pieces = tokenizer.pieces(found.tokens)
-    return Caption(picture, tokenizer.decode(found.tokens), found.score, pieces, attention, sight.pixels)
+    text = tokenizer.decode(found.tokens)
+    return Caption(picture, text, found.score, pieces, attention, sight.pixels, sight.window, eye)
 
 
 def load(*runs: str | Path, device: str | None = None) -> Captioner:
@@ -153,12 +159,12 @@ def load(*runs: str | Path, device: str | None = None) -> Captioner:
     data = parse(CaptionSettings, config["data"], "data")
     if data.features is None:
         raise UserError(f"{run.folder}: its config does not say how many features a place has (data.features)")
-    tokenizer = kept(run)
+    tokenizer, place = kept(run), where(device)
     return Captioner(
         run.model((data.features, tokenizer.size)),
         tokenizer,
         data,
-        Eye(data.image, data.patch, int(config["model"]["max_side"])),
+        Eye(data.image, data.patch, int(config["model"]["max_side"]), data.backbone, place),
         int(config["training"]["batch_tokens"]),
-        where(device),
+        place,
     )

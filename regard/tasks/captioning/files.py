@@ -115,7 +115,28 @@ def picture(given: Mapping[str, Any], folder: Path = Path(), where: str = "") ->
         raise UserError(f"{before}there is no image; it is {FORM}")
     if row is not None and not is_count(row):
         raise UserError(f"{before}row is the number of a picture in its file, from 0, not {shown(row)}")
-    return Picture(folder / path, row, where)
+    return Picture(folder / path, row, where, original(given.get("original"), folder, where))
+
+
+def original(given: Any, folder: Path, where: str) -> Picture | None:
+    """The image that features are of, where an object says it."""
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        before = f"{where}: " if where else ""
+        raise UserError(f'{before}original is the image that features are of, {{"image": "path"}}, not {shown(given)}')
+    return picture({"image": given.get("image"), "row": given.get("row")}, folder, where)
+
+
+def named(rows: Iterable[str], folder: Path, name: str) -> Iterator[tuple[Picture, dict[str, Any]]]:
+    """The pictures that lines name, with a caption or without, each with all else that its line says."""
+    for number, line in enumerate(rows, 1):
+        where, (path, tab, rest) = f"{name}:{number}", line.partition("\t")
+        if line.lstrip().startswith("{"):
+            given = mapping(line, where)
+            yield picture(given, folder, where), {key: given[key] for key in given if key not in ("image", "row")}
+        elif line.strip():
+            yield Picture(folder / path.strip(), None, where), {"caption": rest.split("\t")[0]} if tab else {}
 
 
 def truth(given: Mapping[str, Any], where: str) -> Truth | None:

@@ -26,11 +26,12 @@ MANY = 4  # dimensions of an array that holds many pictures, each with rows and 
 
 
 class Picture(NamedTuple):
-    """A file, which of the pictures in it where it holds many, and where it was named."""
+    """A file, which of the pictures in it where it holds many, where it was named, and the image of its features."""
 
     path: Path
     row: int | None = None
     where: str = ""
+    original: Picture | None = None
 
     @property
     def name(self) -> str:
@@ -135,6 +136,11 @@ def decoded(file: Path | IO[bytes], picture: Picture, whole: bool, most: int = M
         raise picture.wrong("it cannot be read as an image: it is of no kind that is known") from error
     except Exception as error:  # a damaged image makes Pillow's decoders raise all kinds
         raise picture.wrong(f"it cannot be read as an image: {in_a_line(error)}") from error
+
+
+def is_image(shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
+    """Whether an array is an image, and not features of one."""
+    return bool(kind == np.uint8) and len(shape) == 3 and shape[2] == 3
 
 
 def upright(image: Any) -> Any:

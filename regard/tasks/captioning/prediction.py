@@ -9,7 +9,8 @@ import numpy as np
 
 from regard.plot import Line, Overlay
 from regard.search import Floats
-from regard.tasks.captioning.eye import Pixels
+from regard.tasks.captioning.backbone import Pixels, Window
+from regard.tasks.captioning.eye import Eye
 from regard.tasks.captioning.picture import Picture
 
 
@@ -22,6 +23,8 @@ class Caption(NamedTuple):
     tokens: Sequence[str]  # with the one that ends a sentence
     attention: Floats  # tokens × rows × columns
     pixels: Pixels | None  # the image as the model saw it, if it was one
+    window: Window | None = None  # the part of the image that this is, if it is not all of it
+    eye: Eye | None = None  # through which the picture was seen
 
     def line(self) -> str:
         """The sentence."""
@@ -31,7 +34,8 @@ class Caption(NamedTuple):
         """The sentence, its tokens, and a grid of weights for each."""
         named = {"image": str(self.picture.path)} | ({} if self.picture.row is None else {"row": self.picture.row})
         said = {"caption": self.text, "score": self.score, "tokens": list(self.tokens)}
-        return named | said | {"grid": list(self.attention.shape[1:]), "weights": self.attention.tolist()}
+        seen = {} if self.window is None else {"seen": list(self.window)}
+        return named | said | seen | {"grid": list(self.attention.shape[1:]), "weights": self.attention.tolist()}
 
     def looks(self) -> list[Line]:
         """A line for each token: the places, by row and column from 1, with their weights."""
@@ -42,5 +46,8 @@ class Caption(NamedTuple):
         return [Line(token, names, row.tolist(), darkest=float(row.max())) for token, row in both]
 
     def overlay(self) -> Overlay | None:
-        """The weights of each token over the image."""
-        return Overlay(self.pixels, self.tokens, self.attention)
+        """The weights of each token over the image, also over that which features are of."""
+        pixels = self.pixels
+        if pixels is None and self.eye is not None:
+            pixels = self.eye.original(self.picture)
+        return Overlay(pixels, self.tokens, self.attention)

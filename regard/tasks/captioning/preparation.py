@@ -12,6 +12,7 @@ from regard.data.pair import Pair
 from regard.errors import UserError
 from regard.recipes import Recipe, override
 from regard.runs import Run
+from regard.tasks.captioning.backbone import Backbone, common
 from regard.tasks.captioning.examples import Captions, Encoded
 from regard.tasks.captioning.eye import Eye
 from regard.tasks.captioning.files import Example, read
@@ -38,14 +39,15 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     data = parse(CaptionSettings, config["data"], "data")
     settings = parse(VocabularySettings, config["text"], "text")
     model, training = config["model"], config["training"]
-    eye = Eye(data.image, data.patch, int(model["max_side"]))
-    found = survey(data, training["seed"])
     start = training["init_from"]
     before = run if resume else Run(Path(start)) if start else None
+    eye = Eye(data.image, data.patch, int(model["max_side"]))
+    found = survey(data, training["seed"])
     tokenizer = kept(before) if before else learnt(found.train, settings)
     every = encoded(found.train, eye, tokenizer, data.features, found.digests)
     features = every[0].extent.features
-    readable(model["backbone"], every)
+    reads = readable(model["backbone"], every)
+    backbone = None if every[0].extent.of_pixels else made_by(data, before)
     dev = encoded(found.dev, eye, tokenizer, features)
     train = [one for one in every if len(one.caption) <= data.max_length]
     if not train:
@@ -53,13 +55,18 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
             f"no caption is left to train on: all {len(every):,} have more than {data.max_length:,} tokens "
             "(data.max_length)"
         )
+    resolved = {
+        "data.features": features,
+        "data.backbone": None if backbone is None else backbone.mapping(),
+        "model.backbone": reads,
+    }
     return Job(
         run,
-        override(config, {"data.features": features}),
+        override(config, resolved),
         Captions(train, eye, tokenizer, settings.dropout),
         Validator(
             found.dev,
-            Captions(dev, eye),
+            Captions(dev, eye._replace(backbone=backbone)),
             tokenizer,
             int(training["batch_tokens"]),
             int(training["validate_pairs"]),
@@ -71,11 +78,21 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     )
 
 
-def readable(backbone: str, examples: Sequence[Encoded]) -> None:
-    """Refuses features where the model reads pixels."""
+def readable(backbone: str, examples: Sequence[Encoded]) -> str:
+    """What reads the places, of which `auto` is that which can; refuses features where the model reads pixels."""
+    if backbone == "auto":
+        backbone = "cnn" if all(one.extent.of_pixels for one in examples) else "none"
     for one in examples:
         if backbone == "cnn" and not one.extent.of_pixels:
             raise one.picture.wrong("it holds features, and model.backbone cnn reads pixels: model.backbone=none")
+    return backbone
+
+
+def made_by(data: CaptionSettings, before: Run | None) -> Backbone | None:
+    """The network whose features are trained on: the same for all, and for the run that this one starts from."""
+    theirs = None if before is None else parse(CaptionSettings, before.config()["data"], "data").backbone
+    paths = [Path(name) for name in (*(data.train or ()), *(data.dev or ()))]
+    return common(paths, data.backbone or theirs)
 
 
 def survey(data: CaptionSettings, seed: int) -> Survey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.data.settings import ReadingSettings
+from regard.tasks.captioning.backbone import Backbone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,7 @@ class CaptionSettings(ReadingSettings):
     image: int = 224
     patch: int = 16
     features: int | None = None
+    backbone: Backbone | None = None
     max_length: int = 50
     dev_pairs: int = 1000
 

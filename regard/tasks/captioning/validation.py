@@ -83,5 +83,5 @@ class Validator:
         for lot in lots(list(self.groups)):
             sights = [self.captions.eye.look(picture.load(), picture) for picture in lot]
             found = searched(model, sights, device, self.batch_tokens, self.max_length, 1)
-            made += [captioned(*one, self.tokenizer) for one in zip(lot, sights, found, strict=True)]
+            made += [captioned(*one, self.tokenizer, self.captions.eye) for one in zip(lot, sights, found, strict=True)]
         return made

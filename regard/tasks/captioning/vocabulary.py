@@ -42,7 +42,10 @@ def encoded(
         extent = eye.extent(*one.picture.header(), one.picture.name)
         features = features or extent.features
         if extent.features != features:
-            raise one.picture.wrong(f"{extent.features:,} numbers for each place, and the others have {features:,}")
+            image = "; it is an image, and `regard data features` makes features of images" if extent.of_pixels else ""
+            raise one.picture.wrong(
+                f"{extent.features:,} numbers for each place, and the others have {features:,}{image}"
+            )
         digest = digests[number] if digests else ""
         found.append(Encoded(one.picture, extent, tokenizer.encode(one.caption), digest))
     return found
