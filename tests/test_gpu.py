@@ -17,8 +17,8 @@ from test_fast_packed import batch, everything
 from test_fast_packed import model as transformer
 
 from regard.fast import quicken
-from regard.fast.captured import Captured
-from regard.fast.feeding import CAPTURED, looped, played
+from regard.fast.captured import CAPTURED, Captured
+from regard.fast.feeding import looped, played
 from regard.fast.gates import Plain
 from regard.fast.layer import unrolled
 from regard.fast.packed import plain, way

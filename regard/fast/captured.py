@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.console import say
@@ -25,6 +26,7 @@ from regard.console import say
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
 MOST = 64  # graphs, of one function
+CAPTURED: WeakKeyDictionary[nn.Module, Captured] = WeakKeyDictionary()
 FREE = "BTS"  # the dimensions that are rounded up
 
 
@@ -38,6 +40,11 @@ class Form(NamedTuple):
         """What B, T and S are, of these inputs."""
         named = zip("".join(self.inputs), (size for tensor in tensors for size in tensor.shape), strict=True)
         return {letter: size for letter, size in named if letter in FREE}
+
+
+def graphs(module: nn.Module) -> Captured:
+    """Those of a module, which go when it goes."""
+    return CAPTURED.setdefault(module, Captured())
 
 
 class Captured:
@@ -101,7 +108,7 @@ class Places(dict[Hashable, Tensor]):
         size, name = torch.Size(shape).numel(), (role, like.dtype, like.device)
         if name not in self or self[name].numel() < size:
             self[name] = torch.zeros(size, dtype=like.dtype, device=like.device)
-        return self[name][:size].view(*shape)
+        return self[name][:size].view(*shape).detach()  # autocast keeps what it has cast, but not of a view
 
     def like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
         """One for each of these tensors."""

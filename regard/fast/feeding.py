@@ -14,18 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.fast.captured import Captured, Form
+from regard.fast.captured import Captured, Form, graphs
 from regard.fast.gates import Steps, chosen
+from regard.fast.looping import recorded
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
-
-CAPTURED: WeakKeyDictionary[LuongDecoder, Captured] = WeakKeyDictionary()  # a decoder's graphs go when it goes
 
 
 class Layer(NamedTuple):
@@ -71,9 +69,9 @@ class Tape(NamedTuple):
 
 def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
-    if not (words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words)):
-        return one_by_one(decoder, state, words)
-    return played(decoder, state, words, CAPTURED.setdefault(decoder, Captured()))
+    if words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words):
+        return played(decoder, state, words, graphs(decoder))
+    return recorded(one_by_one, decoder, state, words, drops_input=True)
 
 
 def played(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 
 from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
+from regard.fast.looping import recorded
 from regard.fast.packed import way
+from regard.models.bahdanau import BahdanauDecoder, one_by_one
 from regard.models.luong import LuongDecoder
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import Recurrent
@@ -27,6 +30,8 @@ def quicken(model: M) -> M:
                 module.unroll = unrolled
             elif isinstance(module, LuongDecoder):
                 module.loop = looped
+            elif isinstance(module, BahdanauDecoder):
+                module.loop = partial(recorded, one_by_one)
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
     return model

@@ -5,6 +5,7 @@ The order of a step is s_{i-1} → α_i → c_i → s_i; equations are those of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -84,6 +85,7 @@ class BahdanauDecoder(Decoder):
         self.output = output
         self.dropout = nn.Dropout(dropout)
         self.readout = readout
+        self.loop: Loop = one_by_one  # a faster one may take its place
 
     def start(self, encoded: Encoded) -> BahdanauState:
         """s_0 from the encoder's last state; the keys are projected here, once."""
@@ -105,14 +107,8 @@ class BahdanauDecoder(Decoder):
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
         words = self.dropout(self.embedding(target_in))
-        state = self.start(encoded)
-        looks, shown = [], []
-        for word in words.unbind(1):
-            state, attended, s = self.advance(state, word)
-            looks.append(attended)
-            shown.append(s)
-        attended = joined(looks)
-        return Decoded(self.output(torch.stack(shown, 1), words, attended.context), attended)
+        shown, attended = self.loop(self, self.start(encoded), words)
+        return Decoded(self.output(shown, words, attended.context), attended)
 
     def step(self, state: BahdanauState, tokens: Tensor) -> tuple[Tensor, BahdanauState, Attended]:
         """Tokens B -> log-probabilities B,V."""
@@ -120,6 +116,19 @@ class BahdanauDecoder(Decoder):
         state, attended, shown = self.advance(state, word)
         logits = self.output(shown[:, None], word[:, None], attended.context)[:, 0]
         return log_probs(logits), state, attended
+
+
+def one_by_one(decoder: BahdanauDecoder, state: BahdanauState, words: Tensor) -> tuple[Tensor, Attended]:
+    """Each step waits for the one before: words B,T,m -> the states that the readout takes B,T,n, and the looks."""
+    looks, shown = [], []
+    for word in words.unbind(1):
+        state, attended, s = decoder.advance(state, word)
+        looks.append(attended)
+        shown.append(s)
+    return torch.stack(shown, 1), joined(looks)
+
+
+Loop = Callable[[BahdanauDecoder, BahdanauState, Tensor], tuple[Tensor, Attended]]
 
 
 def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

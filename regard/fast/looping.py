@@ -1,0 +1,169 @@
+"""The readable loop of a recurrent decoder, as it is, by CUDA graphs: for forms that have no faster loop of their own.
+
+What the loop reads are the tensors of a state, the words, the weights and what dropout leaves, which is drawn
+beforehand; while the loop runs, dropout and weights are replaced by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from regard.fast.captured import Captured, Form, graphs
+from regard.fast.states import distinct, filled
+from regard.nn import (
+    Attended,
+    Concat,
+    Dot,
+    ElmanCell,
+    General,
+    Global,
+    GRUCell,
+    LocalMonotonic,
+    LocalPredictive,
+    Location,
+    LSTMCell,
+)
+
+Plain = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
+CELLS, SCORES = (ElmanCell, LSTMCell, GRUCell), (Dot, General, Concat, Location)
+ALIGNMENTS = (Global, LocalMonotonic, LocalPredictive)
+PARTS = ("recurrent", "attention", "W_c")  # whose weights loops read
+
+
+class Link(NamedTuple):
+    """A place where the loop calls dropout, once a step."""
+
+    owner: str  # the module whose dropout it is, by its path in the decoder
+    width: int
+    rate: float
+
+    @property
+    def scale(self) -> float:
+        """What makes up for what is dropped."""
+        return 1 / (1 - self.rate) if self.rate < 1 else 0.0
+
+
+def recorded(
+    plain: Plain, decoder: Any, state: Any, words: Tensor, drops_input: bool = False
+) -> tuple[Tensor, Attended]:
+    """The plain loop over words B,T,·; by graphs where it learns on a GPU, in a form that is known to go.
+
+    `drops_input`: each step calls the decoder's own dropout, on what the first layer reads.
+    """
+    if words.is_cuda and words.shape[1] and torch.is_grad_enabled() and records(decoder, state, words):
+        return replayed(plain, decoder, state, words, drops_input, graphs(decoder))
+    return plain(decoder, state, words)
+
+
+def records(decoder: Any, state: Any, words: Tensor) -> bool:
+    """Whether nothing in the loop is somebody else's, and padding changes nothing: coverage divides by its zeros."""
+    attention, recurrent, mask = decoder.attention, decoder.recurrent, state.memory.mask
+    return (
+        attention.coverage is None
+        and type(attention.score) in SCORES
+        and type(attention.alignment) in ALIGNMENTS
+        and all(type(cell) in CELLS for cell in recurrent.forwards)
+        and mask.shape[0] == words.shape[0]
+        and mask.shape[1] > 0
+        and isinstance(state.step, int)
+    )
+
+
+def replayed(
+    plain: Plain, decoder: Any, state: Any, words: Tensor, drops_input: bool, captured: Captured | None
+) -> tuple[Tensor, Attended]:
+    """The same with weights, state and dropout handed in as tensors."""
+    weights = {name: weight for name, weight in decoder.named_parameters() if name.split(".")[0] in PARTS}
+    leaves, links = distinct(state), dropped(decoder, drops_input)
+    kept = [drawn(words, link) for link in links]
+    run = partial(looped, plain, decoder, state, tuple(weights), tuple(links))
+    tensors = [words, *leaves.values(), *weights.values(), *kept]
+    windowed = type(decoder.attention.alignment) is not Global
+    form = Form(
+        ["BT-", *map(letters, leaves, leaves.values()), *("-" * weight.dim() for weight in weights.values())]
+        + ["BT-"] * len(kept),
+        ["BT-", "BT-", "BT-", "BT-"] if windowed else ["BT-", "BT-", "BTS"],
+    )
+    found = captured(run, (plain, state.step, tuple(links)), form, tensors) if captured else run(*tensors)
+    return found[0], Attended(*found[1:])
+
+
+def letters(name: str, leaf: Tensor) -> str:
+    """Which dimensions of a state's tensor are B and S."""
+    return ("BS" if name.startswith("memory.") else "B").ljust(leaf.dim(), "-")
+
+
+def dropped(decoder: Any, drops_input: bool) -> list[Link]:
+    """Where the loop calls dropout, in the order of its calls; nowhere where nothing is dropped."""
+    if not decoder.training:
+        return []
+    cells = decoder.recurrent.forwards
+    above = [Link("recurrent", cell.input_size, decoder.recurrent.dropout.p) for cell in cells[1:]]
+    below = [Link("", cells[0].input_size, decoder.dropout.p)] if drops_input else []
+    return [link for link in below + above if link.rate]
+
+
+def drawn(words: Tensor, link: Link) -> Tensor:
+    """What dropout leaves of a link, at every step: B,T,width."""
+    left = torch.empty(*words.shape[:2], link.width, dtype=torch.bool, device=words.device)
+    return left.bernoulli_(1 - link.rate)
+
+
+def looped(
+    plain: Plain, decoder: nn.Module, like: Any, names: Sequence[str], links: Sequence[Link], *tensors: Tensor
+) -> tuple[Tensor, ...]:
+    """The loop as a function of tensors: words, a state's, weights, and what dropout leaves."""
+    words, rest = tensors[0], tensors[1:]
+    count = len(rest) - len(names) - len(links)
+    leaves, weights, kept = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
+    named = {f"decoder.{name}": weight for name, weight in zip(names, weights, strict=True)}
+    with dropping(decoder, links, kept):
+        out, attended = functional_call(Loop(plain, decoder), named, (filled(like, leaves), words))
+    return out, *(field for field in attended if field is not None)
+
+
+class Loop(nn.Module):
+    """A loop as a module, so that its weights can be others."""
+
+    def __init__(self, plain: Plain, decoder: nn.Module) -> None:
+        super().__init__()
+        self.plain, self.decoder = plain, decoder
+
+    def forward(self, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
+        """Runs it."""
+        return self.plain(self.decoder, state, words)
+
+
+class Kept(nn.Module):
+    """Dropout that was drawn beforehand: one call after the other."""
+
+    def __init__(self, calls: Iterator[tuple[Tensor, float]]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What is left of x."""
+        kept, scale = next(self.calls)
+        return x * kept * scale
+
+
+@contextmanager
+def dropping(decoder: nn.Module, links: Sequence[Link], kept: Sequence[Tensor]) -> Iterator[None]:
+    """A decoder with this dropout meanwhile."""
+    owners = {link.owner: decoder.get_submodule(link.owner) for link in links}
+    before = {name: owner.dropout for name, owner in owners.items()}
+    try:
+        for name, owner in owners.items():
+            own = [(mask, link.scale) for mask, link in zip(kept, links, strict=True) if link.owner == name]
+            owner.dropout = Kept(iter([(mask[:, t], scale) for t in range(kept[0].shape[1]) for mask, scale in own]))
+        yield
+    finally:
+        for name, owner in owners.items():
+            owner.dropout = before[name]

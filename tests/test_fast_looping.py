@@ -1,0 +1,122 @@
+"""The readable loops as functions of tensors, as CUDA graphs record them, against the loops as they are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from test_captured import Eager
+from torch import Tensor, nn
+
+from regard.fast import looping, quicken
+from regard.fast.captured import Captured
+from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
+from regard.models import bahdanau, build, luong
+
+PLAIN: dict[str, Any] = {"luong2015-global": luong.one_by_one, "bahdanau2015": bahdanau.one_by_one}
+FORMS: list[tuple[str, dict[str, Any]]] = [
+    ("bahdanau2015", {}),
+    ("bahdanau2015", {"cell": "lstm", "layers": 2, "score": "general", "residual": True}),
+    ("bahdanau2015", {"alignment": "local-p", "window": 2, "readout": "current"}),
+    ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
+    ("luong2015-global", {"score": "location", "max_source": 3, "layers": 1, "cell": "elman"}),
+    ("luong2015-global", {"alignment": "local-m", "window": 1, "residual": True, "layers": 3}),
+]
+LENGTHS, STEPS = [3, 19, 0, *range(1, 15)], 9
+
+
+def model_of(name: str, **form: Any) -> Any:
+    torch.manual_seed(0)
+    model = build(name, 11, 13, **{"size": 6, "dropout": 0.0, **form}).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def everything(model: Any, run: Any) -> list[Tensor]:
+    """Outputs and all gradients."""
+    torch.manual_seed(1)
+    source = torch.randint(4, 11, (len(LENGTHS), max(LENGTHS)))
+    target = torch.randint(4, 13, (len(LENGTHS), STEPS))
+    model.decoder.loop = run
+    model.zero_grad()
+    decoded = model.decoder(model.encode(source, torch.tensor(LENGTHS)), target)
+    found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
+    torch.autograd.backward(found, [torch.randn(part.shape, dtype=part.dtype) for part in found])
+    places = [] if decoded.attended.positions is None else [decoded.attended.positions]
+    return found + places + [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def agree(found: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=str)
+def test_a_loop_of_tensors_in_a_larger_shape_gives_the_loops_numbers(name: str, form: dict[str, Any]) -> None:
+    model, captured, feeds = model_of(name, **form), Captured(patience=1, make=Eager), name == "luong2015-global"
+    run = partial(replayed, PLAIN[name], drops_input=feeds, captured=captured)
+    expected = everything(model, PLAIN[name])
+    for _ in range(2):
+        agree(everything(model, run), expected)
+    (graph,) = captured.graphs.values()
+    assert graph.inputs[0].shape[:2] == (18, 9)
+
+
+@pytest.mark.parametrize(("name", "form"), [FORMS[3], ("bahdanau2015", {"layers": 3}), ("bahdanau2015", {})], ids=str)
+def test_dropout_is_where_the_loop_calls_it(name: str, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feeds = model_of(name, **form, dropout=0.4), name == "luong2015-global"
+    decoder = model.decoder
+    rows = torch.empty(len(LENGTHS), STEPS)
+    links = dropped(decoder, feeds)
+    assert len(links) == len(decoder.recurrent.forwards) - 1 + feeds
+    masks = {link: looping.drawn(rows, link) for link in links}  # links between layers share one
+
+    def readable(decoder: Any, state: Any, words: Tensor) -> Any:
+        before = decoder.dropout, decoder.recurrent.dropout
+        scaled = {link: [masks[link][:, t] for t in range(STEPS)] for link in links}
+        below = [link for link in links if not link.owner]
+        above = [link for link in links if link.owner]
+        if below:
+            decoder.dropout = Kept((mask, 1 / 0.6) for mask in scaled[below[0]])
+        decoder.recurrent.dropout = Kept((scaled[link][t], 1 / 0.6) for t in range(STEPS) for link in above)
+        found = PLAIN[name](decoder, state, words)
+        decoder.dropout, decoder.recurrent.dropout = before
+        return found
+
+    expected = everything(model, readable)
+    monkeypatch.setattr(looping, "drawn", lambda words, link: masks[link])
+    agree(everything(model, partial(replayed, PLAIN[name], drops_input=feeds, captured=None)), expected)
+    agree(
+        everything(model, partial(replayed, PLAIN[name], drops_input=feeds, captured=Captured(1, make=Eager))), expected
+    )
+    assert isinstance(decoder.dropout, nn.Dropout)
+    assert isinstance(decoder.recurrent.dropout, nn.Dropout)
+    assert not dropped(decoder.eval(), feeds)
+
+
+def test_dropout_keeps_its_share() -> None:
+    kept = looping.drawn(torch.empty(50, 40), Link("", 20, 0.25))
+    assert kept.shape == (50, 40, 20)
+    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
+
+
+def test_forms_that_cannot_be_recorded_are_known() -> None:
+    def known(**form: Any) -> bool:
+        model = model_of("bahdanau2015", **form)
+        encoded = model.encode(torch.full((2, 3), 5), torch.tensor([3, 2]))
+        return records(model.decoder, model.decoder.start(encoded), torch.empty(2, 4, 6))
+
+    assert known()
+    assert not known(coverage="linguistic")
+
+
+def test_a_model_takes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def way() -> Any:
+        return quicken(build("bahdanau2015", 20, 20, size=8)).decoder.loop
+
+    assert way().func is recorded
+    monkeypatch.setenv("REGARD_FAST", "0")
+    assert way() is bahdanau.one_by_one
