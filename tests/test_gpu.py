@@ -21,9 +21,10 @@ from regard.fast.captured import CAPTURED, Captured
 from regard.fast.feeding import looped, played
 from regard.fast.gates import Plain
 from regard.fast.layer import unrolled
+from regard.fast.looping import replayed
 from regard.fast.packed import plain, way
 from regard.fast.packed.spans import spans
-from regard.models import build
+from regard.models import bahdanau, build
 from regard.models.luong import one_by_one
 from regard.nn import parts
 from regard.nn.recurrent import unroll
@@ -398,6 +399,40 @@ def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
     del model
     gc.collect()
     assert captured() is None
+
+
+LOOPS: list[tuple[str, dict[str, Any]]] = [
+    ("bahdanau2015", {}),
+    ("bahdanau2015", {"alignment": "local-p", "window": 3, "layers": 2, "cell": "lstm"}),
+    ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
+    ("luong2015-global", {"alignment": "local-m", "window": 2, "residual": True, "layers": 2}),
+]
+
+
+@pytest.mark.parametrize(("bf16", "close"), [(False, 1e-4), (True, 5e-2)])
+@pytest.mark.parametrize(("name", "form"), LOOPS, ids=str)
+def test_a_readable_loop_gives_its_numbers_by_graphs_too(
+    name: str, form: dict[str, Any], bf16: bool, close: float
+) -> None:
+    torch.manual_seed(0)
+    model: Any = build(name, 20, 30, **{"size": 24, "dropout": 0.3, **form}).cuda()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    captured, feeds = Captured(patience=1), name == "luong2015-global"
+    plain: Any = one_by_one if feeds else bahdanau.one_by_one
+    step_by_step = partial(replayed, plain, drops_input=feeds, captured=None)
+    by_graph = partial(replayed, plain, drops_input=feeds, captured=captured)
+    for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):
+        expected = looping(step_by_step, model, *shape, bf16=bf16, seed=seed)
+        found = looping(by_graph, model, *shape, bf16=bf16, seed=seed)
+        assert captured.able
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert near(one, other, close), number
+    assert len(captured.graphs) == 2
+    model.eval()
+    expected = looping(plain, model, 17, 9, 11, bf16=bf16)
+    for one, other in zip(looping(by_graph, model, 17, 9, 11, bf16=bf16), expected, strict=True):
+        assert near(one, other, close)
 
 
 @pytest.mark.parametrize("changes", [{}, {"loss.r_drop": 1.0}, {"training.accumulate": 2}], ids=str)
