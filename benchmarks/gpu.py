@@ -22,12 +22,16 @@ from torch import Tensor
 from regard.fast import quicken
 from regard.fast.captured import Captured
 from regard.fast.feeding import played
+from regard.fast.looping import replayed
 from regard.models import build
+from regard.models.bahdanau import one_by_one as bahdanau_loop
 from regard.models.luong import one_by_one
 from regard.models.seq2seq import Encoded
 
 WARM, ROUNDS = 5, 20
 SIZE, LAYERS, WORDS, VOCABULARY = 1000, 2, 30, 32000
+LUONG: dict[str, Any] = {"config": "luong2015-global", "size": SIZE, "layers": LAYERS, "score": "general"}
+BAHDANAU: dict[str, Any] = {"config": "bahdanau2015", "size": SIZE}
 
 
 class Work(NamedTuple):
@@ -104,9 +108,9 @@ def luong() -> None:
             "fast, without graphs": partial(played, captured=None),
             "fast": partial(played, captured=Captured()),
         }
-        decoding = {name: decoding_step(loop, sentences) for name, loop in loops.items()}
+        decoding = {name: decoding_step(model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()}
         table(f"decoder, {sentences} sentences, forwards and backwards", decoder_work(sentences), decoding, card)
-        training = {name: training_step(loop, sentences) for name, loop in loops.items()}
+        training = {name: training_step(model(LUONG, loop, 0.2), sentences) for name, loop in loops.items()}
         table(
             f"whole model with dropout, {sentences} sentences, forwards, backwards and Adam",
             model_work(sentences),
@@ -115,18 +119,39 @@ def luong() -> None:
         )
 
 
-def model(loop: Any, dropout: float) -> Any:
-    """The model, its decoder with this loop."""
+def bahdanau() -> None:
+    """Bahdanau's decoder, a GRU of 1000, 30 words in and out, bf16: the readable loop, and the same by graphs."""
+    card = limits()
+    for sentences in (128, 512):
+        plain = bahdanau_loop
+        graphed = partial(replayed, plain, drops_input=False, captured=Captured())
+        calls = {
+            name: decoding_step(model(BAHDANAU, loop, 0.0), sentences)
+            for name, loop in (("readable loop", plain), ("readable loop, by graphs", graphed))
+        }
+        table(f"decoder, {sentences} sentences, forwards and backwards", bahdanau_work(sentences), calls, card)
+
+
+def bahdanau_work(sentences: int) -> Work:
+    """Of Bahdanau's decoder over whole targets, forwards and backwards, without the deep output."""
+    H, S, T = SIZE, WORDS, WORDS
+    each = 2 * 3 * H * 4 * H + 2 * H * H + 2 * S * 3 * H + 2 * 2 * H * H * S / T  # gates, query, look, keys
+    weights = 3 * H * 4 * H + H * H + 2 * H * H
+    memory = 2 * sentences * S * 3 * H
+    states = sentences * T * H * (3 * 2 + 2 + 2 * 2)
+    return Work(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
+
+
+def model(form: dict[str, Any], loop: Any, dropout: float) -> Any:
+    """A model, its decoder with this loop."""
     torch.manual_seed(0)
-    form: dict[str, Any] = {"size": SIZE, "layers": LAYERS, "score": "general", "dropout": dropout}
-    made: Any = quicken(build("luong2015-global", VOCABULARY, VOCABULARY, **form)).cuda()
+    made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **form)).cuda()
     made.decoder.loop = loop
     return made
 
 
-def decoding_step(loop: Any, sentences: int) -> Callable[[], None]:
-    """From the encoder's states to h̃, and back."""
-    whole = model(loop, 0.0)
+def decoding_step(whole: Any, sentences: int) -> Callable[[], None]:
+    """From the encoder's states to what the output layer reads, and back."""
     decoder, (source, lengths, target) = whole.decoder, batch(sentences)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         memory, state = whole.encode(source, lengths)
@@ -144,9 +169,9 @@ def decoding_step(loop: Any, sentences: int) -> Callable[[], None]:
     return step
 
 
-def training_step(loop: Any, sentences: int) -> Callable[[], None]:
+def training_step(whole: Any, sentences: int) -> Callable[[], None]:
     """Loss, gradients and Adam."""
-    whole, (source, lengths, target) = model(loop, 0.2), batch(sentences)
+    source, lengths, target = batch(sentences)
     optimizer = torch.optim.Adam(whole.parameters(), fused=True)
 
     def step() -> None:
@@ -176,7 +201,7 @@ def batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
     return source, torch.full((sentences,), WORDS, device="cuda"), target
 
 
-TABLES: dict[str, Callable[[], None]] = {"luong": luong}
+TABLES: dict[str, Callable[[], None]] = {"luong": luong, "bahdanau": bahdanau}
 
 
 def main() -> None:
