@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.fast.captured import Captured, Form, graphs
-from regard.fast.gates import Steps, chosen
+from regard.fast.gates import Steps, chosen, dropped
 from regard.fast.looping import recorded
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
@@ -210,7 +210,7 @@ class Feeding(torch.autograd.Function):
         tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
         tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), *saved[3 * L :])
         given = folded(ctx.plan, tensors)
-        return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights), ctx.needs_input_grad[1:])
+        return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
 
 
 def forwards(plan: Plan, given: Given) -> Tape:
@@ -225,7 +225,7 @@ def forwards(plan: Plan, given: Given) -> Tape:
     c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
     seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
     weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
-    inputs[0][:, 0, :F] = given.fed * given.kept[0][:, 0] * plan.scales[0] if given.kept else given.fed
+    inputs[0][:, 0, :F] = dropped(given.fed, *left(plan, given, 0, 0))
     for layer, into in zip(given.layers, inputs, strict=True):
         into[:, 0, -H:] = layer.h
     for t in range(T):
@@ -260,35 +260,26 @@ class Slopes(NamedTuple):
     c: list[Tensor]  # B,H, before the first step
 
 
-def backwards(
-    plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
-) -> list[Tensor | None]:
-    """The gradients of `flat(given)`, of those that are wanted."""
+def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradients of `flat(given)`."""
     slopes = reverse(plan, given, tape, came)
-    V, F, L = given.values.shape[2], given.fed.shape[1], plan.layers
-    H = given.layers[0].h.shape[1]
-    first, words = slopes.pre[0].flatten(0, 1), given.words.reshape(-1, given.words.shape[2])
+    V, F, H = given.values.shape[2], given.fed.shape[1], given.layers[0].h.shape[1]
     mask, scale = left(plan, given, 0, 0)
-    d_fed = slopes.inputs[0][:, :F]
-    made: list[Any] = [
-        lambda: (first @ given.W_w).view_as(given.words),
-        lambda: d_fed if mask is None else d_fed * mask * scale,
-        lambda: torch.bmm(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
-        lambda: torch.bmm(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
-        lambda: None,
-        lambda: first.t() @ words,
-        lambda: slopes.z.flatten(0, 1).t() @ tape.seen.flatten(0, 1),
-    ]
-    for number in range(L):
-        rows = slopes.pre[number].flatten(0, 1)
-        made += [
-            lambda rows=rows, number=number: rows.t() @ tape.inputs[number].flatten(0, 1),
-            lambda rows=rows: rows.sum(0),
-            lambda number=number: slopes.inputs[number][:, -H:],
-            lambda number=number: slopes.c[number],
-        ]
-    found = [make() if want else None for make, want in zip(made, wanted[: len(made)], strict=True)]
-    return found + [None] * len(given.kept)
+    first = slopes.pre[0].flatten(0, 1)
+    whole = (
+        (first @ given.W_w).view_as(given.words),
+        dropped(slopes.inputs[0][:, :F], mask, scale),
+        torch.bmm(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
+        torch.bmm(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
+        None,
+        first.t() @ given.words.flatten(0, 1),
+        slopes.z.flatten(0, 1).t() @ tape.seen.flatten(0, 1),
+    )
+    of_layers = (
+        (pre.flatten(0, 1).t() @ read.flatten(0, 1), pre.sum((0, 1)), d_input[:, -H:], d_c)
+        for pre, read, d_input, d_c in zip(slopes.pre, tape.inputs, slopes.inputs, slopes.c, strict=True)
+    )
+    return *whole, *(slope for layer in of_layers for slope in layer), *[None] * len(given.kept)
 
 
 def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> Slopes:
