@@ -45,7 +45,7 @@ fuzz: .venv/dev
 test-gpu:
 	$(PYTHON) -m pytest -m gpu tests/test_gpu.py
 
-# On a machine with a GPU: python -m benchmarks.packed. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
+# On a machine with a GPU: benchmarks/gpu.py and benchmarks/packed.py. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
 bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decode.py

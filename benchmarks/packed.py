@@ -7,8 +7,12 @@ reaches on large ones, measured here.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from torch import Tensor
@@ -50,14 +54,12 @@ def stepper(model: Seq2Seq, ragged: bool) -> Callable[[], None]:
 def seconds(step: Callable[[], None]) -> list[float]:
     """Of each of some updates, after some to warm up."""
     found = []
-    for number in range(ROUNDS + 5):
+    for _ in range(ROUNDS + 5):
         torch.cuda.synchronize()
         began = time.perf_counter()
         step()
         torch.cuda.synchronize()
         found.append(time.perf_counter() - began)
-        if number == 0:
-            print(f"    first {found[0]:.2f} s", flush=True)
     return found[5:]
 
 
@@ -101,19 +103,6 @@ def main() -> None:
                 flush=True,
             )
             torch.cuda.reset_peak_memory_stats()
-            if name == "packed" and not ragged:
-                profile(step)
-
-
-def profile(step: Callable[[], None]) -> None:
-    """Where the time goes."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    print(found.key_averages().table(sort_by="self_cuda_time_total", row_limit=24, max_name_column_width=60))
 
 
 if __name__ == "__main__":
