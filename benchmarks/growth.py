@@ -1,0 +1,213 @@
+"""How time and memory grow with sentences, beams, batches, vocabularies: `python benchmarks/growth.py [--draw FILE]`.
+
+Small models of one layer, so that what grows is seen early. Time is the processor's, the least of some runs. Memory is
+what training keeps for the way back, and what a decoder holds between two steps, counted byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+from torch import Tensor
+
+from regard.models import build
+from regard.models.seq2seq import Seq2Seq
+from regard.search import search
+
+VOCABULARY, SIZE, RUNS = 1000, 64, 3
+MODELS: dict[str, dict[str, Any]] = {
+    "sutskever2014": {},
+    "bahdanau2015": {},
+    "luong2015-global": {},
+    "luong2015-local-m": {"window": 5},
+    "luong2015-local-p": {"window": 5},
+    "vaswani2017-base": {"heads": 4},
+}
+
+
+class Point(NamedTuple):
+    """One measurement."""
+
+    seconds: float
+    bytes: int
+
+
+Measure = Callable[[str, int], Point]
+
+
+def model(name: str, vocabulary: int = VOCABULARY) -> Seq2Seq:
+    """A small one."""
+    torch.manual_seed(0)
+    made = build(name, vocabulary, vocabulary, size=SIZE, layers=1, dropout=0.0, **MODELS[name])
+    assert isinstance(made, Seq2Seq)
+    return made
+
+
+def sentences(rows: int, words: int, vocabulary: int = VOCABULARY) -> tuple[Tensor, Tensor]:
+    """Ids and lengths."""
+    return torch.randint(4, vocabulary, (rows, words)), torch.full((rows,), words)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Of the processor, at the least."""
+    found = []
+    for _ in range(RUNS):
+        began = time.process_time()
+        run()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@contextmanager
+def kept() -> Iterator[dict[int, int]]:
+    """The memory that is kept for the way back while this lasts: bytes by address."""
+    held: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield held
+
+
+def training(made: Seq2Seq, source: int, target: int) -> tuple[Callable[[], None], Callable[[], int]]:
+    """A loss and its gradients for one pair, and the memory that they take, weights aside."""
+    (ids, lengths), (words, _) = sentences(1, source), sentences(1, target)
+
+    def run() -> None:
+        made.zero_grad()
+        made.loss(ids, lengths, words, words).backward()  # type: ignore[no-untyped-call]
+
+    def memory() -> int:
+        own = {weight.untyped_storage().data_ptr() for weight in made.parameters()}
+        with kept() as held:
+            loss = made.loss(ids, lengths, words, words)  # what is kept is freed, and its place taken, with the loss
+            found = sum(size for address, size in held.items() if address not in own)
+        del loss
+        return found
+
+    return run, memory
+
+
+def trained(name: str, words: int) -> Point:
+    """Training on a pair of sentences of so many words each."""
+    run, memory = training(model(name), words, words)
+    return Point(seconds(run), memory())
+
+
+def trained_on_source(name: str, words: int) -> Point:
+    """Training on a source of so many words and a target of 16."""
+    run, memory = training(model(name), words, 16)
+    return Point(seconds(run), memory())
+
+
+def stepped(name: str, words: int) -> Point:
+    """Eight steps of a decoder after a source of so many words, which is read already; memory is that of its state."""
+    made = model(name).eval()
+    with torch.no_grad():
+        state = made.decoder.start(made.encode(*sentences(4, words)))
+
+        def run() -> None:
+            now = state
+            for token in range(8):
+                now = made.decoder.step(now, torch.full((4,), 5 + token))[1]
+
+        return Point(seconds(run), sum(tensor.nbytes for tensor in distinct(state)))
+
+
+def distinct(state: Any) -> list[Tensor]:
+    """The tensors of a state, each once."""
+    found: dict[int, Tensor] = {}
+
+    def walk(part: Any) -> None:
+        if isinstance(part, Tensor):
+            found[part.data_ptr()] = part
+        elif isinstance(part, list | tuple):
+            for each in part:
+                walk(each)
+
+    walk(state)
+    return list(found.values())
+
+
+def searched(rows: int = 4, beam: int = 4, vocabulary: int = VOCABULARY) -> Callable[[str], Point]:
+    """A search of 16 words; memory is that of one step's log-probabilities."""
+
+    def of(name: str) -> Point:
+        made = model(name, vocabulary).eval()
+        source, lengths = sentences(rows, 16, vocabulary)
+        with torch.no_grad():
+            time = seconds(lambda: search(made, source, lengths, beam=beam, max_length=16))
+        return Point(time, rows * beam * vocabulary * 4)
+
+    return of
+
+
+AXES: dict[str, tuple[Measure, Sequence[int]]] = {
+    "words on both sides, training": (trained, (16, 64, 256, 1024)),
+    "source words, training, 16 target words": (trained_on_source, (16, 64, 256, 1024, 4096)),
+    "source words, eight steps": (stepped, (16, 64, 256, 1024, 4096)),
+    "beam": (lambda name, n: searched(beam=n)(name), (1, 4, 16, 64)),
+    "sentences at once": (lambda name, n: searched(rows=n)(name), (1, 4, 16, 64)),
+    "vocabulary": (lambda name, n: searched(vocabulary=n)(name), (1000, 4000, 16_000, 64_000)),
+}
+
+
+def power(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """The exponent between the last two points: 0 is flat, 1 in proportion, 2 squared."""
+    return math.log(max(values[-1], 1e-9) / max(values[-2], 1e-9)) / math.log(sizes[-1] / sizes[-2])
+
+
+def main() -> None:
+    """Prints a table for each axis, and draws them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draw", type=Path)
+    drawn = parser.parse_args().draw
+    torch.set_num_threads(1)
+    found = {
+        title: {name: [measure(name, size) for size in sizes] for name in MODELS}
+        for title, (measure, sizes) in AXES.items()
+    }
+    for title, rows in found.items():
+        sizes = AXES[title][1]
+        print(f"\n{title}: milliseconds, and memory in KB, at {', '.join(f'{size:,}' for size in sizes)}")
+        for name, points in rows.items():
+            times, memory = [point.seconds for point in points], [float(point.bytes) for point in points]
+            print(
+                f"  {name:<20} {' '.join(f'{1e3 * time:9,.1f}' for time in times)}  ^{power(sizes, times):4.1f}  |"
+                f"{' '.join(f'{each / 1e3:10,.0f}' for each in memory)}  ^{power(sizes, memory):4.1f}"
+            )
+    if drawn:
+        draw(found, drawn)
+
+
+def draw(found: dict[str, dict[str, list[Point]]], path: Path) -> None:
+    """Time above, memory below, one column for each axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(found), 7), layout="constrained")
+    axes = figure.subplots(2, len(found), squeeze=False)
+    for column, (title, rows) in enumerate(found.items()):
+        for name, points in rows.items():
+            axes[0][column].loglog(AXES[title][1], [1e3 * point.seconds for point in points], marker="o", label=name)
+            axes[1][column].loglog(AXES[title][1], [point.bytes / 1e6 for point in points], marker="o", label=name)
+        axes[0][column].set(title=title, ylabel="milliseconds" if not column else "")
+        axes[1][column].set(xlabel=title, ylabel="MB" if not column else "")
+    axes[0][0].legend(fontsize=8)
+    figure.savefig(path, dpi=80)
+
+
+if __name__ == "__main__":
+    main()
