@@ -39,7 +39,7 @@ class Point(NamedTuple):
     """One measurement."""
 
     seconds: float
-    bytes: int
+    bytes: int | None = None
 
 
 Measure = Callable[[str, int], Point]
@@ -143,14 +143,13 @@ def distinct(state: Any) -> list[Tensor]:
 
 
 def searched(rows: int = 4, beam: int = 4, vocabulary: int = VOCABULARY) -> Callable[[str], Point]:
-    """A search of 16 words; memory is that of one step's log-probabilities."""
+    """A search of 16 words."""
 
     def of(name: str) -> Point:
         made = model(name, vocabulary).eval()
         source, lengths = sentences(rows, 16, vocabulary)
         with torch.no_grad():
-            time = seconds(lambda: search(made, source, lengths, beam=beam, max_length=16))
-        return Point(time, rows * beam * vocabulary * 4)
+            return Point(seconds(lambda: search(made, source, lengths, beam=beam, max_length=16)))
 
     return of
 
@@ -184,10 +183,12 @@ def main() -> None:
         sizes = AXES[title][1]
         print(f"\n{title}: milliseconds, and memory in KB, at {', '.join(f'{size:,}' for size in sizes)}")
         for name, points in rows.items():
-            times, memory = [point.seconds for point in points], [float(point.bytes) for point in points]
+            times, memory = [point.seconds for point in points], [point.bytes for point in points if point.bytes]
+            held = f"  |{' '.join(f'{each / 1e3:10,.0f}' for each in memory)}" if memory else ""
+            grows = f"  ^{power(sizes, memory):4.1f}" if memory else ""
             print(
-                f"  {name:<20} {' '.join(f'{1e3 * time:9,.1f}' for time in times)}  ^{power(sizes, times):4.1f}  |"
-                f"{' '.join(f'{each / 1e3:10,.0f}' for each in memory)}  ^{power(sizes, memory):4.1f}"
+                f"  {name:<20} {' '.join(f'{1e3 * each:9,.1f}' for each in times)}  ^{power(sizes, times):4.1f}"
+                f"{held}{grows}"
             )
     if drawn:
         draw(found, drawn)
@@ -202,9 +203,12 @@ def draw(found: dict[str, dict[str, list[Point]]], path: Path) -> None:
     for column, (title, rows) in enumerate(found.items()):
         for name, points in rows.items():
             axes[0][column].loglog(AXES[title][1], [1e3 * point.seconds for point in points], marker="o", label=name)
-            axes[1][column].loglog(AXES[title][1], [point.bytes / 1e6 for point in points], marker="o", label=name)
+            held = [point.bytes / 1e6 for point in points if point.bytes]
+            axes[1][column].set_visible(bool(held))
+            if held:
+                axes[1][column].loglog(AXES[title][1], held, marker="o", label=name)
         axes[0][column].set(title=title, ylabel="milliseconds" if not column else "")
-        axes[1][column].set(xlabel=title, ylabel="MB" if not column else "")
+        axes[1][column].set(ylabel="MB" if not column else "")
     axes[0][0].legend(fontsize=8)
     figure.savefig(path, dpi=80)
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from regard.fast import quicken
 from regard.fast.packed import plain, stack, way
-from regard.fast.packed.batch import Sizes, packed
+from regard.fast.packed.batch import Sizes, heard, packed
 from regard.fast.packed.spans import spans
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
 from regard.symbols import PAD
+from regard.training.objective import Objective
+from regard.training.processes import Processes
+from regard.training.sharding import shard
 
 LENGTHS = (([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1]))
 
@@ -116,6 +123,66 @@ def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert quicken(recurrent).way is seq2seq.added_up
     monkeypatch.setenv("REGARD_FAST", "0")
     assert quicken(model("pre")).way is seq2seq.added_up
+
+
+def gelu(made: Seq2Seq) -> None:
+    made.encoder.layers[0].feedforward[1] = nn.GELU()  # type: ignore[index,union-attr]
+
+
+def biased(made: Seq2Seq) -> None:
+    made.decoder.output = nn.Linear(24, 30)
+
+
+def watched(made: Seq2Seq) -> None:
+    made.decoder.layers[0].register_forward_hook(lambda *_: None)  # type: ignore[index,union-attr]
+
+
+@pytest.mark.parametrize("change", [gelu, biased, watched])
+def test_a_model_that_somebody_has_changed_within_is_not_taken(change: Callable[[Seq2Seq], None]) -> None:
+    made = model("pre")
+    assert way.covers(made)
+    change(made)
+    assert not way.covers(made)
+
+
+def test_padding_before_the_last_word_of_a_target_counts_as_a_word() -> None:
+    made = model("pre").double()
+    source, lengths, target_in, target_out = batch([3, 2], [5, 3])
+    target_in[0, 2] = target_out[0, 1] = PAD
+    expected = everything(made, made.summed(source, lengths, target_in, target_out))
+    words = Sizes(2, 5, int(heard(target_in, target_out).sum()))
+    laid = packed(source, lengths, target_in, target_out, words, 1)
+    found = everything(made, stack.summed(made, laid, 0.0, torch.float64, plain.PLAIN))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_copy_of_a_model_begins_anew() -> None:
+    made = quicken(model("pre"))
+    assert isinstance(made.way, way.Packed)
+    made.way.batches = 7
+    other = copy.deepcopy(made)
+    assert isinstance(other.way, way.Packed)
+    assert other.way.batches == 0
+    assert other.way.recorder is not made.way.recorder
+
+
+def test_weights_that_lie_apart_are_not_taken(tmp_path: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 1)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        made, asked = model("pre"), []
+
+        def spy(one: Seq2Seq, *given: Any) -> Tensor:
+            asked.append(way.takes(one))
+            return seq2seq.added_up(one, *given)
+
+        made.way = spy
+        objective = Objective(made)
+        shard(objective, Processes(), torch.device("cpu"))
+        objective(batch([3, 2], [2, 4]), 1.0)
+    finally:
+        dist.destroy_process_group()
+    assert asked == [False]
 
 
 def test_without_a_gpu_the_loss_is_the_readable_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ from torch.nn import functional as F
 
 from regard.fast.packed.spans import Spans, spans
 from regard.symbols import PAD
+
+Given = tuple[Tensor, Tensor, Tensor, Tensor]  # source B,S; lengths B; target_in and target_out B,T
 
 
 class Batch(NamedTuple):
@@ -41,19 +44,22 @@ class Sizes(NamedTuple):
 
 
 def up(count: int, parts: int) -> int:
-    """The next number that is a power of two and some of so many parts of it."""
+    """The next number that is a power of two and some of so many parts of it; 0 stays 0."""
+    if not count:
+        return 0
     step = max(1, (1 << (count.bit_length() - 1)) // parts)
     return math.ceil(count / step) * step
 
 
 def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: Sizes, passes: int) -> Batch:
     """A batch of the given sizes, so many times over; what is added to have them is sentences of padding."""
-    heard = (target_in != PAD).sum(1)
     there = spans(
         laid(lengths, source.shape[1], sizes.pairs, sizes.source, passes), sizes.source * passes, source.shape[1]
     )
     here = spans(
-        laid(heard, target_in.shape[1], sizes.pairs, sizes.target, passes), sizes.target * passes, target_in.shape[1]
+        laid(heard(target_in, target_out), target_in.shape[1], sizes.pairs, sizes.target, passes),
+        sizes.target * passes,
+        target_in.shape[1],
     )
 
     def words(ids: Tensor, rows: Spans) -> Tensor:
@@ -61,6 +67,25 @@ def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tenso
         return rows.pack(wider.repeat(passes, 1))
 
     return Batch(words(source, there), there, words(target_in, here), words(target_out, here), here)
+
+
+def heard(target_in: Tensor, target_out: Tensor) -> Tensor:
+    """The lengths B of targets: up to the last word of either, whatever stands before it."""
+    real = (target_in != PAD) | (target_out != PAD)
+    return (real * torch.arange(1, real.shape[1] + 1, device=real.device)).amax(1)
+
+
+def folded(batch: Batch) -> list[Tensor]:
+    """A batch as the tensors that it consists of."""
+    return [batch.source, *batch.there[:3], batch.target_in, batch.target_out, *batch.here[:3]]
+
+
+def unfolded(tensors: Sequence[Tensor], source: int, target: int) -> Batch:
+    """The batch again; the two numbers are the longest sentences that it may have."""
+    ids, starts, rows, places, target_in, target_out, *here = tensors
+    return Batch(
+        ids, Spans(starts, rows, places, source), target_in, target_out, Spans(here[0], here[1], here[2], target)
+    )
 
 
 def laid(lengths: Tensor, most: int, rows: int, words: int, passes: int) -> Tensor:

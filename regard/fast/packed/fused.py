@@ -18,8 +18,13 @@ from regard.fast.packed.spans import Spans
 from regard.symbols import PAD
 
 PROGRAMS = 1024  # that share the sums over rows: some for each of a large card's processors
-LONGEST = 128  # words of a sentence that one program holds at once
+WIDEST = 128  # numbers of a head that one program holds at once
 LOGITS = 2**28  # numbers, of which there are never more at a time
+
+
+def longest(kind: torch.dtype) -> int:
+    """Words of a sentence that one program holds at once."""
+    return 64 if kind == torch.float32 else 128
 
 
 def power(n: int, least: int = 16) -> int:
@@ -201,13 +206,15 @@ class Losses(Function):
     """Cross-entropy and R-Drop with no more than `LOGITS` logits at a time: their gradients are taken at once."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float, learns: bool
+    ) -> Tensor:
         """A scalar."""
         W, passes = weight.to(h.dtype), 2 if r_drop else 1
         half, V = len(h) // passes, len(W)
         losses = h.new_empty(half, dtype=torch.float32)
         dh = torch.empty_like(h)
-        dW = torch.zeros_like(W, dtype=torch.float32)
+        dW = torch.zeros_like(W, dtype=torch.float32) if learns else W
         C = min(4096, power(V))
         halves, to_halves, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
         chunk = max(1, LOGITS // (V * passes))
@@ -220,8 +227,9 @@ class Losses(Function):
                 kernels.r_drop[(count,)](logits, *here, count, V, smoothing, r_drop, PAD, C, num_warps=8)
             else:
                 kernels.cross_entropy[(count,)](logits, *here, V, smoothing, PAD, C, num_warps=8)
-            to_halves[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
-            dW += product(logits, rows)
+            if learns:
+                to_halves[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
+                dW += product(logits, rows)
         ctx.save_for_backward(dh, dW)
         return losses.sum()
 
@@ -229,7 +237,7 @@ class Losses(Function):
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         """What is there already, as much as is asked for."""
         dh, dW = ctx.saved_tensors
-        return dh * by.to(dh.dtype), dW * by, None, None, None
+        return (dh.float() * by).to(dh.dtype), dW * by, None, None, None, None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -243,15 +251,15 @@ def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:
-    """Over the source; the kernel takes sentences that a program can hold."""
-    if max(queries.longest, keys.longest) > LONGEST:
+    """Over the source; the kernel takes sentences and heads that a program can hold."""
+    if max(queries.longest, keys.longest) > longest(q.dtype) or q.shape[1] > heads * WIDEST:
         return plain.attend(q, kv, queries, keys, heads)
     return Attention.apply(q, kv, queries, keys, heads, False)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def attend_self(qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
     """Over the sentence's own words."""
-    if words.longest > LONGEST:
+    if words.longest > longest(qkv.dtype) or qkv.shape[1] > 3 * heads * WIDEST:
         return plain.attend_self(qkv, words, heads, causal)
     return Attention.apply(qkv, None, words, words, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
 
@@ -265,7 +273,7 @@ def add_norm(
 
 def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
     """Σ −log p(y), smoothed, and R-Drop."""
-    return Losses.apply(h, weight, targets, smoothing, r_drop)  # type: ignore[no-untyped-call,no-any-return]
+    return Losses.apply(h, weight, targets, smoothing, r_drop, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
 
 
 FUSED = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

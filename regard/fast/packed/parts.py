@@ -1,4 +1,4 @@
-"""What a packed Transformer is made of, as five functions; there are plain ones and fused ones."""
+"""What a packed Transformer is made of, as six functions; there are plain ones and fused ones."""
 
 from __future__ import annotations
 

@@ -21,20 +21,32 @@ class Recording:
     """One graph: it reads its inputs where they were when it was made, and leaves loss and gradients where it did."""
 
     def __init__(
-        self, model: nn.Module, compute: Callable[[Sequence[Tensor]], Tensor], inputs: Sequence[Tensor], pool: Any
+        self,
+        model: nn.Module,
+        compute: Callable[[Sequence[Tensor]], Tensor],
+        inputs: Sequence[Tensor],
+        gradients: Tensor,
+        pool: Any,
     ) -> None:
+        """`gradients` is where those of all weights go, end to end; other recordings may write there, too."""
         weights = list(model.parameters())
         self.inputs = [tensor.clone() for tensor in inputs]
-        self.gradients = torch.empty(sum(weight.numel() for weight in weights), device=weights[0].device)
-        self.loss = torch.empty((), device=weights[0].device)
+        self.gradients = gradients
+        self.loss = torch.empty((), device=gradients.device)
         self.graph = torch.cuda.CUDAGraph()
         parts = split(self.gradients, weights)
 
         def run() -> None:
             with torch.enable_grad(), aliased(model) as leaves:
                 loss = compute(self.inputs)
-                found = torch.autograd.grad(loss, leaves)
-            torch._foreach_copy_(parts, found)
+                found = torch.autograd.grad(loss, leaves, allow_unused=True)
+            for part, slope in zip(parts, found, strict=True):
+                if slope is None:
+                    part.zero_()
+            torch._foreach_copy_(
+                [part for part, slope in zip(parts, found, strict=True) if slope is not None],
+                [slope for slope in found if slope is not None],
+            )
             self.loss.copy_(loss.detach())
 
         beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -79,13 +91,13 @@ class Replayed(Function):
     def forward(ctx: Any, recording: Recording, inputs: Sequence[Tensor], *weights: Tensor) -> Tensor:
         """A scalar."""
         loss, ctx.gradients = recording.replay(inputs)
-        ctx.shapes = weights
+        ctx.weights = weights
         return loss
 
     @staticmethod
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         """As much of them as is asked for."""
-        return None, None, *split(ctx.gradients * by, ctx.shapes)
+        return None, None, *split(ctx.gradients * by, ctx.weights)
 
 
 def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -95,14 +107,19 @@ def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Recorder:
-    """The recordings of one model, by what the shapes of their inputs are called."""
+    """The recordings of one model, by what the shapes of their inputs, and all else they depend on, are called."""
 
     def __init__(self) -> None:
+        self.able = True
+        self.forget(())
+
+    def forget(self, addresses: tuple[int, ...]) -> None:
+        """All recordings, and their memory; from now on they are of weights at these addresses."""
+        self.addresses = addresses
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
-        self.addresses: tuple[int, ...] = ()
+        self.gradients: Tensor | None = None
         self.pool: Any = None
-        self.full = False
 
     def loss(
         self,
@@ -113,9 +130,12 @@ class Recorder:
     ) -> Tensor | None:
         """The loss by a recording, which is made where the shapes have come often enough; None where there is none."""
         weights = list(model.parameters())
-        self.follow(weights)
+        addresses = tuple(weight.data_ptr() for weight in weights)
+        if addresses != self.addresses:  # weights that have moved leave the recordings behind
+            self.forget(addresses)
         self.seen[name] += 1
-        if name not in self.recordings and not self.full and self.seen[name] >= OFTEN:
+        room = self.able and len(self.recordings) < MOST
+        if name not in self.recordings and room and self.seen[name] >= OFTEN:
             self.record(name, model, compute, inputs)
         recording = self.recordings.get(name)
         return None if recording is None else Replayed.apply(recording, inputs, *weights)  # type: ignore[no-untyped-call]
@@ -127,20 +147,18 @@ class Recorder:
         compute: Callable[[Sequence[Tensor]], Tensor],
         inputs: Sequence[Tensor],
     ) -> None:
-        """All recordings share the memory between their ends: no two run at a time."""
+        """All recordings share their memory: no two run at a time, and what they give is copied at once."""
+        failed = ""
         try:
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            self.recordings[name] = Recording(model, compute, inputs, self.pool)
-            self.full = len(self.recordings) >= MOST
-        except torch.OutOfMemoryError:
-            say("no more updates are recorded as CUDA graphs: the GPU's memory is full")
-            self.full = True
+            if self.gradients is None:
+                self.pool = torch.cuda.graph_pool_handle()
+                self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
+            self.recordings[name] = Recording(model, compute, inputs, self.gradients, self.pool)
+        except RuntimeError as error:
+            first = error.__context__ or error  # a recording that was broken off says only that it was
+            failed = "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+        if failed:
+            self.able = False
+            self.forget(self.addresses)
             torch.cuda.empty_cache()
-
-    def follow(self, weights: Sequence[Tensor]) -> None:
-        """Weights that have moved leave the recordings behind."""
-        addresses = tuple(weight.data_ptr() for weight in weights)
-        if addresses != self.addresses:
-            self.addresses = addresses
-            self.recordings.clear()
-            self.seen.clear()
+            say(f"training goes on without CUDA graphs, and more slowly: {failed}")

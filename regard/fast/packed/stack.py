@@ -52,7 +52,7 @@ class Flow:
     def leave(self, y: Tensor, bias: Tensor) -> None:
         """A sub-layer gave y, which lacks its bias."""
         residual, norm = next(self.after)
-        dropout = residual.dropout.p if residual.training else 0.0
+        dropout = residual.dropout.p if residual.dropout.training else 0.0
         self.x, self.read = self.parts.add_norm(
             self.x, y, bias, norm.weight, norm.bias, norm.eps, dropout, not self.pre
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -10,22 +10,42 @@ from torch import Tensor, nn
 
 from regard.console import say
 from regard.fast.packed import stack
-from regard.fast.packed.batch import Batch, Sizes, packed
+from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
 from regard.fast.packed.parts import Parts
-from regard.fast.packed.replay import Recorder
-from regard.fast.packed.spans import Spans
+from regard.fast.packed.replay import Recorder, aliased
 from regard.models import seq2seq
 from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import TransformerDecoder, TransformerEncoder
-from regard.symbols import PAD
+from regard.models.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    PostNorm,
+    PreNorm,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from regard.nn import MultiHeadAttention
 
 FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
+KNOWN = {
+    *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PreNorm, PostNorm),
+    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
+}
 
 
 def covers(model: Seq2Seq) -> bool:
-    """Whether this is the Transformer that `stack` knows, not one that somebody made of it."""
-    kinds = type(model), type(model.encoder), type(model.decoder)
-    return kinds == (Seq2Seq, TransformerEncoder, TransformerDecoder)
+    """Whether this is the Transformer that `stack` knows, not one that somebody made of it.
+
+    Of the embeddings nothing need be known: they are called as they are.
+    """
+    encoder, decoder = model.encoder, model.decoder
+    if (type(model), type(encoder), type(decoder)) != (Seq2Seq, TransformerEncoder, TransformerDecoder):
+        return False
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(decoder, TransformerDecoder)
+    inside = [part for each in (encoder.layers, encoder.norm, decoder.layers, decoder.norm) for part in each.modules()]
+    heard = any(part._forward_hooks or part._forward_pre_hooks for part in inside)
+    return {type(part) for part in inside} <= KNOWN and decoder.output.bias is None and not heard
 
 
 class Packed:
@@ -34,6 +54,11 @@ class Packed:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.batches = 0
+        self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
+
+    def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
+        """A copy begins anew: recordings are of one model's weights, where these are."""
+        return Packed, ()
 
     def __call__(
         self,
@@ -48,37 +73,59 @@ class Packed:
         self.batches += model.training
         ready = self.batches > FIRST and source.is_cuda and guide is None and takes(model)
         fused = parts() if ready else None
-        words = torch.stack((lengths.min(), lengths.sum(), (target_in != PAD).sum())).tolist() if fused else [0]
-        if fused is None or not words[0]:  # a source without a word is the readable way's to handle
-            return seq2seq.added_up(model, source, lengths, target_in, target_out, guide)
-        given = source, lengths, target_in, target_out
-        sizes = Sizes(len(source), *words[1:])
-        r_drop = model.criterion.settings.r_drop if model.training else 0.0
-        found = self.recorded(model, given, sizes, r_drop, fused)
-        if found is None:
-            found = stack.summed(model, packed(*given, sizes, 2 if r_drop else 1), r_drop, precision(model), fused)
-        return found
+        found = None if fused is None else self.packed(model, (source, lengths, target_in, target_out), fused)
+        return seq2seq.added_up(model, source, lengths, target_in, target_out, guide) if found is None else found
 
-    def recorded(
-        self, model: Seq2Seq, given: tuple[Tensor, Tensor, Tensor, Tensor], sizes: Sizes, r_drop: float, fused: Parts
-    ) -> Tensor | None:
-        """By a CUDA graph, where sizes like these have come before and there is something to learn."""
-        from regard.fast.packed.fused import LONGEST, power
-
-        source, target = given[0].shape[1], given[2].shape[1]
-        if not torch.is_grad_enabled() or not model.training or max(source, target) > LONGEST:
+    def packed(self, model: Seq2Seq, given: Given, fused: Parts) -> Tensor | None:
+        """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
+        source, lengths, target_in, target_out = given
+        least, *words = torch.stack((lengths.min(), lengths.sum(), heard(target_in, target_out).sum())).tolist()
+        if not least or not words[1]:
             return None
-        alike, kind = sizes.rounded(source, target), precision(model)
-        longest = power(source), power(target)
+        sizes, kind = Sizes(len(source), *words), precision(model)
+        r_drop = model.criterion.settings.r_drop if model.training else 0.0
+        learns = torch.is_grad_enabled() and model.training
+
+        def loss() -> Tensor:
+            return stack.summed(model, packed(*given, sizes, 2 if r_drop else 1), r_drop, kind, fused)
+
+        if learns and kind not in self.tried:
+            self.tried[kind] = works(model, loss)
+        if not self.tried.get(kind):
+            return None
+        found = self.recorded(model, given, sizes, r_drop, fused) if learns else None
+        return loss() if found is None else found
+
+    def recorded(self, model: Seq2Seq, given: Given, sizes: Sizes, r_drop: float, fused: Parts) -> Tensor | None:
+        """By a CUDA graph, where sizes like these have come before."""
+        from regard.fast.packed.fused import longest as most
+        from regard.fast.packed.fused import power
+
+        source, target, kind = given[0].shape[1], given[2].shape[1], precision(model)
+        if max(source, target) > most(kind):
+            return None
+        alike, longest = sizes.rounded(source, target), (power(source), power(target))
 
         def compute(inputs: Sequence[Tensor]) -> Tensor:
-            source, a, b, c, target_in, target_out, d, e, f = inputs
-            there, here = Spans(a, b, c, longest[0]), Spans(d, e, f, longest[1])
-            return stack.summed(model, Batch(source, there, target_in, target_out, here), r_drop, kind, fused)
+            return stack.summed(model, unfolded(inputs, *longest), r_drop, kind, fused)
 
-        batch = packed(*given, alike, 2 if r_drop else 1)
-        inputs = batch.source, *batch.there[:3], batch.target_in, batch.target_out, *batch.here[:3]
-        return self.recorder.loss((alike, longest, kind), model, compute, inputs)
+        inputs = folded(packed(*given, alike, 2 if r_drop else 1))
+        dropped = tuple(part.p * part.training for part in model.modules() if isinstance(part, nn.Dropout))
+        name = (alike, longest, kind, model.criterion.settings, dropped)
+        return self.recorder.loss(name, model, compute, inputs)
+
+
+def works(model: Seq2Seq, loss: Callable[[], Tensor]) -> bool:
+    """Whether the kernels compile for this model and this card, there and back; if not, that is said."""
+    try:
+        with aliased(model) as leaves:
+            torch.autograd.grad(loss(), leaves, allow_unused=True)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton has many ways to fail, and its own errors
+        say(f"training goes without fused kernels: {' '.join(str(error).split())[:200]}")
+        return False
+    return True
 
 
 def precision(model: Seq2Seq) -> torch.dtype:
@@ -88,18 +135,17 @@ def precision(model: Seq2Seq) -> torch.dtype:
 
 
 def takes(model: Seq2Seq) -> bool:
-    """Whether the weights are here whole, and counted with as the kernels do."""
-    return type(next(model.parameters())) is nn.Parameter and precision(model) in (torch.float32, torch.bfloat16)
+    """Whether all weights are here whole, not in parts among processes, and counted with as the kernels do."""
+    whole = all(type(weight) is nn.Parameter for weight in model.parameters())
+    return whole and precision(model) in (torch.float32, torch.bfloat16)
 
 
 @cache
 def parts() -> Parts | None:
-    """The fused parts, if they can be compiled here; if not, that is said once."""
+    """The fused parts, where there is Triton; where there is none, that is said once."""
     try:
         from regard.fast.packed import fused
-
-        fused.sums(torch.ones(1, 1, device="cuda"))
-    except Exception as error:  # Triton has many ways to fail: it, its compiler or the card may not be there
-        say(f"training goes without fused kernels: {' '.join(str(error).split())[:200]}")
+    except ImportError as error:
+        say(f"training goes without fused kernels: {error}")
         return None
     return fused.FUSED

@@ -1,0 +1,1 @@
+"""What regard is measured by; each file is a command."""
