@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from matplotlib.animation import PillowWriter
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import Floats, bare, clean, words_across
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Step(NamedTuple):
@@ -27,8 +28,10 @@ class Step(NamedTuple):
 
 def animate(steps: Sequence[Step], source: Sequence[str], path: Path) -> None:
     """A GIF, one second a step: where the model looks, its state, the context, and which word comes next."""
-    figure = Figure(figsize=(max(6.0, 1.6 + 0.55 * len(source)), 5.2), layout="constrained", dpi=80)
+    figure = canvas(figsize=(max(6.0, 1.6 + 0.55 * len(source)), 5.2), layout="constrained", dpi=80)
     path.parent.mkdir(parents=True, exist_ok=True)
+    from matplotlib.animation import PillowWriter
+
     writer = PillowWriter(fps=1)
     with writer.saving(figure, str(path), dpi=80):
         for number in range(len(steps)):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from regard.errors import UserError
+from regard.plot.canvas import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 Floats = npt.NDArray[np.float32]
 
@@ -20,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 def heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
     """Target words down, source words across; the darker, the more weight."""
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    figure = canvas(figsize=(width, height), layout="constrained", dpi=150)
     axes = figure.add_subplot()
     image = matrix(axes, attention, source, target)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
@@ -38,7 +42,7 @@ def heatmaps(
     across = columns or math.ceil(math.sqrt(len(looks)))
     down = -(-len(looks) // across)
     size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
-    figure = Figure(figsize=size, layout="constrained", dpi=100)
+    figure = canvas(figsize=size, layout="constrained", dpi=100)
     grid = figure.subplots(down, across, squeeze=False)
     for place, axes in enumerate(grid.flat):
         if place >= len(looks):
@@ -65,7 +69,7 @@ def matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequenc
 def steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
     """Every step of one decoding as a row of bars: how much each source word weighed for the word at the left."""
     size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
-    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    figure = canvas(figsize=size, layout="constrained", dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
     for place, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
         axes.bar(range(len(source)), weights, color="tab:blue")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from regard.evaluate import Group
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import bare, clean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def lengths(systems: Mapping[str, Sequence[Group]]) -> Figure:
     """Each system's groups, all of the same test set, from short to long; below each, how many sentences it has."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained", dpi=150)
+    figure = canvas(figsize=(6.4, 3.8), layout="constrained", dpi=150)
     axes = figure.add_subplot()
     for name, groups in systems.items():
         axes.plot(range(len(groups)), [group.bleu for group in groups], marker="o", label=clean(name))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.image import imsave
 
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import Floats, clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ACROSS = 6  # words in a row
 DARK = 0.8  # what the layer hides where nothing was looked at
@@ -38,6 +40,8 @@ class Overlay(NamedTuple):
         if self.pixels is None:
             return None
         out = io.BytesIO()
+        from matplotlib.image import imsave
+
         imsave(out, self.pixels, format="png")
         return out.getvalue()
 
@@ -46,7 +50,7 @@ def overlaid(overlay: Overlay) -> Figure:
     """The image once for each word."""
     count = max(1, len(overlay.words))
     across, down = min(ACROSS, count), math.ceil(count / ACROSS)
-    figure = Figure(figsize=(1.5 * across, 1.75 * down), layout="constrained", dpi=120)
+    figure = canvas(figsize=(1.5 * across, 1.75 * down), layout="constrained", dpi=120)
     for number, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
         axes.set_axis_off()
         if number < len(overlay.words):

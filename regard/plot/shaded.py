@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from matplotlib import colormaps
-from matplotlib.figure import Figure
-
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import clean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LINE, LETTER, MARGIN = 0.3, 0.067, 0.15  # inches
 WIDE = 120  # letters, after which a line goes on below
@@ -34,7 +35,7 @@ def shaded(lines: Sequence[Line]) -> Figure:
     indent = MARGIN + LETTER * (2 + max(len(line.label) for line in lines))
     width = indent + MARGIN + LETTER * max(sum(map(letters, row.words)) for row in rows)
     height = 2 * MARGIN + LINE * len(rows)
-    figure = Figure(figsize=(width, height), dpi=150)
+    figure = canvas(figsize=(width, height), dpi=150)
     for number, line in enumerate(rows):
         up = 1 - (MARGIN + LINE * (number + 0.5)) / height
         put(figure, MARGIN / width, up, line.label, 0.0 if line.weight is None else line.weight)
@@ -69,6 +70,8 @@ def letters(word: str) -> float:
 
 def put(figure: Figure, x: float, y: float, word: str, weight: float) -> None:
     """One word on its shade."""
+    from matplotlib import colormaps
+
     shade = {"facecolor": colormaps["Blues"](weight), "edgecolor": "none", "pad": 2.0}
     colour = "white" if weight > 0.6 else "black"
     figure.text(x, y, clean(word), family="monospace", fontsize=8, va="center", color=colour, bbox=shade)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from matplotlib.figure import Figure
-
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import bare
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Track(NamedTuple):
@@ -19,7 +21,7 @@ class Track(NamedTuple):
 
 def tracks(some: Sequence[Track]) -> Figure:
     """One below the other."""
-    figure = Figure(figsize=(7.2, 2.2 * len(some)), layout="constrained", dpi=150)
+    figure = canvas(figsize=(7.2, 2.2 * len(some)), layout="constrained", dpi=150)
     for number, one in enumerate(some, 1):
         axes = figure.add_subplot(len(some), 1, number)
         axes.plot(one.right, color="0.6", linewidth=3, label="right")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from regard.evaluate import Group, by_length
 from regard.plot import Track, heatmap, overlaid, save, shaded, tracks
@@ -20,6 +18,9 @@ from regard.search import Floats
 from regard.symbols import EOS, NAMES
 from regard.tasks import TASKS, Prediction, Task, task_of
 from regard.translate import Translation, Translator, all_heads, load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 MEASURED = 200  # dev sentences that BLEU by length is of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from functools import cache
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class Detector:
             if NEAR.get(code) in learnt:
                 self.labels.setdefault(NEAR[code], code)
         self.unknown = [code for code in given if code not in self.labels.values()]
-        self.identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self.identifier = copy(every())  # which shares what was read: to restrict it changes no more than it refers to
         if self.labels:
             self.identifier.set_languages(list(self.labels))
 
@@ -55,7 +56,7 @@ class Detector:
 @cache
 def every() -> LanguageIdentifier:
     """What tells all languages apart that can be told."""
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def has_words(text: str) -> bool:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
-from matplotlib.figure import Figure
 
 from regard.data.loader import Source
 from regard.plot import Line, Overlay, Track
 from regard.recipes import Recipe
 from regard.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Sample(Protocol):

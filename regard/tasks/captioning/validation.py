@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 
 from regard.evaluate import bleu_of_several
 from regard.models import Seq2Seq
@@ -20,6 +19,9 @@ from regard.tasks.captioning.prediction import Caption
 from regard.tasks.captioning.vocabulary import exact, marks
 from regard.tasks.task import Validation
 from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 

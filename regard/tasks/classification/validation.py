@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from regard.evaluate import Confusion
 from regard.models import Classifier
@@ -18,6 +17,9 @@ from regard.tasks.classification.prediction import Classification, classificatio
 from regard.tasks.classification.texts import Texts
 from regard.tasks.task import Validation
 from regard.text import Labels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 
 from regard.models.cui import Reader
 from regard.plot import shaded
@@ -16,6 +15,9 @@ from regard.tasks.reading.answer import Answer, answers
 from regard.tasks.reading.cloze import Cloze
 from regard.tasks.task import Validation
 from regard.text import Words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from regard.models.regression import Regressor
 from regard.plot import tracks
@@ -18,6 +17,9 @@ from regard.tasks.regression.measures import figures
 from regard.tasks.regression.prediction import compared, written
 from regard.tasks.regression.scale import Scales
 from regard.tasks.task import Validation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 
 from regard.models.schuster import Tagger
 from regard.symbols import PAD
@@ -17,6 +16,9 @@ from regard.tasks.tagging.prediction import written
 from regard.tasks.tagging.tagging import choose
 from regard.tasks.tagging.vocabulary import Vocabulary
 from regard.tasks.task import Validation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from regard.data.corpus import Pair
@@ -21,6 +20,9 @@ from regard.symbols import EOS, NAMES, PAD
 from regard.tasks.memory import in_lots, in_order
 from regard.tasks.task import Validation
 from regard.text import Tokenizers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES = 5
 
