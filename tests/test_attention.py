@@ -17,9 +17,11 @@ from regard.nn import (
     Dot,
     General,
     Global,
+    LearnedPositions,
     Location,
     Memory,
     MultiHeadAttention,
+    NoPositions,
     SinusoidalPositions,
     joined,
     masked_softmax,
@@ -189,6 +191,20 @@ def test_positions_are_sines_and_cosines_in_turn(size: int) -> None:
             angle = (position + 3) / 10000 ** ((i - i % 2) / size)
             expected = math.cos(angle) if i % 2 else math.sin(angle)
             np.testing.assert_allclose(added[:, position, i], expected, atol=1e-5)
+
+
+def test_learnt_positions_are_a_vector_for_each_place_and_the_last_is_shared() -> None:
+    places, x = LearnedPositions(3, 4), torch.randn(2, 5, 3)
+    added = places(x, step=2) - x
+    for row in added:
+        torch.testing.assert_close(row, places.weight[[2, 3, 3, 3, 3]])
+    of_each = places(x, step=torch.tensor([0, 1])) - x
+    torch.testing.assert_close(of_each[:, :2], places.weight[[[0, 1], [1, 2]]])
+
+
+def test_no_positions_leave_all_as_it_is() -> None:
+    x = torch.randn(2, 5, 3)
+    assert torch.equal(NoPositions()(x, step=7), x)
 
 
 def test_dense_lays_a_window_back() -> None:

@@ -39,6 +39,15 @@ FORMS: dict[str, dict[str, Any]] = {
         "align_head": 2,
     },
     "pre-norm, last head": {"norm": "pre", "tie": "all", "size": 12, "heads": 4, "align_head": 4},
+    "learnt positions": {
+        "norm": "pre",
+        "tie": "none",
+        "size": 12,
+        "heads": 2,
+        "positions": "learned",
+        "max_positions": 5,
+    },
+    "no positions": {"norm": "post", "tie": "decoder", "size": 12, "heads": 2, "positions": "none"},
 }
 RANKING = Ranking()
 

@@ -101,6 +101,8 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         for norm in ("pre", "post")
         for heads in (1, 4)
     ),
+    *(("vaswani2017-base", {"positions": places, "heads": 2, "layers": 1}) for places in ("learned", "none")),
+    ("vaswani2017-base", {"positions": "learned", "max_positions": 3, "heads": 2, "layers": 1}),
     *(("vaswani2017-base", {"tie": tie, "layers": 1, "feedforward": 16}) for tie in ("all", "decoder", "none")),
     ("default", {"heads": 2, "layers": 2}),
 ]

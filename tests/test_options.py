@@ -452,6 +452,25 @@ def norm(name: str) -> None:
         close(layer(x, mask), expected)
 
 
+def positions(name: str) -> None:
+    """What two words give that change places: the same where nothing says where a word stands, and only there."""
+    source = torch.tensor([[4, 5, 6, 7]])
+    for chosen, blind in (("sinusoidal", False), ("learned", False), ("none", True)):
+        encoder = made(name, {"model.positions": chosen}).encoder
+        read, turned = (encoder(ids, torch.tensor([4])).memory.keys[0] for ids in (source, source.flip(1)))
+        assert torch.allclose(read.flip(0), turned) == blind, chosen
+
+
+def max_positions(name: str) -> None:
+    """Words past the last place that is known stand where it is."""
+    source = torch.tensor([[4, 5, 5, 5]])
+    for known, alike in ((2, True), (4, False)):
+        embedded = made(name, {"model.positions": "learned", "model.max_positions": known}).encoder.embedding(source)[0]
+        assert torch.equal(embedded[1], embedded[3]) == alike
+    with pytest.raises(UserError, match="max_positions"):
+        raw(name, {"model.max_positions": 0})
+
+
 def watched_heads(name: str, changes: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
     """What a step gives out as alignment, B,S, and the heads of each layer, B,heads,S."""
     model = made(name, {"model.layers": 3, **changes})
@@ -654,6 +673,8 @@ MODELS: dict[str, Callable[[str], None]] = {
     "model.heads": heads,
     "model.feedforward": feedforward,
     "model.norm": norm,
+    "model.positions": positions,
+    "model.max_positions": max_positions,
     "model.align_layer": align_layer,
     "model.align_head": align_head,
     "model.input_feeding": input_feeding,

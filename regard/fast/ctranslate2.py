@@ -1,7 +1,7 @@
 """A Transformer as a folder that CTranslate2 reads: the same weights, and so the same probabilities.
 
 CTranslate2 knows tokens by their spelling, so every id gets one of its own. Its sinusoids are not those of the paper
-(they count from 1, stand in two halves and end at 1/10000): the table is written out.
+(they count from 1, stand in two halves and end at 1/10000): the table is written out, whatever the positions are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 from torch import Tensor, nn
 
 from regard.errors import UserError, nearest
-from regard.models.transformer import DecoderLayer, EncoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.models.transformer import (
+    DecoderLayer,
+    Embedding,
+    EncoderLayer,
+    PreNorm,
+    TransformerDecoder,
+    TransformerEncoder,
+)
 from regard.nn import MultiHeadAttention
-from regard.nn.position import sinusoids
 from regard.symbols import BOS, EOS, NAMES, UNK
 
 VMAP = "vmap.txt"  # where CTranslate2 looks for a shortlist of target tokens
@@ -91,7 +97,7 @@ def encoding(encoder: TransformerEncoder) -> Any:
     layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
     pre = isinstance(layers[0].around_attention, PreNorm)
     spec = specs.TransformerEncoderSpec(len(layers), layers[0].attention.heads, pre_norm=pre)
-    embed(spec, spec.embeddings[0], encoder.embedding.words)
+    embed(spec, spec.embeddings[0], encoder.embedding)
     for part, layer in zip(spec.layer, layers, strict=True):
         attend(part.self_attention, layer.attention, layer.around_attention.norm)
         feed(part.ffn, layer)
@@ -111,7 +117,7 @@ def decoding(decoder: TransformerDecoder) -> Any:
         alignment_layer=seen % len(layers),
         alignment_heads=heads if head is None else 1,
     )
-    embed(spec, spec.embeddings, decoder.embedding.words)
+    embed(spec, spec.embeddings, decoder.embedding)
     for number, (part, layer) in enumerate(zip(spec.layer, layers, strict=True)):
         attend(part.self_attention, layer.attention, layer.around_attention.norm)
         # CTranslate2 gives out the mean of the first heads; which is the first is for us to say.
@@ -124,11 +130,13 @@ def decoding(decoder: TransformerDecoder) -> Any:
     return spec
 
 
-def embed(spec: Any, words_spec: Any, words: nn.Embedding) -> None:
+def embed(spec: Any, words_spec: Any, embedding: Embedding) -> None:
     """The embeddings, their scale and the positions."""
+    words = embedding.words
     words_spec.weight = array(words.weight)
     spec.scale_embeddings = True  # by √size, as `Embedding` does
-    spec.position_encodings.encodings = array(sinusoids(0, POSITIONS, words.embedding_dim, torch.device("cpu")))
+    nothing = words.weight.new_zeros(1, POSITIONS, words.embedding_dim)
+    spec.position_encodings.encodings = array(embedding.positions(nothing)[0])
 
 
 def attend(spec: Any, attention: MultiHeadAttention, norm: nn.Module, first: int = 0) -> None:

@@ -14,7 +14,15 @@ from regard.models import tree
 from regard.models.checks import at_least_one, share
 from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
-from regard.nn import Attended, Memory, MultiHeadAttention, SinusoidalPositions, prefix_mask
+from regard.nn import (
+    Attended,
+    LearnedPositions,
+    Memory,
+    MultiHeadAttention,
+    NoPositions,
+    SinusoidalPositions,
+    prefix_mask,
+)
 from regard.symbols import PAD
 
 
@@ -28,13 +36,15 @@ class TransformerSettings:
     feedforward: int | None = None
     dropout: float = 0.1
     norm: Literal["pre", "post"] = "pre"
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    max_positions: int = 1000
     tie: Literal["all", "decoder", "none"] = "all"
     align_layer: int | None = None
     align_head: int | None = None
 
     def __post_init__(self) -> None:
         share(self, "dropout")
-        at_least_one(self, "size", "layers", "heads", "feedforward")
+        at_least_one(self, "size", "layers", "heads", "feedforward", "max_positions")
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
         for name, chosen, most in (
@@ -83,6 +93,7 @@ class PreNorm(nn.Module):
 
 
 Residual = PostNorm | PreNorm
+Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 class FeedForward(nn.Sequential):
@@ -95,7 +106,7 @@ class FeedForward(nn.Sequential):
 class Embedding(nn.Module):
     """E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
 
-    def __init__(self, words: nn.Embedding, positions: SinusoidalPositions, dropout: float) -> None:
+    def __init__(self, words: nn.Embedding, positions: Positions, dropout: float) -> None:
         super().__init__()
         self.words = words
         self.positions = positions
@@ -286,6 +297,11 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     size = settings.size
     hidden = 4 * size if settings.feedforward is None else settings.feedforward
     kinds: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}
+    places: dict[str, Callable[[], Positions]] = {
+        "sinusoidal": lambda: SinusoidalPositions(size),
+        "learned": lambda: LearnedPositions(size, settings.max_positions),
+        "none": NoPositions,
+    }
 
     def residual() -> Residual:
         return kinds[settings.norm](size, settings.dropout)
@@ -294,7 +310,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
         return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()
 
     def embed(words: nn.Embedding) -> Embedding:
-        return Embedding(words, SinusoidalPositions(size), settings.dropout)
+        return Embedding(words, places[settings.positions](), settings.dropout)
 
     target = nn.Embedding(target_size, size, padding_idx=PAD)
     one = settings.tie == "all" and source_size == target_size

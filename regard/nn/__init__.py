@@ -15,7 +15,7 @@ from regard.nn.pooling import (
     MeanPooling,
     StructuredSelfAttention,
 )
-from regard.nn.position import SinusoidalPositions
+from regard.nn.position import LearnedPositions, NoPositions, SinusoidalPositions
 from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
 from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
 
@@ -38,6 +38,7 @@ __all__ = [
     "Hard",
     "HierarchicalAttention",
     "LSTMCell",
+    "LearnedPositions",
     "LinguisticCoverage",
     "LocalMonotonic",
     "LocalPredictive",
@@ -47,6 +48,7 @@ __all__ = [
     "Memory",
     "MultiHeadAttention",
     "NeuralCoverage",
+    "NoPositions",
     "Recurrent",
     "ScaledDot",
     "Score",

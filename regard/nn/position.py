@@ -1,4 +1,8 @@
-"""Where a word stands (Vaswani 2017, section 3.5)."""
+"""Where a word stands (Vaswani 2017, section 3.5).
+
+Positions are a module that is called with x B,T,size and the number of its first place, of all rows or B of each, and
+gives x with the places in it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 class SinusoidalPositions(nn.Module):
@@ -18,6 +23,29 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, step: int | Tensor = 0) -> Tensor:
         """X B,T,size, whose first position is number `step`, of all rows or B of each."""
         return x + sinusoids(step, x.shape[1], self.size, x.device).to(x.dtype)
+
+
+class LearnedPositions(nn.Module):
+    """Adds a vector of its own for each place (Vaswani 2017, table 3, row E); places past the last share its vector.
+
+    The numbers begin as large as those of sinusoids, whose mean square is a half.
+    """
+
+    def __init__(self, size: int, count: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(count, size) * math.sqrt(0.5))
+
+    def forward(self, x: Tensor, step: int | Tensor = 0) -> Tensor:
+        """X B,T,size, whose first position is number `step`, of all rows or B of each."""
+        return x + F.embedding(steps(step, x.shape[1], x.device).clamp(max=len(self.weight) - 1), self.weight)
+
+
+class NoPositions(nn.Module):
+    """Nothing says where a word stands."""
+
+    def forward(self, x: Tensor, step: int | Tensor = 0) -> Tensor:
+        """X as it is."""
+        return x
 
 
 def sinusoids(first: int | Tensor, count: int, size: int, device: torch.device) -> Tensor:
