@@ -34,6 +34,7 @@ FLOORS = (
     ("serve",),
     ("api",),
     ("demo",),
+    ("reproduce",),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -18,6 +18,7 @@ from regard.cli.listing import runs
 from regard.cli.plot import plot
 from regard.cli.predict import predict
 from regard.cli.recipes import recipes
+from regard.cli.reproduce import reproduce
 from regard.cli.serve import serve
 from regard.cli.synthetic import back_translate, distill
 from regard.cli.train import Train, train
@@ -44,6 +45,7 @@ app.command()(evaluate)
 app.command()(align)
 app.command()(plot)
 app.command()(recipes)
+app.command()(reproduce)
 app.command()(runs)
 app.command()(serve)
 app.command()(export)

@@ -1,6 +1,7 @@
 """Pictures of attention, of what depends on it, and of numbers over time."""
 
 from regard.plot.animation import Step, animate
+from regard.plot.comparison import bars, curves
 from regard.plot.heatmap import heatmap, heatmaps, save, steps
 from regard.plot.lengths import lengths
 from regard.plot.overlay import Overlay, overlaid
@@ -14,6 +15,8 @@ __all__ = [
     "Step",
     "Track",
     "animate",
+    "bars",
+    "curves",
     "drawing",
     "heatmap",
     "heatmaps",

@@ -59,7 +59,6 @@ def whole(
     """A page with some charts beside those of training, and under a heading a section for each sample."""
     config = run.config()
     title = titled(config)
-    style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     body = (
         f"<h1>{escape(title)}</h1><p class=paper>{escape(str(config.get('paper', '')))}</p>"
         f"<h2>Results</h2>{table(results)}"
@@ -69,6 +68,12 @@ def whole(
         f"<p>{how_to_read}</p>{''.join(samples)}"
         f"<h2>Configuration</h2>{configuration(config)}"
     )
+    return document(title, body)
+
+
+def document(title: str, body: str) -> str:
+    """A page that needs nothing from outside."""
+    style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,0 +1,55 @@
+"""`regard reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.stopping import saying_how_to_go_on
+from regard.errors import UserError, nearest
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments; --list has their names.")] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Say what each claims, its source, and what it costs.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="small: made-up data, minutes on a CPU; full: real data in REGARD_DATA, hours on a GPU.")
+    ] = "small",
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be trained, as commands, and end.")
+    ] = False,
+) -> None:
+    """Run the papers' comparisons again, and say claim by claim what holds.
+
+    What is there already is not trained again; what was stopped goes on.
+
+    Example: regard reproduce ladder lengths --scale small
+    """
+    from regard.reproduce import EXPERIMENTS, SCALES, Lab, conduct, described, plan, summary
+
+    if scale not in SCALES:
+        raise UserError(f"there is no scale {scale!r}{nearest(scale, SCALES)}")
+    for name in names or ():
+        if name not in EXPERIMENTS:
+            raise UserError(f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}")
+    chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or listed else ()))]
+    if listed:
+        typer.echo("\n\n".join(map(described, chosen)))
+        return
+    if not chosen:
+        raise UserError("nothing to reproduce: name experiments, or --all; --list says what there is")
+    lab = Lab(out, scale)
+    if dry_run:
+        typer.echo(plan(chosen, lab))
+        return
+    asked = "--all" if everything and not names else " ".join(one.name for one in chosen)
+    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --out {out}"):
+        for experiment in chosen:
+            typer.echo(summary(conduct(experiment, lab)))
+            typer.echo(f"  table and page: {lab.results / experiment.name}")

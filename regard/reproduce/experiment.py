@@ -1,0 +1,93 @@
+"""What an experiment is: a paper's claims, the runs that they take, what is measured, and what would bear them out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from regard.recipes import Recipe, override, read
+from regard.reproduce.verdict import Rule
+
+if TYPE_CHECKING:
+    from regard.reproduce.lab import Lab
+
+Values = Mapping[str, Any]  # what was measured, by name: numbers, and lists of points for curves
+
+
+@dataclass(frozen=True)
+class Training:
+    """One model to train: a recipe, the dotted keys that are changed in it, and the name of a corpus."""
+
+    recipe: str
+    corpus: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self) -> Recipe:
+        """The recipe as it is trained."""
+        return override(read(self.recipe), self.changes)
+
+    @property
+    def name(self) -> str:
+        """The recipe, and a digest of all that makes the run: experiments that ask for the same share it."""
+        return f"{self.recipe}-{digest(self.config(), self.corpus)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: models (several are an ensemble), how they are asked, and what the paper found."""
+
+    name: str
+    trainings: Sequence[Training] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, and the rule that says of the figures whether it holds."""
+
+    text: str
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A picture: one measure, a bar for each row."""
+
+    measure: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A picture: a curve for each row that has points under the name of the measure."""
+
+    measure: str
+    title: str
+    across: str
+    up: str
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One comparison of a paper."""
+
+    name: str
+    title: str
+    source: str  # which paper, which table or figure, on which data
+    about: str  # what is compared, and how the small scale differs
+    rows: Callable[[str], list[Row]]  # of a scale
+    measure: Callable[[Lab, Row], Values]
+    columns: Sequence[str]  # the measures that the table has
+    claims: Sequence[Claim]
+    charts: Sequence[Bars | Curves] = ()
+    minutes: float = 1.0  # of one CPU core, at the small scale, where no run is there yet
+
+
+def digest(*made_of: Any) -> str:
+    """A short name for what something was made of."""
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()[:10]

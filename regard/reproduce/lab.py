@@ -1,0 +1,90 @@
+"""Where runs are trained, or found, and what was measured of them is kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regard.console import say
+from regard.reproduce.corpora import Corpus, located, prepared
+from regard.reproduce.experiment import Row, Training, Values, digest
+from regard.runs import Run
+from regard.runs.summary import summary
+from regard.training import train
+
+
+class Lab:
+    """A folder: `corpora`, `runs`, and a folder for the results of each scale."""
+
+    def __init__(self, out: Path, scale: str) -> None:
+        self.out = out
+        self.scale = scale
+
+    @property
+    def results(self) -> Path:
+        """Where tables and pages are."""
+        return self.out / self.scale
+
+    def corpus(self, name: str) -> Corpus:
+        """The files of a corpus, which are made where they are not there."""
+        return prepared(name, self.out / "corpora")
+
+    def folder(self, training: Training) -> Path:
+        """Where a run is, or will be."""
+        return self.out / "runs" / training.name
+
+    def trained(self, training: Training) -> Path:
+        """The folder of a finished run: as it is there, gone on with, or trained from the beginning."""
+        folder = self.folder(training)
+        if self.has(training):
+            return folder
+        if Run(folder).exists and Run(folder).steps():
+            say(f"{folder} goes on from step {Run(folder).newest()}")
+            train(training.recipe, None, folder, resume=True)
+        else:
+            corpus = self.corpus(training.corpus)
+            train(training.recipe, corpus.train, folder, dev=corpus.dev, **training.changes)
+        return folder
+
+    def has(self, training: Training) -> bool:
+        """Whether a run is there, and finished."""
+        return self.folder(training).is_dir() and summary(self.folder(training)).finished
+
+    def measured(self, measure: Callable[[Lab, Row], Values], row: Row) -> Values:
+        """What a measure finds of a row; of a row with runs it is kept beside the first of them."""
+        if not row.trainings:
+            return measure(self, row)
+        folders = [self.trained(training) for training in row.trainings]
+        made_of = [measure.__module__, measure.__qualname__, [folder.name for folder in folders], dict(row.options)]
+        path = folders[0] / "measures" / f"{digest(made_of)}.json"
+        if not path.is_file():
+            values = measure(self, row)
+            path.parent.mkdir(exist_ok=True)
+            beside = path.with_name(f".{path.name}.part")
+            beside.write_text(json.dumps({"of": made_of, "values": values}, ensure_ascii=False), encoding="utf-8")
+            beside.replace(path)
+        kept: Values = json.loads(path.read_text(encoding="utf-8"))["values"]
+        return kept
+
+    def command(self, training: Training) -> str:
+        """What trains the same by hand."""
+        corpus = located(training.corpus, self.out / "corpora")
+        dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
+        changes = [f"{key}={plain(value)}" for key, value in training.changes.items()]
+        where = ["--recipe", training.recipe, "--out", self.folder(training)]
+        return in_a_shell(["regard", "train", *corpus.train, *dev, *where, *changes])
+
+
+def plain(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
+
+
+def in_a_shell(words: Sequence[object]) -> str:
+    """Words as a shell takes them."""
+    return shlex.join(map(str, words))

@@ -1,0 +1,117 @@
+"""What makes the papers' recipes small enough for two CPU cores, or right for one GPU and the real corpora at hand.
+
+All models of a scale are trained alike, as far as they can be: what is compared is the mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.recipes import read
+from regard.reproduce.experiment import Training
+
+SCALES = ("small", "full")
+
+ALIKE: dict[str, Any] = {
+    "loss.per": "token",
+    "training.optimizer": "adam",
+    "training.betas": [0.9, 0.98],
+    "training.epsilon": 1e-8,
+    "training.schedule": "cosine",
+    "training.epochs": None,
+    "training.clip": 1.0,
+    "training.ema": 0.0,
+    "training.average": 1,
+    "training.patience": None,
+    "training.keep": 1,
+    "model.initialisation": "torch",
+}
+SMALL: dict[str, Any] = {
+    **ALIKE,
+    "text.kind": "word",
+    "text.vocabulary": 350,  # a few German words in a hundred are unknown
+    "text.shared": False,
+    "loss.label_smoothing": 0.0,
+    "model.size": 64,
+    "model.layers": 1,
+    "model.dropout": 0.0,
+    "model.window": 3,
+    "training.learning_rate": 0.005,
+    "training.warmup": 40,
+    "training.batch_tokens": 500,
+    "training.steps": 600,
+    "training.pool": 20,
+    "training.validate_every": 600,
+    "training.validate_pairs": 20,
+    "training.checkpoint_every": 200,
+    "training.log_every": 20,
+    "training.tensorboard": False,
+    "training.device": "cpu",
+}
+FULL: dict[str, Any] = {
+    **ALIKE,
+    "text.kind": "word",
+    "text.vocabulary": 30_000,
+    "text.shared": False,
+    "loss.label_smoothing": 0.0,
+    "model.size": 512,
+    "model.layers": 2,
+    "model.dropout": 0.2,
+    "data.max_length": 50,
+    "training.learning_rate": 0.001,
+    "training.warmup": 500,
+    "training.batch_tokens": 6000,
+    "training.steps": 20_000,
+    "training.validate_every": 2000,
+    "training.checkpoint_every": 1000,
+}
+CAPTIONS: dict[str, Any] = {  # what suits a corpus of 29,000 short pairs
+    "text.kind": "bpe",
+    "text.vocabulary": 6000,
+    "text.shared": True,
+    "text.lowercase": True,
+    "loss.label_smoothing": 0.1,
+    "model.size": 256,
+    "model.layers": 1,
+    "model.dropout": 0.3,
+    "training.learning_rate": 0.003,
+    "training.warmup": 400,
+    "training.steps": 3000,
+    "training.validate_every": 500,
+    "training.checkpoint_every": 500,
+}
+# What a Transformer wants in the place of some of these.
+TRANSFORMER: dict[str, dict[str, Any]] = {
+    "simple": {
+        "model.layers": 2,
+        "model.heads": 4,
+        "model.feedforward": 128,
+        "model.norm": "pre",
+        "training.learning_rate": 0.005,
+    },
+    "mixed-ende": {"model.layers": 5, "model.heads": 8, "model.feedforward": 2048, "model.norm": "pre"},
+    "multi30k": {
+        "model.layers": 4,
+        "model.heads": 4,
+        "model.feedforward": 1024,
+        "model.norm": "pre",
+        "training.learning_rate": 0.002,
+    },
+}
+SETTINGS = {
+    "simple": SMALL,
+    "joined": {**SMALL, "data.max_length": 100, "training.batch_tokens": 1200},
+    "mixed-ende": FULL,
+    "mixed-enfr": FULL,
+    "multi30k": {**FULL, **CAPTIONS},
+}
+
+
+def translator(recipe: str, corpus: str, changes: Mapping[str, Any] | None = None) -> Training:
+    """A recipe that translates, fitted to a corpus; `changes` come on top."""
+    known = read(recipe)
+    kind = TRANSFORMER.get(corpus, {}) if known["model"]["kind"] == "transformer" else {}
+    wanted = {**SETTINGS[corpus], **kind}
+    fitting = {key: value for key, value in wanted.items() if key.split(".")[1] in known[key.split(".")[0]]}
+    return Training(recipe, corpus, {**fitting, **(changes or {})})

@@ -1,0 +1,169 @@
+"""The results of an experiment as a table for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from regard.reproduce.experiment import Claim, Experiment, Row, Values
+from regard.reproduce.lab import Lab
+from regard.reproduce.verdict import Finding
+from regard.version import VERSION
+
+NOTHING = "–"
+
+
+class Column(NamedTuple):
+    """A measure's name, and how its numbers are written."""
+
+    title: str
+    form: str = ".3g"
+
+
+COLUMNS = {
+    "bleu": Column("BLEU", ".1f"),
+    "replaced": Column("BLEU, unk replaced", ".1f"),
+    "perplexity": Column("perplexity", ".2f"),
+    "aer": Column("AER", ".3f"),
+    "accuracy": Column("accuracy, %", ".1f"),
+    "recall": Column("copied, %", ".1f"),
+    "rmse": Column("RMSE", ".3f"),
+    "r2": Column("R²", ".3f"),
+    "entropy": Column("entropy, nats", ".2f"),
+    "faint": Column("weights < 0.01", ".0%"),
+    "kept": Column("long against short", ".0%"),
+    "training_speed": Column("trained tokens/s", ",.0f"),
+    "decoding_speed": Column("written words/s", ",.0f"),
+    "parameters": Column("parameters", ",d"),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row, and what was measured of it."""
+
+    row: Row
+    values: Values
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an experiment."""
+
+    experiment: Experiment
+    results: Sequence[Result]
+    findings: Sequence[tuple[Claim, Finding]]
+    seconds: float  # that it took this time; what was there already took none
+
+
+def concluded(experiment: Experiment, results: Sequence[Result], seconds: float) -> Outcome:
+    """The results with a verdict on each claim."""
+    figures = {result.row.name: result.values for result in results}
+    return Outcome(experiment, results, [(claim, claim.rule(figures)) for claim in experiment.claims], seconds)
+
+
+def markdown(outcome: Outcome) -> str:
+    """Claims first, then the figures."""
+    experiment = outcome.experiment
+    claims = table(
+        ["claim", "verdict", "figures"],
+        [[claim.text, f"**{found.verdict}**", found.figures] for claim, found in outcome.findings],
+    )
+    figures = table(*grid(outcome))
+    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.about}\n\n{claims}\n{figures}"
+
+
+def grid(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table; what a paper has stands beside what was measured here."""
+    columns = outcome.experiment.columns
+    told = [name for name in columns if any(name in result.row.published for result in outcome.results)]
+    head = ["", *(titled(name) for name in columns), *(f"{titled(name)}, paper" for name in told)]
+    rows = [
+        [
+            result.row.name,
+            *(number(name, result.values.get(name)) for name in columns),
+            *(number(name, result.row.published.get(name)) for name in told),
+        ]
+        for result in outcome.results
+    ]
+    return head, rows
+
+
+def titled(measure: str) -> str:
+    """What a measure is called."""
+    return COLUMNS.get(measure, Column(measure)).title
+
+
+def number(measure: str, value: Any) -> str:
+    """A number as its measure is written."""
+    return NOTHING if value is None else format(value, COLUMNS.get(measure, Column(measure)).form)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def document(outcome: Outcome, lab: Lab) -> dict[str, Any]:
+    """All of it, with what it takes to do it again."""
+    experiment = outcome.experiment
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "scale": lab.scale,
+        "claims": [
+            {"claim": claim.text, "verdict": str(found.verdict), "figures": found.figures}
+            for claim, found in outcome.findings
+        ],
+        "rows": [described(result, lab) for result in outcome.results],
+        "seconds": round(outcome.seconds, 1),
+        "regard": VERSION,
+        "hardware": hardware(),
+    }
+
+
+def described(result: Result, lab: Lab) -> dict[str, Any]:
+    """One row."""
+    row = result.row
+    runs = [
+        {
+            "run": str(lab.folder(training)),
+            "seed": training.config()["training"]["seed"],
+            "changes": dict(training.changes),
+            "command": lab.command(training),
+        }
+        for training in row.trainings
+    ]
+    options, published = dict(row.options), dict(row.published)
+    return {"name": row.name, "runs": runs, "options": options, "measured": dict(result.values), "published": published}
+
+
+def hardware() -> dict[str, Any]:
+    """What it ran on."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+
+
+def write(outcome: Outcome, lab: Lab, folder: Path) -> Mapping[str, Any]:
+    """`table.md` and `table.json` in a folder; gives back what the second holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told = document(outcome, lab)
+    (folder / "table.md").write_text(markdown(outcome), encoding="utf-8")
+    (folder / "table.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return told
