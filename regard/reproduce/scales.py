@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
     "model.layers": 1,
     "model.dropout": 0.0,
     "model.window": 3,
-    "training.learning_rate": 0.005,
+    "training.learning_rate": 0.008,
     "training.warmup": 40,
     "training.batch_tokens": 500,
     "training.steps": 600,

@@ -8,7 +8,6 @@ from regard.reproduce.measures import replaced
 from regard.reproduce.scales import translator
 from regard.reproduce.verdict import less, more, over
 
-DROPOUT = {"small": 0.1, "full": 0.2}
 # Table 4: perplexity, BLEU, BLEU with unknown words replaced; table 6: AER; the perplexity of concat: footnote 15.
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
     ("global", "location"): {"perplexity": 6.4, "bleu": 18.1, "replaced": 19.3, "aer": 0.39},
@@ -37,8 +36,7 @@ def rows(scale: str) -> list[Row]:
 
 def attentive(scale: str, alignment: str, score: str, corpus: str | None = None) -> Training:
     """Luong's model with a score and an alignment; other experiments look at the same runs."""
-    changes = {"model.score": score, "model.dropout": DROPOUT[scale]}
-    return translator(f"luong2015-{alignment}", corpus or CORPORA[scale][0], changes)
+    return translator(f"luong2015-{alignment}", corpus or CORPORA[scale][0], {"model.score": score})
 
 
 def measure(lab: Lab, row: Row) -> Values:

@@ -57,7 +57,7 @@ def first_look(attention: Attention, width: int) -> tuple[float, float]:
 
 
 def learnt(attention: Attention, width: int, steps: int) -> list[tuple[int, float]]:
-    """The mean of what is seen at places of one kind, of four: W_q and W_k are learnt, and the loss comes through it."""
+    """The mean of what is seen at places of one kind, of four: W_q and W_k are learnt, the loss comes through it."""
     W_q, W_k = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
     for layer in (W_q, W_k):
         nn.init.xavier_uniform_(layer.weight)
