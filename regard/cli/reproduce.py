@@ -38,6 +38,8 @@ def reproduce(
     for name in names or ():
         if name not in EXPERIMENTS:
             raise UserError(f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}")
+    if names and everything:
+        raise UserError("--all is every experiment: leave the names out, or --all")
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or listed else ()))]
     if listed:
         typer.echo("\n\n".join(map(described, chosen)))
@@ -48,7 +50,7 @@ def reproduce(
     if dry_run:
         typer.echo(plan(chosen, lab))
         return
-    asked = "--all" if everything and not names else " ".join(one.name for one in chosen)
+    asked = "--all" if everything else " ".join(one.name for one in chosen)
     with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --out {out}"):
         for experiment in chosen:
             typer.echo(summary(conduct(experiment, lab)))

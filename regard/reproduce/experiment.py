@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from regard.recipes import Recipe, override, read
@@ -27,7 +28,7 @@ class Training:
 
     def config(self) -> Recipe:
         """The recipe as it is trained."""
-        return override(read(self.recipe), self.changes)
+        return override(known(self.recipe), self.changes)
 
     @property
     def name(self) -> str:
@@ -86,6 +87,12 @@ class Experiment:
     claims: Sequence[Claim]
     charts: Sequence[Bars | Curves] = ()
     minutes: float = 1.0  # of one CPU core, at the small scale, where no run is there yet
+
+
+@cache
+def known(recipe: str) -> Recipe:
+    """A recipe, read once for the many trainings that change it."""
+    return read(recipe)
 
 
 def digest(*made_of: Any) -> str:

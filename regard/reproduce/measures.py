@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from regard import api
 from regard.data.corpus import Pair, pairs
 from regard.data.order import cuts
 from regard.evaluate import Gold, bleu, by_length, read_gold
@@ -146,14 +146,7 @@ def replaced(lab: Lab, row: Row) -> Values:
     return {**plain, "replaced": after["bleu"]}
 
 
-def finished(lab: Lab, training: Training) -> dict[str, Any]:
+def evaluated(lab: Lab, training: Training) -> dict[str, Any]:
     """What a run's own task measures on the test set."""
-    from regard.api import load as load_any
-
     corpus = lab.corpus(training.corpus)
-    return dict(load_any(lab.trained(training)).evaluate(list(corpus.test)))
-
-
-def rounded(value: Any) -> Any:
-    """Numbers that are none are left out of JSON."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return dict(api.load(lab.trained(training)).evaluate(list(corpus.test)))

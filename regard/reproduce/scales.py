@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.recipes import read
-from regard.reproduce.experiment import Training
+from regard.reproduce.experiment import Training, known
 
 SCALES = ("small", "full")
 
@@ -110,8 +109,8 @@ SETTINGS = {
 
 def translator(recipe: str, corpus: str, changes: Mapping[str, Any] | None = None) -> Training:
     """A recipe that translates, fitted to a corpus; `changes` come on top."""
-    known = read(recipe)
-    kind = TRANSFORMER.get(corpus, {}) if known["model"]["kind"] == "transformer" else {}
+    own = known(recipe)
+    kind = TRANSFORMER.get(corpus, {}) if own["model"]["kind"] == "transformer" else {}
     wanted = {**SETTINGS[corpus], **kind}
-    fitting = {key: value for key, value in wanted.items() if key.split(".")[1] in known[key.split(".")[0]]}
+    fitting = {key: value for key, value in wanted.items() if key.split(".")[1] in own[key.split(".")[0]]}
     return Training(recipe, corpus, {**fitting, **(changes or {})})

@@ -42,6 +42,12 @@ COLUMNS = {
     "training_speed": Column("trained tokens/s", ",.0f"),
     "decoding_speed": Column("written words/s", ",.0f"),
     "parameters": Column("parameters", ",d"),
+    "error": Column("error of the sum"),
+    "gradient_kept": Column("gradient kept"),
+    "loss": Column("loss"),
+    "growth_operations": Column("operations, times"),
+    "growth_bytes": Column("bytes, times"),
+    "growth_seconds": Column("seconds, times"),
 }
 
 
@@ -125,6 +131,7 @@ def document(outcome: Outcome, lab: Lab) -> dict[str, Any]:
             for claim, found in outcome.findings
         ],
         "rows": [described(result, lab) for result in outcome.results],
+        "signature": next((one.values["signature"] for one in outcome.results if "signature" in one.values), None),
         "seconds": round(outcome.seconds, 1),
         "regard": VERSION,
         "hardware": hardware(),

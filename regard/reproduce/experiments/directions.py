@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.reproduce.experiment import Bars, Claim, Experiment, Row, Training, Values
 from regard.reproduce.lab import Lab
-from regard.reproduce.measures import finished
+from regard.reproduce.measures import evaluated
 from regard.reproduce.verdict import more
 from regard.tasks.regression.embedded import SMALL as SERIES
 from regard.tasks.tagging.embedded import SMALL as SENTENCES
@@ -36,7 +36,7 @@ def rows(scale: str) -> list[Row]:
 
 def measure(lab: Lab, row: Row) -> Values:
     """Accuracy of the tags, R² of the numbers."""
-    tags, series = (finished(lab, training) for training in row.trainings)
+    tags, series = (evaluated(lab, training) for training in row.trainings)
     return {"accuracy": tags["accuracy"], "r2": series["r2"]}
 
 

@@ -1,0 +1,485 @@
+"""The papers' comparisons: what an experiment trains, reuses, goes on with, finds and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shlex
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, Command
+
+from regard.cli.reproduce import reproduce
+from regard.cli.train import is_override
+from regard.data.corpus import Pair, pairs
+from regard.data.embedded import write as write_embedded
+from regard.errors import UserError
+from regard.evaluate import read_gold
+from regard.recipes import parse_override
+from regard.reproduce import EXPERIMENTS, SCALES, Claim, Experiment, Lab, Row, Training, conduct, plan, running, summary
+from regard.reproduce.corpora import SOURCES, Source, added, copied, one_line, prepared, write_split
+from regard.reproduce.experiment import Bars, Curves
+from regard.reproduce.experiments.cost import COST
+from regard.reproduce.experiments.scaling import SCALING
+from regard.reproduce.measures import dictionary, spread, translation
+from regard.reproduce.verdict import (
+    SPREADS,
+    Figures,
+    Finding,
+    Spread,
+    Verdict,
+    alike,
+    decided,
+    less,
+    more,
+    over,
+    under,
+)
+from regard.runs import Run
+from regard.training import Interrupted, Trainer
+from regard.training.configuration import check
+
+TINY = {**QUICK, "model.size": 8, "training.steps": 3, "training.validate_every": 3, "training.checkpoint_every": 1}
+
+
+def tiny(folder: Path) -> None:
+    write_embedded(folder, 60, overwrite=True)
+
+
+def training(**changes: Any) -> Training:
+    return Training("bahdanau2015", "tiny", {**TINY, **changes})
+
+
+def rows(scale: str) -> list[Row]:
+    plain, other = training(), training(**{"training.seed": 2})
+    return [
+        Row("plain", [plain], {"beam": 1}, {"bleu": 26.75}),
+        Row("unk", [plain], {"beam": 1, "replace_unknown": True}),
+        Row("both", [plain, other], {"beam": 1}),
+    ]
+
+
+FAKE = Experiment(
+    name="fake",
+    title="A <fake>",
+    source="Nobody 1999, table 0",
+    about="Three updates each.",
+    rows=rows,
+    measure=translation,
+    columns=("perplexity", "bleu"),
+    claims=(
+        Claim("a model is at a loss", over("perplexity", "plain", 1.0)),
+        Claim("a model knows all", under("perplexity", "plain", 1.0)),
+        Claim("as good as itself", more("perplexity", "plain", "unk")),
+    ),
+    charts=(Bars("bleu", "BLEU"), Curves("by_length", "By length", "words", "BLEU")),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(autouse=True)
+def sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, "tiny", Source(tiny, ("en", "de"), gold="test.align"))
+
+
+@pytest.fixture
+def lab(place: Path) -> Lab:
+    """The laboratory of this file, where the fake experiment has been conducted."""
+    lab = Lab(place, "small")
+    if not (lab.results / "fake" / "table.json").exists():
+        conduct(FAKE, lab)
+    return lab
+
+
+# What an experiment leaves.
+
+
+def test_runs_are_shared_and_what_is_there_is_not_trained_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {path.name for path in (lab.out / "runs").iterdir()} == {one.name for one in rows("small")[2].trainings}
+    before = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
+    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
+    outcome = conduct(FAKE, lab)
+    after = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
+    assert after | {"seconds": 0} == before | {"seconds": 0}
+    said = summary(outcome).splitlines()
+    assert said[0] == "fake: A <fake>"
+    assert said[1].startswith("  holds               a model is at a loss (plain ")
+    assert said[2].startswith("  does not hold here  a model knows all (plain ")
+
+
+def no_training(*_: Any, **__: Any) -> None:
+    raise AssertionError("nothing was to be trained")
+
+
+def test_what_is_measured_is_kept_by_how_it_was_asked(lab: Lab) -> None:
+    first = lab.folder(rows("small")[0].trainings[0])
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in (first / "measures").iterdir()]
+    assert sorted(len(one["of"][2]) for one in kept) == [1, 1, 2]
+    assert {json.dumps(one["of"][3]) for one in kept} == {'{"beam": 1}', '{"beam": 1, "replace_unknown": true}'}
+
+
+def test_a_run_goes_on_after_an_interruption(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = training(**{"training.steps": 6, "training.validate_every": 6})
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "after", stopping(2))
+        with pytest.raises(Interrupted):
+            lab.trained(longer)
+    assert not lab.has(longer)
+    assert Run(lab.folder(longer)).newest() == 3
+    began: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "after", noting(began))
+        lab.trained(longer)
+    assert began == [4, 5, 6]
+    assert lab.has(longer)
+
+
+AFTER = Trainer.after
+
+
+def stopping(step: int) -> Any:
+    """Asks to stop, as Ctrl-C does, after a step."""
+
+    def after(self: Trainer, figures: dict[str, float]) -> None:
+        AFTER(self, figures)
+        if self.position.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return after
+
+
+def noting(steps: list[int]) -> Any:
+    def after(self: Trainer, figures: dict[str, float]) -> None:
+        AFTER(self, figures)
+        steps.append(self.position.step)
+
+    return after
+
+
+def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
+    told = (lab.results / "fake" / "table.md").read_text(encoding="utf-8")
+    assert "| a model is at a loss | **holds** | plain " in told
+    assert "| a model knows all | **does not hold here** | plain " in told
+    assert "| as good as itself | **not decided** | plain " in told
+    assert "|  | perplexity | BLEU | BLEU, paper |" in told
+    table = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
+    first, _, both = table["rows"]
+    assert f"| plain | {first['measured']['perplexity']:.2f} | {first['measured']['bleu']:.1f} | 26.8 |" in told
+    assert first["published"] == {"bleu": 26.75}
+    assert [run["seed"] for run in both["runs"]] == [1, 2]
+    assert table["signature"].startswith("nrefs:1")
+    assert {"torch", "cores", "gpu"} <= set(table["hardware"])
+    assert [one["verdict"] for one in table["claims"]] == ["holds", "does not hold here", "not decided"]
+
+
+def test_a_rows_command_says_all_that_makes_its_run(lab: Lab) -> None:
+    one = training(**{"training.betas": [0.9, 0.98], "training.epsilon": 1e-8, "model.attention": None})
+    *words, last = shlex.split(lab.command(one))
+    assert words[:2] == ["regard", "train"]
+    assert dict(parse_override(word) for word in [*words, last] if is_override(word)) == one.changes
+    corpus = lab.corpus("tiny")
+    assert words[2:9] == [*map(str, corpus.train), "--dev", *map(str, corpus.dev or ()), "--recipe", "bahdanau2015"]
+    assert words[9:11] == ["--out", str(lab.folder(one))]
+
+
+def test_the_page_needs_nothing_from_outside(lab: Lab) -> None:
+    page = (lab.results / "fake" / "page.html").read_text(encoding="utf-8")
+    assert "<h1>A &lt;fake&gt;</h1>" in page
+    assert page.count("data:image/png;base64,") == 2
+    assert 'src="http' not in page
+    assert "✓ holds" in page
+    assert "✗ does not hold here" in page
+    assert "? not decided" in page
+    assert "regard reproduce fake --scale small" in page
+    assert (lab.results / "fake" / "bleu.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_overview_has_every_claim_of_what_was_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(running.EXPERIMENTS, "fake", FAKE)
+    index = running.overview(lab).read_text(encoding="utf-8")
+    assert 'href="fake/page.html"' in index
+    told = (lab.results / "README.md").read_text(encoding="utf-8")
+    assert told.count("[fake](fake/table.md)") == 3
+
+
+def test_a_plan_trains_nothing_and_says_what_is_there(lab: Lab, tmp_path: Path) -> None:
+    told = plan([FAKE], lab)
+    assert told.count("regard train ") == 4
+    assert told.count("# is there") == 4
+    elsewhere = Lab(tmp_path / "new", "small")
+    assert "# is there" not in plan([FAKE], elsewhere)
+    assert not elsewhere.out.exists()
+
+
+# Rules.
+
+
+def figures(**values: float | None) -> Figures:
+    return {name: {"bleu": value} for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("gap", "verdict"),
+    [
+        (2.01, Verdict.HOLDS),
+        (2.0, Verdict.OPEN),
+        (0.0, Verdict.OPEN),
+        (-2.0, Verdict.OPEN),
+        (-2.01, Verdict.FAILS),
+    ],
+)
+def test_a_gap_within_the_spread_decides_nothing(gap: float, verdict: Verdict) -> None:
+    assert decided(gap, 2.0) is verdict
+
+
+def test_rules_hold_fail_and_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPREADS, "bleu", Spread(absolute=1.0))
+    found = figures(a=30.0, b=28.5, c=29.5)
+    assert more("bleu", "a", "b")(found) == Finding(Verdict.HOLDS, "a 30, b 28.5, ± 1")
+    assert more("bleu", "b", "a")(found).verdict is Verdict.FAILS
+    assert more("bleu", "a", "c")(found).verdict is Verdict.OPEN
+    assert more("bleu", "a", "c", Spread(absolute=0.4))(found).verdict is Verdict.HOLDS
+    assert less("bleu", "b", "a")(found).verdict is Verdict.HOLDS
+    assert less("bleu", "a", "b")(found).verdict is Verdict.FAILS
+    assert over("bleu", "a", 28.9)(found).verdict is Verdict.HOLDS
+    assert over("bleu", "a", 29.0)(found).verdict is Verdict.OPEN
+    assert under("bleu", "a", 28.9)(found).verdict is Verdict.FAILS
+    assert alike("bleu", "a", "b", 1.5)(found).verdict is Verdict.HOLDS
+    assert alike("bleu", "a", "b", 0.5)(found).verdict is Verdict.OPEN
+    assert alike("bleu", "a", "b", 0.4)(found).verdict is Verdict.FAILS
+
+
+def test_a_spread_may_grow_with_the_figures() -> None:
+    assert Spread(absolute=1.0, share=0.1).of(-20.0, 50.0) == pytest.approx(3.0)
+
+
+def test_what_was_not_measured_is_not_decided() -> None:
+    for rule in (more("bleu", "a", "b"), less("bleu", "b", "a"), over("bleu", "b", 1), alike("bleu", "a", "b", 1)):
+        assert rule(figures(a=1.0, b=None)).verdict is Verdict.OPEN
+        assert "not measured" in rule({}).figures
+
+
+# The twelve.
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_experiment_can_be_trained_as_it_is_written(scale: str) -> None:
+    assert len(EXPERIMENTS) == 12
+    wanted = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
+    assert len(wanted) > 40
+    for one in wanted.values():
+        assert check(one.config()).steps
+        assert one.corpus in SOURCES
+    assert {one.config()["training"]["device"] for one in wanted.values()} <= {"cpu", "auto"}
+
+
+class Asked(dict[str, Mapping[str, Any]]):
+    """Figures that note which rows and measures a rule asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return default
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_claims_are_of_rows_that_there_are(name: str, scale: str) -> None:
+    experiment = EXPERIMENTS[name]
+    known = [row.name for row in experiment.rows(scale)]
+    assert len(set(known)) == len(known)
+    for claim in experiment.claims:
+        asked = Asked()
+        assert claim.rule(asked).verdict is Verdict.OPEN
+        assert asked.seen <= set(known), claim.text
+    assert experiment.claims
+    assert experiment.source
+
+
+@pytest.mark.parametrize("experiment", [COST, SCALING], ids=lambda one: one.name)
+def test_what_needs_no_training_is_measured_at_once(experiment: Experiment, tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "small")
+    quick = little(experiment)
+    values = {row.name: experiment.measure(lab, row) for row in quick}
+    assert all(isinstance(values[row.name][name], float) for row in quick for name in experiment.columns)
+    if experiment is COST:
+        counted = dict(map(tuple, values["global"]["operations"]))
+        assert counted[8192] == 256 * counted[32] == 8192 * 2 * 2 * 16, "a product for the score, one for the context"
+        assert {count for _, count in values["local-m"]["operations"]} == {21 * 2 * 2 * 16}
+        assert len({count for _, count in values["local-p"]["bytes"]}) == 1
+    else:
+        assert values["dot"]["gradient_kept"] < values["scaled dot"]["gradient_kept"]
+        assert values["dot"]["entropy"] < values["scaled dot"]["entropy"]
+
+
+LITTLE: dict[str, dict[str, Any]] = {"cost": {"size": 16, "repeats": 1}, "scaling": {"width": 16, "steps": 3}}
+
+
+def little(experiment: Experiment) -> list[Row]:
+    """The rows of an experiment that trains nothing, with less to count."""
+    return [Row(row.name, (), {**row.options, **LITTLE[experiment.name]}) for row in experiment.rows("small")]
+
+
+# Corpora.
+
+
+def test_pairs_in_one_line_keep_their_links() -> None:
+    from regard.data.grammar import Pair as Linked
+
+    joined = one_line([Linked("a b", "x", ((0, 0), (1, 0))), Linked("c", "y z", ((0, 1),))])
+    assert joined == Linked("a b c", "x y z", ((0, 0), (1, 0), (2, 2)))
+
+
+def test_the_sum_of_two_marked_numbers_is_at_the_end() -> None:
+    from random import Random
+
+    table = [list(map(float, line.split())) for line in added(Random(3), 50).splitlines()]
+    marked = [number for number, mark, _ in table if mark == 1]
+    assert len(table) == 50
+    assert len(marked) == 2
+    assert table[-1][1:] == [-1, pytest.approx(sum(marked), abs=1e-3)]
+    assert all(sought == 0 for *_, sought in table[:-1])
+
+
+def test_what_was_told_is_to_be_said_again_after_a_pause() -> None:
+    from random import Random
+
+    table = [line.split() for line in copied(Random(3), 3, 4).splitlines()]
+    words, labels = [row[0] for row in table], [row[1] for row in table]
+    assert words[3:] == ["-"] * 4 + ["say"] * 3
+    assert labels == ["wait"] * 7 + words[:3]
+
+
+def test_nothing_is_trained_on_that_is_tested_on(tmp_path: Path) -> None:
+    parts = [[Pair("a", "b"), Pair("c", "d")], [Pair("a", "b"), Pair("", "x"), Pair("t", "u"), Pair("a", "e")]]
+    write_split(tmp_path, parts, [Pair("c", "f")], [Pair("t", "u")], ("en", "de"))
+    assert pairs([tmp_path / "train.en", tmp_path / "train.de"]) == [Pair("a", "b"), Pair("a", "e")]
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of corpora with a line or two each."""
+    data = tmp_path / "data"
+    (data / "multi30k").mkdir(parents=True)
+    for name in ("train", "val", "test_2016_flickr"):
+        for code in ("en", "de"):
+            (data / "multi30k" / f"{name}.{code}.gz").write_bytes(gzip.compress(f"{name} {code}\n".encode()))
+    (data / "align").mkdir()
+    (data / "align" / "enfr.src-tgt").write_text("the  dog |||  le chien \n", encoding="utf-8")
+    (data / "align" / "enfr.gold").write_text("1-1 2p2\n", encoding="utf-8")
+    monkeypatch.setenv("REGARD_DATA", str(data))
+    return data
+
+
+def test_real_corpora_are_found_however_they_are_compressed(real: Path, tmp_path: Path) -> None:
+    corpus = prepared("multi30k", tmp_path)
+    assert pairs(corpus.train) == [Pair("train en", "train de")]
+    assert pairs(corpus.test) == [Pair("test_2016_flickr en", "test_2016_flickr de")]
+    (real / "multi30k" / "train.en.gz").unlink()
+    assert prepared("multi30k", tmp_path) == corpus, "what was written once is there"
+
+
+def test_gold_alignments_count_from_one(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.reproduce.corpora.sides", lambda stem, *codes: iter([Pair(stem, codes[1])]))
+    monkeypatch.setattr("regard.reproduce.corpora.tatoeba", lambda name: iter([Pair("hello", "bonjour")]))
+    corpus = prepared("mixed-enfr", tmp_path)
+    test = pairs(corpus.test)
+    assert test == [Pair("the dog", "le chien")]
+    assert corpus.gold is not None
+    (gold,) = read_gold(corpus.gold, test, corpus.first)
+    assert (gold.sure, gold.possible) == ({(0, 0)}, {(0, 0), (1, 1)})
+
+
+def test_what_is_missing_is_said_in_a_sentence(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UserError, match=r"there is no newstest/news-test2008\.de-en\.en in .*, nor one that ends in \.xz"
+    ):
+        prepared("mixed-ende", tmp_path)
+    assert not (tmp_path / "mixed-ende").exists()
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="nowhere, which is not a folder"):
+        prepared("mixed-ende", tmp_path)
+    monkeypatch.delenv("REGARD_DATA")
+    with pytest.raises(UserError, match="set REGARD_DATA"):
+        prepared("mixed-ende", tmp_path)
+
+
+# Measures.
+
+
+def test_a_dictionary_has_the_rare_word_that_a_word_comes_with_most(lab: Lab) -> None:
+    from regard.translate import load
+
+    translator = load(lab.folder(training()))
+    corpus = [Pair("the xylophone plays", "das Xylophon spielt"), Pair("a xylophone", "ein Xylophon")]
+    corpus += [Pair("the zebra runs", "das Zebra läuft"), Pair("the zebra", "das Zebra")]
+    found = dictionary(corpus, translator)
+    assert (found["xylophone"], found["zebra"]) == ("Xylophon", "Zebra")
+
+
+def test_spread_is_entropy_and_the_share_of_faint_weights() -> None:
+    import numpy as np
+
+    even, sharp = np.full((1, 4), 0.25, dtype=np.float32), np.array([[1.0, 0, 0, 0]], dtype=np.float32)
+    assert spread([even]) == {"entropy": pytest.approx(np.log(4)), "faint": 0.0}
+    assert spread([sharp]) == {"entropy": pytest.approx(0.0, abs=1e-6), "faint": 0.75}
+    assert spread([even * 0.5])["entropy"] == pytest.approx(np.log(4)), "what a Gaussian takes away is given back"
+
+
+# The command.
+
+
+def test_the_command_runs_an_experiment_and_says_what_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = dataclasses.replace(COST, rows=lambda scale: little(COST))
+    monkeypatch.setitem(EXPERIMENTS, "cost", small)
+    reproduce(names=["cost"], out=tmp_path)
+    assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out
+    assert (tmp_path / "small" / "cost" / "page.html").is_file()
+    assert (tmp_path / "small" / "index.html").is_file()
+
+
+def test_the_command_is_there(regard: Command) -> None:
+    done = regard("reproduce", "laddder")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no experiment 'laddder'; did you mean 'ladder'?" in " ".join(done.stderr.split())
+
+
+def test_the_command_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(listed=True)
+    said = capsys.readouterr().out
+    assert all(f"{name}: {one.title}" in said for name, one in EXPERIMENTS.items())
+    assert said.count("  source: ") == said.count(" full: ") == 12
+
+
+def test_a_dry_run_of_the_full_scale_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(everything=True, scale="full", dry_run=True, out=tmp_path / "here")
+    assert f"--recipe luong2015-local-p --out {tmp_path}/here/runs/luong2015-local-p-" in capsys.readouterr().out
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"names": ["ladder"], "scale": "smal"}, "there is no scale 'smal'; did you mean 'small'?"),
+        ({}, "nothing to reproduce: name experiments, or --all; --list says what there is"),
+        ({"names": ["ladder"], "everything": True}, "--all is every experiment: leave the names out, or --all"),
+    ],
+)
+def test_mistakes_are_one_sentence(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        reproduce(**given)
+    assert str(raised.value) == said
