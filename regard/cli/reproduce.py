@@ -20,6 +20,9 @@ def reproduce(
     scale: Annotated[
         str, typer.Option(help="small: made-up data, minutes on a CPU; full: real data in REGARD_DATA, hours on a GPU.")
     ] = "small",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train each model so many times; their deviation then says what chance may do.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be trained, as commands, and end.")
@@ -51,7 +54,7 @@ def reproduce(
         typer.echo(plan(chosen, lab))
         return
     asked = "--all" if everything else " ".join(one.name for one in chosen)
-    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --out {out}"):
+    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --seeds {seeds} --out {out}"):
         for experiment in chosen:
-            typer.echo(summary(conduct(experiment, lab)))
+            typer.echo(summary(conduct(experiment, lab, seeds)))
             typer.echo(f"  table and page: {lab.results / experiment.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from regard.reproduce.verdict import Rule
 if TYPE_CHECKING:
     from regard.reproduce.lab import Lab
 
+APART = 100  # seeds between one time and the next
 Values = Mapping[str, Any]  # what was measured, by name: numbers, and lists of points for curves
 
 
@@ -35,6 +36,15 @@ class Training:
         """The recipe, and a digest of all that makes the run: experiments that ask for the same share it."""
         return f"{self.recipe}-{digest(self.config(), self.corpus)}"
 
+    @property
+    def seed(self) -> int:
+        """Of weights, order and noise."""
+        return int(self.config()["training"]["seed"])
+
+    def again(self, time: int) -> Training:
+        """The same with another seed, far from those of ensembles."""
+        return replace(self, changes={**self.changes, "training.seed": self.seed + APART * time})
+
 
 @dataclass(frozen=True)
 class Row:
@@ -44,6 +54,10 @@ class Row:
     trainings: Sequence[Training] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[str, float] = field(default_factory=dict)
+
+    def again(self, time: int) -> Row:
+        """The row trained once more, with other seeds; time 0 is the row itself."""
+        return replace(self, trainings=[training.again(time) for training in self.trainings]) if time else self
 
 
 @dataclass(frozen=True)

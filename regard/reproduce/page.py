@@ -33,7 +33,8 @@ def page(outcome: Outcome, lab: Lab, pictures: Iterable[Path]) -> str:
     commands = "".join(
         f"<p>{escape(result.row.name)}</p><pre>{escape(lab.command(training))}</pre>"
         for result in outcome.results
-        for training in result.row.trainings
+        for one in result.times
+        for training in one.trainings
     )
     body = (
         f"<h1>{escape(experiment.title)}</h1><p class=paper>{escape(experiment.source)}</p>"

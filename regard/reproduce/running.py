@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Sequence
 from html import escape
@@ -12,24 +13,41 @@ from typing import Any
 from regard.console import say
 from regard.report import document
 from regard.reproduce import page, sheet
-from regard.reproduce.experiment import Experiment
+from regard.reproduce.experiment import Experiment, Values
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.lab import Lab
 from regard.reproduce.sheet import Outcome, Result, concluded
+from regard.reproduce.verdict import DEVIATIONS, SEEDS
 
 
-def conduct(experiment: Experiment, lab: Lab) -> Outcome:
-    """Trains what is missing, measures it, and writes what came of it."""
+def conduct(experiment: Experiment, lab: Lab, seeds: int = 1) -> Outcome:
+    """Trains what is missing, each model with so many seeds, measures it, and writes what came of it."""
     began, rows, results = time.process_time(), experiment.rows(lab.scale), []
     for number, row in enumerate(rows, 1):
         say(f"{experiment.name} {number}/{len(rows)}: {row.name}")
-        results.append(Result(row, lab.measured(experiment.measure, row)))
-    outcome = concluded(experiment, results, time.process_time() - began)
+        times = [row.again(time) for time in range(seeds if row.trainings else 1)]
+        results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))
+    outcome = concluded(experiment, results, lab.scale, time.process_time() - began)
     folder = lab.results / experiment.name
     sheet.write(outcome, lab, folder)
     page.write(outcome, lab, folder)
     overview(lab)
     return outcome
+
+
+def averaged(times: Sequence[Values]) -> Values:
+    """The mean of each number over several times, and its deviation; of what is no number the first."""
+    first, *others = times
+    if not others:
+        return first
+    numbers = {
+        name: [float(one[name]) for one in times]
+        for name in first
+        if all(isinstance(one.get(name), int | float) for one in times)
+    }
+    means = {name: statistics.fmean(values) for name, values in numbers.items()}
+    deviations = {name: statistics.stdev(values) for name, values in numbers.items()}
+    return {**first, **means, DEVIATIONS: deviations, SEEDS: len(times)}
 
 
 def overview(lab: Lab) -> Path:

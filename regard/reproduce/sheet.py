@@ -14,7 +14,7 @@ import torch
 
 from regard.reproduce.experiment import Claim, Experiment, Row, Values
 from regard.reproduce.lab import Lab
-from regard.reproduce.verdict import Finding
+from regard.reproduce.verdict import DEVIATIONS, Figures, Finding
 from regard.version import VERSION
 
 NOTHING = "–"
@@ -41,7 +41,7 @@ COLUMNS = {
     "kept": Column("long against short", ".0%"),
     "training_speed": Column("trained tokens/s", ",.0f"),
     "decoding_speed": Column("written words/s", ",.0f"),
-    "parameters": Column("parameters", ",d"),
+    "parameters": Column("parameters", ",.0f"),
     "error": Column("error of the sum"),
     "gradient_kept": Column("gradient kept"),
     "loss": Column("loss"),
@@ -53,10 +53,15 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A row, and what was measured of it."""
+    """A row, as it was trained one time or several, and what was measured of it."""
 
-    row: Row
+    times: Sequence[Row]
     values: Values
+
+    @property
+    def row(self) -> Row:
+        """The row as the experiment has it."""
+        return self.times[0]
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,9 @@ class Outcome:
     seconds: float  # that it took this time; what was there already took none
 
 
-def concluded(experiment: Experiment, results: Sequence[Result], seconds: float) -> Outcome:
+def concluded(experiment: Experiment, results: Sequence[Result], scale: str, seconds: float) -> Outcome:
     """The results with a verdict on each claim."""
-    figures = {result.row.name: result.values for result in results}
+    figures = Figures({result.row.name: result.values for result in results}, scale)
     return Outcome(experiment, results, [(claim, claim.rule(figures)) for claim in experiment.claims], seconds)
 
 
@@ -94,7 +99,7 @@ def grid(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             result.row.name,
-            *(number(name, result.values.get(name)) for name in columns),
+            *(measured(name, result.values) for name in columns),
             *(number(name, result.row.published.get(name)) for name in told),
         ]
         for result in outcome.results
@@ -110,6 +115,12 @@ def titled(measure: str) -> str:
 def number(measure: str, value: Any) -> str:
     """A number as its measure is written."""
     return NOTHING if value is None else format(value, COLUMNS.get(measure, Column(measure)).form)
+
+
+def measured(measure: str, values: Values) -> str:
+    """A number, with its deviation between seeds where there are several."""
+    off = values.get(DEVIATIONS, {}).get(measure)
+    return number(measure, values.get(measure)) + ("" if off is None else f" ± {number(measure, off)}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -144,11 +155,12 @@ def described(result: Result, lab: Lab) -> dict[str, Any]:
     runs = [
         {
             "run": str(lab.folder(training)),
-            "seed": training.config()["training"]["seed"],
+            "seed": training.seed,
             "changes": dict(training.changes),
             "command": lab.command(training),
         }
-        for training in row.trainings
+        for one in result.times
+        for training in one.trainings
     ]
     options, published = dict(row.options), dict(row.published)
     return {"name": row.name, "runs": runs, "options": options, "measured": dict(result.values), "published": published}

@@ -7,7 +7,7 @@ from typing import Any
 from regard.reproduce.experiment import Bars, Claim, Experiment, Row
 from regard.reproduce.measures import translation
 from regard.reproduce.scales import translator
-from regard.reproduce.verdict import SAME, Spread, less, more
+from regard.reproduce.verdict import SAME, less, more
 
 SEEDS = {"small": 3, "full": 8}  # models of the ensemble
 DROPOUT = {"small": 0.1, "full": 0.2}
@@ -36,7 +36,7 @@ def rows(scale: str) -> list[Row]:
     ]
 
 
-def rung(what: str, row: str, below: str, spread: Spread | None = None) -> Claim:
+def rung(what: str, row: str, below: str, spread: float | None = None) -> Claim:
     """A rung of the ladder, in BLEU."""
     return Claim(f"{what}: better BLEU than {below}", more("bleu", row, below, spread))
 

@@ -1,0 +1,103 @@
+"""Writes the tables of `docs/reproduce.md` from what `regard reproduce --all` left in a folder.
+
+python docs/claims.py runs/reproduce/small
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from regard.reproduce import EXPERIMENTS
+from regard.reproduce.sheet import measured, number, table, titled
+
+PAGE = Path(__file__).parent / "reproduce.md"
+BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+
+
+def written(folder: Path) -> str:
+    """A section for each experiment that was run."""
+    found = [folder / name / "table.json" for name in EXPERIMENTS]
+    told = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
+    verdicts = Counter(claim["verdict"] for one in told for claim in one["claims"])
+    count = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
+    return f"Of {verdicts.total()} claims: {count}.\n\n" + "\n".join(map(section, told))
+
+
+def section(told: dict[str, Any]) -> str:
+    """One experiment: its claims, and its rows with what makes each of them."""
+    experiment = EXPERIMENTS[told["experiment"]]
+    claims = table(
+        ["claim", "verdict", "figures"],
+        [[claim["claim"], f"**{claim['verdict']}**", claim["figures"]] for claim in told["claims"]],
+    )
+    columns = experiment.columns
+    papers = [name for name in columns if any(name in row["published"] for row in told["rows"])]
+    keys = differing(told["rows"])
+    rows = [
+        [
+            row["name"],
+            *(measured(name, row["measured"]) for name in columns),
+            *(number(name, row["published"].get(name)) for name in papers),
+            made(row, keys),
+        ]
+        for row in told["rows"]
+    ]
+    head = ["", *map(titled, columns), *(f"{titled(name)}, paper" for name in papers), "trained as"]
+    return (
+        f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.about}\n\n"
+        f"```\nregard reproduce {experiment.name}\n```\n\n{claims}\n{table(head, rows)}"
+    )
+
+
+def differing(rows: list[dict[str, Any]]) -> set[str]:
+    """The keys that are not the same in all runs of a recipe's kind."""
+    seen: dict[str, set[str]] = {}
+    for row in rows:
+        for run in row["runs"]:
+            for key, value in run["changes"].items():
+                seen.setdefault(key, set()).add(json.dumps(value))
+    count = sum(len(row["runs"]) for row in rows)
+    named = Counter(key for row in rows for run in row["runs"] for key in run["changes"])
+    return {key for key, values in seen.items() if len(values) > 1 or (named[key] < count and key in OPTIONAL)}
+
+
+OPTIONAL = {
+    "model.positions",
+    "model.reverse",
+    "model.score",
+    "model.estimator",
+    "model.decode",
+    "model.key_value",
+    "model.doubly_stochastic",
+    "model.cell",
+    "model.network",
+    "model.delay",
+    "model.input_feeding",
+}
+
+
+def made(row: dict[str, Any], keys: set[str]) -> str:
+    """Recipes and what is special in them; how the models are asked."""
+    runs = []
+    for run in row["runs"]:
+        special = [f"{key}={json.dumps(value)}" for key, value in run["changes"].items() if key in keys]
+        recipe = Path(run["run"]).name.rsplit("-", 1)[0]
+        runs.append(f"`{' '.join([recipe, *special])}`")
+    asked = [f"{key}={value}" for key, value in row["options"].items()]
+    return "; ".join([*dict.fromkeys(runs), *asked])
+
+
+def main() -> None:
+    """Puts the tables where they belong."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{written(Path(sys.argv[1]))}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
