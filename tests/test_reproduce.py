@@ -501,3 +501,12 @@ def test_mistakes_are_one_sentence(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as raised:
         reproduce(**given)
     assert str(raised.value) == said
+
+
+@pytest.mark.learn
+def test_an_experiment_is_run_as_it_comes(tmp_path: Path) -> None:
+    """Both directions see what one does not: the tags of the embedded sentences, the sums of the embedded series."""
+    outcome = conduct(EXPERIMENTS["directions"], Lab(tmp_path, "small"))
+    found = {claim.text: finding.verdict for claim, finding in outcome.findings}
+    assert found["brnn tags better than rnn"] is Verdict.HOLDS
+    assert found["brnn follows numbers better than rnn (R²)"] is Verdict.HOLDS

@@ -16,18 +16,19 @@ from regard.reproduce import page, sheet
 from regard.reproduce.experiment import Experiment, Values
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.lab import Lab
-from regard.reproduce.sheet import Outcome, Result, concluded
+from regard.reproduce.sheet import Outcome, Result, Spent, concluded
 from regard.reproduce.verdict import DEVIATIONS, SEEDS
 
 
 def conduct(experiment: Experiment, lab: Lab, seeds: int = 1) -> Outcome:
     """Trains what is missing, each model with so many seeds, measures it, and writes what came of it."""
-    began, rows, results = time.process_time(), experiment.rows(lab.scale), []
+    began, worked, rows, results = time.monotonic(), time.process_time(), experiment.rows(lab.scale), []
     for number, row in enumerate(rows, 1):
         say(f"{experiment.name} {number}/{len(rows)}: {row.name}")
-        times = [row.again(time) for time in range(seeds if row.trainings else 1)]
+        times = [row.again(turn) for turn in range(seeds if row.trainings else 1)]
         results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))
-    outcome = concluded(experiment, results, lab.scale, time.process_time() - began)
+    spent = Spent(time.monotonic() - began, time.process_time() - worked)
+    outcome = concluded(experiment, results, lab.scale, spent)
     folder = lab.results / experiment.name
     sheet.write(outcome, lab, folder)
     page.write(outcome, lab, folder)

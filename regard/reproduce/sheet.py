@@ -64,6 +64,13 @@ class Result:
         return self.times[0]
 
 
+class Spent(NamedTuple):
+    """Seconds that it took this time, by the clock and of this process; what was there already took none."""
+
+    clock: float
+    process: float
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of an experiment."""
@@ -71,13 +78,13 @@ class Outcome:
     experiment: Experiment
     results: Sequence[Result]
     findings: Sequence[tuple[Claim, Finding]]
-    seconds: float  # that it took this time; what was there already took none
+    spent: Spent
 
 
-def concluded(experiment: Experiment, results: Sequence[Result], scale: str, seconds: float) -> Outcome:
+def concluded(experiment: Experiment, results: Sequence[Result], scale: str, spent: Spent) -> Outcome:
     """The results with a verdict on each claim."""
     figures = Figures({result.row.name: result.values for result in results}, scale)
-    return Outcome(experiment, results, [(claim, claim.rule(figures)) for claim in experiment.claims], seconds)
+    return Outcome(experiment, results, [(claim, claim.rule(figures)) for claim in experiment.claims], spent)
 
 
 def markdown(outcome: Outcome) -> str:
@@ -143,7 +150,7 @@ def document(outcome: Outcome, lab: Lab) -> dict[str, Any]:
         ],
         "rows": [described(result, lab) for result in outcome.results],
         "signature": next((one.values["signature"] for one in outcome.results if "signature" in one.values), None),
-        "seconds": round(outcome.seconds, 1),
+        "seconds": {name: round(seconds, 1) for name, seconds in outcome.spent._asdict().items()},
         "regard": VERSION,
         "hardware": hardware(),
     }
