@@ -34,7 +34,7 @@ def test_help_answers_without_pytorch() -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "runs", "data make"]
+    "verb", ["demo", "train", "translate", "evaluate", "align", "plot", "recipes", "reproduce", "runs", "data make"]
 )
 def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
     done = regard(*verb.split(), "--help")

@@ -37,8 +37,11 @@ def curves(
     for name, points in lines.items():
         axes.plot([point[0] for point in points], [point[1] for point in points], marker="o", label=clean(name))
     if logarithmic:
-        axes.set_xscale("log", base=2)
+        axes.set_xscale("log")
         axes.set_yscale("log")
+        places = sorted({point[0] for points in lines.values() for point in points})
+        axes.set_xticks(places, [f"{place:,}" for place in places])
+        axes.minorticks_off()
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(across)
