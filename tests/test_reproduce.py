@@ -123,8 +123,8 @@ def no_training(*_: Any, **__: Any) -> None:
 def test_what_is_measured_is_kept_by_how_it_was_asked(lab: Lab) -> None:
     first = lab.folder(rows("small")[0].trainings[0])
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in (first / "measures").iterdir()]
-    assert sorted(len(one["of"][2]) for one in kept) == [1, 1, 2]
-    assert {json.dumps(one["of"][3]) for one in kept} == {'{"beam": 1}', '{"beam": 1, "replace_unknown": true}'}
+    assert sorted(len(one["of"][3]) for one in kept) == [1, 1, 2]
+    assert {json.dumps(one["of"][4]) for one in kept} == {'{"beam": 1}', '{"beam": 1, "replace_unknown": true}'}
 
 
 def test_a_run_goes_on_after_an_interruption(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

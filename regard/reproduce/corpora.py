@@ -291,9 +291,9 @@ def write_lines(path: Path, some: Iterable[str]) -> None:
 SOURCES = {
     "simple": Source(simple, ("en", "de"), gold="test.align"),
     "joined": Source(joined, ("en", "de"), gold="test.align"),
-    "adding-50": Source(adding(50), ("txt",)),
+    "adding-30": Source(adding(30), ("txt",)),
     "adding-200": Source(adding(200), ("txt",)),
-    "copy-20": Source(copying(5, 20), ("conll",)),
+    "copy-8": Source(copying(2, 8), ("conll",)),
     "copy-100": Source(copying(10, 100), ("conll",)),
     "sentences": Source(sentences, ("conll",)),
     "series": Source(series, ("txt",)),

@@ -16,6 +16,7 @@ from regard.reproduce.experiment import Row, Training, Values, digest
 from regard.runs import Run
 from regard.runs.summary import summary
 from regard.training import train
+from regard.version import VERSION
 
 
 class Lab:
@@ -60,7 +61,8 @@ class Lab:
         if not row.trainings:
             return measure(self, row)
         folders = [self.trained(training) for training in row.trainings]
-        made_of = [measure.__module__, measure.__qualname__, [folder.name for folder in folders], dict(row.options)]
+        names = [folder.name for folder in folders]
+        made_of = [VERSION, measure.__module__, measure.__qualname__, names, dict(row.options)]
         path = folders[0] / "measures" / f"{digest(made_of)}.json"
         if not path.is_file():
             values = measure(self, row)

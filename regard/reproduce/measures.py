@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard import api
 from regard.data.corpus import Pair, pairs
 from regard.data.order import cuts
 from regard.evaluate import Gold, bleu, by_length, read_gold
 from regard.reproduce.experiment import Row, Training, Values
-from regard.runs.summary import summary
 from regard.search import Floats
-from regard.symbols import BOS, EOS
+from regard.symbols import BOS, PAD
 from regard.translate import Translator, against, load
 from regard.translate.assessment import fluency
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from regard.reproduce.lab import Lab
 
 FAINT = 0.01  # a weight below this is as good as none
-BATCH_TOKENS = 2000
+BATCH_TOKENS = 500
+WARM, TIMED = 1, 6  # batches before the clock counts, and after
 
 
 def translation(lab: Lab, row: Row) -> Values:
@@ -41,7 +43,7 @@ def translation(lab: Lab, row: Row) -> Values:
     return {
         **written(lab, translator, row, test),
         **judged(translator, test, gold),
-        "training_speed": summary(folders[0]).tokens_per_second,
+        "training_speed": pace(translator, test),
         "parameters": sum(parameter.numel() for parameter in translator.models[0].parameters()),
     }
 
@@ -68,6 +70,44 @@ def written(lab: Lab, translator: Translator, row: Row, test: Sequence[Pair]) ->
     }
 
 
+def pace(translator: Translator, test: Sequence[Pair]) -> float:
+    """Target tokens a second of training, without the optimizer: loss and gradients of some batches of one size."""
+    model = copy.deepcopy(translator.models[0]).train()
+    tokens, seconds = 0, 0.0
+    for number, batch in enumerate(batches(translator, test)[: WARM + TIMED]):
+        began = clock(translator.device)
+        model.loss(batch.source, batch.lengths, batch.target_in, batch.target_out).backward()  # type: ignore[no-untyped-call]
+        model.zero_grad()
+        if number >= WARM:
+            seconds += clock(translator.device) - began
+            tokens += int((batch.target_out != PAD).sum())
+    return tokens / max(1e-9, seconds)
+
+
+class Batch(NamedTuple):
+    """Pairs as a model trains on them."""
+
+    source: Tensor
+    lengths: Tensor
+    target_in: Tensor
+    target_out: Tensor
+
+
+def batches(translator: Translator, test: Sequence[Pair]) -> list[Batch]:
+    """The pairs, sorted by length, in batches of so many tokens."""
+    tokenizers = translator.tokenizers
+    sources = [tokenizers.source.encode(pair.source) for pair in test]
+    targets = [tokenizers.target.encode(pair.target) for pair in test]
+    sizes = np.array([max(map(len, both)) + 1 for both in zip(sources, targets, strict=True)], dtype=np.int64)
+    made = []
+    for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
+        source, lengths = translator.batch([sources[row] for row in rows])
+        target_out, _ = translator.batch([targets[row] for row in rows])
+        first = torch.full_like(target_out[:, :1], BOS)
+        made.append(Batch(source, lengths, torch.cat((first, target_out[:, :-1]), 1), target_out))
+    return made
+
+
 def clock(device: torch.device) -> float:
     """Seconds: of this process on a CPU, which others may use as well; of the wall where a GPU works."""
     if device.type == "cuda":
@@ -90,21 +130,17 @@ def judged(translator: Translator, test: Sequence[Pair], gold: Sequence[Gold] | 
 
 @torch.inference_mode()
 def looks(translator: Translator, test: Sequence[Pair]) -> list[Floats]:
-    """The weights that each target word gives the source, T×S; of hard attention those that it draws from."""
-    model, tokenizers = translator.models[0], translator.tokenizers
-    sources = [tokenizers.source.encode(pair.source) for pair in test]
-    targets = [tokenizers.target.encode(pair.target) for pair in test]
-    sizes = np.array([max(map(len, both)) + 1 for both in zip(sources, targets, strict=True)], dtype=np.int64)
+    """The weights that each target word, and the end, gives the source, T×S; of hard attention what it draws from."""
+    model = translator.models[0]
     found: list[Floats] = []
-    for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
-        source, lengths = translator.batch([sources[row] for row in rows])
-        target, ends = translator.batch([[BOS, *targets[row]] for row in rows])
-        target = target.masked_fill(target == EOS, BOS)  # which is behind the words, and read by nobody
-        attended = model.decoder(model.encode(source, lengths), target[:, :-1]).attended
+    for batch in batches(translator, test):
+        attended = model.decoder(model.encode(batch.source, batch.lengths), batch.target_in).attended
+        assert attended is not None
         weights = attended.probabilities
-        weights = attended.dense(source.shape[1]) if weights is None else weights
-        each = zip(weights.float().cpu().numpy(), ends.tolist(), lengths.tolist(), strict=True)
-        found += [matrix[: end - 1, :length] for matrix, end, length in each]
+        weights = attended.dense(batch.source.shape[1]) if weights is None else weights
+        ends = (batch.target_out != PAD).sum(1).tolist()
+        each = zip(weights.float().cpu().numpy(), ends, batch.lengths.tolist(), strict=True)
+        found += [matrix[:end, :length] for matrix, end, length in each]
     return found
 
 
