@@ -87,5 +87,5 @@ ARCHITECTURES = Experiment(
         ),
     ),
     charts=(Bars("bleu", "BLEU"), Bars("perplexity", "perplexity"), Bars("aer", "AER")),
-    minutes=4,
+    minutes=4.5,
 )

@@ -120,5 +120,5 @@ COST = Experiment(
         Curves("bytes", "Bytes that one step writes", "words of the source", "bytes", logarithmic=True),
         Curves("seconds", "Time of one step", "words of the source", "seconds", logarithmic=True),
     ),
-    minutes=0.2,
+    minutes=0.1,
 )

@@ -66,5 +66,5 @@ DIRECTIONS = Experiment(
         *both("brnn", "tdnn, window 2 in 2 layers"),
     ),
     charts=(Bars("accuracy", "Accuracy of tags, %"), Bars("r2", "R² of numbers")),
-    minutes=3,
+    minutes=2,
 )

@@ -62,5 +62,5 @@ HARD = Experiment(
         ),
     ),
     charts=(Bars("bleu", "BLEU"), Bars("perplexity", "perplexity"), Bars("entropy", "Entropy, nats")),
-    minutes=4,
+    minutes=5,
 )

@@ -44,5 +44,5 @@ KEY_VALUE = Experiment(
         ),
     ),
     charts=(Bars("bleu", "BLEU"), Bars("perplexity", "perplexity")),
-    minutes=2,
+    minutes=2.5,
 )

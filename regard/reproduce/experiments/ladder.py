@@ -64,5 +64,5 @@ LADDER = Experiment(
         ),
     ),
     charts=(Bars("bleu", "BLEU"), Bars("perplexity", "perplexity")),
-    minutes=4,
+    minutes=4.5,
 )

@@ -50,5 +50,5 @@ SPARSE = Experiment(
         ),
     ),
     charts=(Bars("entropy", "Entropy of a word's weights, nats"), Bars("faint", "Share of weights under 0.01")),
-    minutes=4,
+    minutes=5,
 )

@@ -59,5 +59,5 @@ TRANSFORMER = Experiment(
         Bars("training_speed", "Tokens a second in training"),
         Bars("decoding_speed", "Words a second in decoding"),
     ),
-    minutes=4,
+    minutes=3.5,
 )
