@@ -46,10 +46,12 @@ def section(told: dict[str, Any]) -> str:
         ]
         for row in told["rows"]
     ]
+    seeds = max(row["measured"].get("seeds", 1) for row in told["rows"])
+    command = f"regard reproduce {experiment.name}" + (f" --seeds {seeds}" if seeds > 1 else "")
     head = ["", *map(titled, columns), *(f"{titled(name)}, paper" for name in papers), "trained as"]
     return (
         f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.about}\n\n"
-        f"```\nregard reproduce {experiment.name}\n```\n\n{claims}\n{table(head, rows)}"
+        f"```\n{command}\n```\n\n{claims}\n{table(head, rows)}"
     )
 
 
@@ -84,11 +86,12 @@ def made(row: dict[str, Any], keys: set[str]) -> str:
     """Recipes and what is special in them; how the models are asked."""
     runs = []
     for run in row["runs"]:
-        special = [f"{key}={json.dumps(value)}" for key, value in run["changes"].items() if key in keys]
+        special = [f"{key}={value}" for key, value in run["changes"].items() if key in keys - {"training.seed"}]
         recipe = Path(run["run"]).name.rsplit("-", 1)[0]
         runs.append(f"`{' '.join([recipe, *special])}`")
     asked = [f"{key}={value}" for key, value in row["options"].items()]
-    return "; ".join([*dict.fromkeys(runs), *asked])
+    counted = [f"{run}, {count} seeds" if count > 1 else run for run, count in Counter(runs).items()]
+    return "; ".join([*counted, *asked])
 
 
 def main() -> None:
