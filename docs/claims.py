@@ -13,8 +13,10 @@ from typing import Any
 
 from regard.reproduce import EXPERIMENTS
 from regard.reproduce.sheet import measured, number, table, titled
+from regard.reproduce.verdict import Verdict
 
 PAGE = Path(__file__).parent / "reproduce.md"
+SAID = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold here", Verdict.OPEN: "are not decided"}
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
 
@@ -22,9 +24,9 @@ def written(folder: Path) -> str:
     """A section for each experiment that was run."""
     found = [folder / name / "table.json" for name in EXPERIMENTS]
     told = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
-    verdicts = Counter(claim["verdict"] for one in told for claim in one["claims"])
-    count = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
-    return f"Of {verdicts.total()} claims: {count}.\n\n" + "\n".join(map(section, told))
+    verdicts = Counter(Verdict(claim["verdict"]) for one in told for claim in one["claims"])
+    count = ", ".join(f"{number} {SAID[verdict]}" for verdict, number in verdicts.most_common())
+    return f"Of {verdicts.total()} claims {count}.\n\n" + "\n".join(map(section, told))
 
 
 def section(told: dict[str, Any]) -> str:
@@ -56,7 +58,7 @@ def section(told: dict[str, Any]) -> str:
 
 
 def differing(rows: list[dict[str, Any]]) -> set[str]:
-    """The keys that are not the same in all runs of a recipe's kind."""
+    """The keys that make one row another: not the same in all runs, and not how they are trained."""
     seen: dict[str, set[str]] = {}
     for row in rows:
         for run in row["runs"]:
@@ -64,7 +66,10 @@ def differing(rows: list[dict[str, Any]]) -> set[str]:
                 seen.setdefault(key, set()).add(json.dumps(value))
     count = sum(len(row["runs"]) for row in rows)
     named = Counter(key for row in rows for run in row["runs"] for key in run["changes"])
-    return {key for key, values in seen.items() if len(values) > 1 or (named[key] < count and key in OPTIONAL)}
+    several = {key for key, values in seen.items() if len(values) > 1}
+    return {
+        key for key in several | {one for one in OPTIONAL if 0 < named[one] < count} if not key.startswith("training.")
+    }
 
 
 OPTIONAL = {
@@ -86,7 +91,7 @@ def made(row: dict[str, Any], keys: set[str]) -> str:
     """Recipes and what is special in them; how the models are asked."""
     runs = []
     for run in row["runs"]:
-        special = [f"{key}={value}" for key, value in run["changes"].items() if key in keys - {"training.seed"}]
+        special = [f"{key}={value}" for key, value in run["changes"].items() if key in keys]
         recipe = Path(run["run"]).name.rsplit("-", 1)[0]
         runs.append(f"`{' '.join([recipe, *special])}`")
     asked = [f"{key}={value}" for key, value in row["options"].items()]
