@@ -199,7 +199,7 @@ def test_learnt_positions_are_a_vector_for_each_place_and_the_last_is_shared() -
     for row in added:
         torch.testing.assert_close(row, places.weight[[2, 3, 3, 3, 3]])
     of_each = places(x, step=torch.tensor([0, 1])) - x
-    torch.testing.assert_close(of_each[:, :2], places.weight[[[0, 1], [1, 2]]])
+    torch.testing.assert_close(of_each[:, :2], places.weight[torch.tensor([[0, 1], [1, 2]])])
 
 
 def test_no_positions_leave_all_as_it_is() -> None:
