@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
+from regard.plot.canvas import canvas
 from regard.plot.heatmap import bare, clean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def bars(values: Mapping[str, float], title: str, published: Mapping[str, float] | None = None) -> Figure:
     """A bar for each system, the first above; a diamond where somebody has published another figure of it."""
-    figure = Figure(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
+    figure = canvas(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
     axes = figure.add_subplot()
     names = list(values)
     axes.barh(range(len(names)), list(values.values()), color="tab:blue", height=0.6)
@@ -32,7 +35,7 @@ def curves(
     lines: Mapping[str, Sequence[Sequence[float | str]]], title: str, across: str, up: str, logarithmic: bool = False
 ) -> Figure:
     """A line for each system through its points (x, y); where x are words, such as ranges, they stand in a row."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained", dpi=110)
+    figure = canvas(figsize=(6.4, 3.8), layout="constrained", dpi=110)
     axes = figure.add_subplot()
     for name, points in lines.items():
         axes.plot([point[0] for point in points], [point[1] for point in points], marker="o", label=clean(name))

@@ -6,8 +6,7 @@ import base64
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from regard.plot import bars, curves, save
 from regard.report import document
@@ -15,6 +14,9 @@ from regard.reproduce.experiment import Bars, Curves
 from regard.reproduce.lab import Lab
 from regard.reproduce.sheet import Outcome, grid
 from regard.reproduce.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARKS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.OPEN: "?"}
 
