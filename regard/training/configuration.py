@@ -11,7 +11,7 @@ import torch
 
 from regard.config import parse
 from regard.errors import UserError
-from regard.models import build
+from regard.models import outline
 from regard.recipes import Recipe, override, read, sized
 from regard.runs import Run
 from regard.tasks import task_of
@@ -112,8 +112,7 @@ def descended(config: Recipe, parent: Run, changes: Mapping[str, Any]) -> Recipe
 
 def shapes(config: Recipe) -> dict[str, torch.Size]:
     """The weights of a model, by name, whatever its vocabularies."""
-    with torch.device("meta"):
-        return {name: tensor.shape for name, tensor in build(sized(config), 8, 8).state_dict().items()}
+    return {name: tensor.shape for name, tensor in outline(sized(config), 8, 8).state_dict().items()}
 
 
 def going_on(run: Run, recipe: Named, changes: Mapping[str, Any]) -> Recipe:
@@ -145,8 +144,7 @@ def check(config: Mapping[str, Any]) -> TrainingSettings:
     whole = sized(config)
     parse(task_of(whole).text, whole.get("text", {}), "text")
     parse(task_of(whole).data, whole.get("data", {}), "data")
-    with torch.device("meta"):
-        build(whole, 8, 8)
+    outline(whole, 8, 8)
     return parse(TrainingSettings, whole.get("training", {}), "training")
 
 

@@ -16,7 +16,7 @@ from regard.data.piped import Copies, copying, is_pipe
 from regard.data.settings import ReadingSettings
 from regard.errors import UserError
 from regard.fast import quicken
-from regard.models import build
+from regard.models import build, outline
 from regard.runs import Run
 from regard.runs.lock import held
 from regard.tasks import Job, task_of
@@ -110,8 +110,7 @@ def write(job: Job, resume: bool) -> None:
 
 def description(job: Job) -> str:
     """What is about to be trained on what."""
-    with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in build(job.config, *job.sizes).parameters())
+    parameters = sum(parameter.numel() for parameter in outline(job.config, *job.sizes).parameters())
     device = choose_device(job.config["training"]["device"]).type
     return f"{job.config.get('recipe')}: {parameters:,} parameters, {job.about}, on {device}"
 
