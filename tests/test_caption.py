@@ -717,6 +717,7 @@ def test_a_run_starts_from_another(run: Run, data: Path, tmp_path: Path) -> None
     assert all(torch.equal(best[name], tensor) for name, tensor in own.items())
 
 
+@pytest.mark.thorough
 def test_the_command_line_from_training_to_captions(data: Path, regard: Command) -> None:
     keys = [f"{key}={value}" for key, value in {**SMALL, "training.tensorboard": True}.items()]
     done = regard("train", data / "train.jsonl", "--recipe", RECIPES[0], "--out", "run", *keys)

@@ -139,6 +139,7 @@ def test_forms_of_output(regard: Command, run: Run) -> None:
     assert best[0].split(" ||| ")[1] == rows[0]["text"]
 
 
+@pytest.mark.thorough
 def test_default_names_and_a_single_file(regard: Command, corpus: Path, tmp_path: Path) -> None:
     sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
     (tmp_path / "de-en.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in zip(*sides, strict=True)), encoding="utf-8")
@@ -234,6 +235,7 @@ def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Pa
     assert regard("train", "--resume", "--out", "x", "training.steps=24").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_memory_through_a_pipe_is_trained_on(regard: Command, corpus: Path, tmp_path: Path) -> None:
     sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
     rows = [json.dumps({"en": one, "de": other}) + "\n" for one, other in zip(*sides, strict=True)]
@@ -266,7 +268,7 @@ def test_a_damaged_checkpoint_is_one_sentence(regard: Command, run: Run, tmp_pat
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
     regard: Command, corpus: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -381,6 +383,7 @@ def test_words_that_must_and_must_not_be_there(regard: Command, run: Run, tmp_pa
     assert tagged.count("<b>") == tagged.count("</b>") == 1
 
 
+@pytest.mark.thorough
 def test_what_is_drawn_is_seeded(regard: Command, run: Run) -> None:
     def drawn(seed: int) -> str:
         return regard(
@@ -441,6 +444,7 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
     assert len(both.stdout.splitlines()) == count
 
 
+@pytest.mark.thorough
 def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_path: Path) -> None:
     keys = [*KEYS, "model.heads=2"]
     trained = regard("train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
@@ -472,6 +476,7 @@ def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_
     assert "in several pieces" in pieces.stderr
 
 
+@pytest.mark.thorough
 def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
     references = (corpus / "test.de").read_text(encoding="utf-8")
     (tmp_path / "good.de").write_text(references, encoding="utf-8")

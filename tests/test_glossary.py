@@ -42,6 +42,7 @@ def test_a_glossary_is_for_one_pair_of_languages() -> None:
         glossaries({"fr-de": TERMS}, two)
 
 
+@pytest.mark.thorough
 def test_a_glossary_that_cannot_be_is_one_sentence(regard: Command, able: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("house\n", encoding="utf-8")
     (tmp_path / "odd.tsv").write_text("house\tXylophon\n", encoding="utf-8")
