@@ -238,6 +238,7 @@ def test_whatever_is_asked_there_is_an_answer(
         assert set(answer.json()) == {"error"}
 
 
+@pytest.mark.thorough
 def test_noise_as_bodies(server: Server) -> None:
     dice = random.Random(1)
     form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"

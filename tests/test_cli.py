@@ -220,6 +220,7 @@ def test_a_pipe_that_is_refused_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Path, tmp_path: Path) -> None:
     sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
     text = "".join(f"{one}\t{other}\n" for one, other in zip(*sides, strict=True))
@@ -366,6 +367,7 @@ def test_a_line_is_answered_before_the_next_is_written(run: Run, tmp_path: Path)
     assert all(answer.strip() for answer in answers[::2])
 
 
+@pytest.mark.thorough
 def test_words_that_must_and_must_not_be_there(regard: Command, run: Run, tmp_path: Path) -> None:
     text = "The dog sleeps .\nThe man reads a book .\n"
     (tmp_path / "terms.tsv").write_text("dog\tKatze\n\nbook\tBuch\n", encoding="utf-8")
@@ -419,6 +421,7 @@ def test_wishes_that_cannot_be_met(regard: Command, run: Run, tmp_path: Path, op
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
     test = files(corpus, "test")
     done = regard("align", run.folder, *test, "--gold", corpus / "test.align")
@@ -515,6 +518,7 @@ def test_what_was_cut_off_is_counted(regard: Command, run: Run) -> None:
     assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])
 
 
+@pytest.mark.thorough
 def test_a_document_is_translated_as_a_whole(regard: Command, run: Run, tmp_path: Path) -> None:
     content = {
         "page.html": b"<p>The <b>dog</b> sleeps .</p>",

@@ -78,6 +78,7 @@ def described(made: Translation) -> tuple[object, ...]:
     return made.source, made.text, made.score, made.tokens, made.ended, alignment, others
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("cluster")
 def test_no_line_is_lost_or_doubled_when_a_worker_is_killed(run: Run, texts: list[str], tmp_path: Path) -> None:
     lives = tmp_path / "lives"
@@ -92,6 +93,7 @@ def test_no_line_is_lost_or_doubled_when_a_worker_is_killed(run: Run, texts: lis
     assert [(made.source, made.text) for made in found] == [(made.source, made.text) for made in expected]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("cluster")
 def test_a_chunk_that_kills_every_worker_ends_the_work(run: Run, texts: list[str], tmp_path: Path) -> None:
     lives = tmp_path / "lives"
@@ -234,6 +236,7 @@ def test_the_command_gives_the_same_lines_and_leaves_nothing_behind(
     assert processes(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_a_closed_pipe_ends_the_cluster_too(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
         command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--workers", 1]),

@@ -126,6 +126,7 @@ def indented(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.splitlines())
 
 
+@pytest.mark.thorough
 def test_shards_are_one_model(corpus: Path, tmp_path: Path) -> None:
     alone, shards, parts = (Run(tmp_path / name) for name in ("alone", "shards", "parts"))
     more: dict[str, Any] = {

@@ -241,6 +241,7 @@ def test_wishes_that_cannot_be_met(run: Run, text: Path, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mono.en"]
 
 
+@pytest.mark.thorough
 def test_a_cluster_writes_the_same_pairs(regard: Command, run: Run, text: Path, tmp_path: Path) -> None:
     arguments = ["data", "back-translate", run.folder, "-", "--sample"]
     given = text.read_text(encoding="utf-8")
