@@ -75,6 +75,7 @@ def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
     assert "has no key 'nothing'" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_file_of_keys_that_is_not_there_is_not_made_by_whoever_only_asks(
     regard: Command, able: Run, tmp_path: Path
 ) -> None:
@@ -289,6 +290,7 @@ def test_a_household_is_one_client() -> None:
     assert household("unknown") == "unknown"
 
 
+@pytest.mark.thorough
 def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
     with serving(able.folder, "--metrics-token", "secret") as server:
         assert httpx.get(f"{server.url}/metrics").status_code == 401
@@ -321,6 +323,7 @@ def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -
     assert pairs([tmp_path / "better.jsonl"], "en", "de") == [("the old house", "das alte Haus")]
 
 
+@pytest.mark.thorough
 def test_suggestions_are_not_kept_otherwise(able: Run) -> None:
     with serving(able.folder) as server:
         assert server.error("/suggest", 403, q="a", s="b") == "Suggestions are disabled on this server."

@@ -500,6 +500,7 @@ def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path:
     assert "against the baseline" in told
 
 
+@pytest.mark.thorough
 def test_standard_input_by_its_name_and_a_pipe_with_a_name(regard: Command, run: Run, tmp_path: Path) -> None:
     text = "The dog sleeps .\n"
     expected = regard("translate", run.folder, input=text).stdout

@@ -225,6 +225,7 @@ def processes(folder: Path) -> list[str]:
     return [line for line in found if "ray" in line]
 
 
+@pytest.mark.thorough
 def test_the_command_gives_the_same_lines_and_leaves_nothing_behind(
     regard: Command, run: Run, corpus: Path, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_without_onnxruntime_a_run_with_graphs_still_translates(
     assert "onnxruntime is not installed" in capfd.readouterr().err
 
 
+@pytest.mark.thorough
 def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_path: Path) -> None:
     out = tmp_path / "graphs"
     assert regard("export", able.folder, "--out", out).returncode == 0
