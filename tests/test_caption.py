@@ -724,12 +724,15 @@ def test_the_command_line_from_training_to_captions(data: Path, regard: Command)
     assert done.returncode == 0, done.stderr
     assert "caption with: regard predict run FILE" in done.stderr
     assert regard("predict", "run", input=f"{data / '1.npy'}\n{data / 'x.png'}\n").stdout.count("\n") == 2
+    assert regard("predict", "run", data / "x.png").stdout.count("\n") == 1, "a picture is an input by itself"
     beside = regard("predict", "run", data / "dev.jsonl")  # whose paths are relative to it
     assert (beside.returncode, beside.stdout.count("\n")) == (0, 12), beside.stderr
-    told = json.loads(regard("predict", "run", data / "x.png", "--json").stdout)  # a picture is an input by itself
-    assert len(told["grid"]) == 2
+    told = json.loads(regard("predict", "run", "--json", input=f"{data / '1.npy'}\n").stdout)
+    assert told["grid"] == [2, 2]
     scored = json.loads(regard("evaluate", "run", data / "dev.jsonl", "--json").stdout)
     assert {"bleu", "exact", "entropy", "on_object", "perplexity"} <= set(scored)
+    assert "exact" in regard("evaluate", "run", data / "dev.jsonl").stdout
     wrong = regard("predict", "run", input="gone.png\n")
     assert wrong.returncode == 2
     assert "line 1: there is no file 'gone.png'" in wrong.stderr
+    assert RECIPES[0] in regard("runs", ".").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,12 @@ def test_nothing_to_translate_is_no_trouble(tmp_path: Path) -> None:
     assert exported(small("post-norm, one matrix", ENDS), tmp_path / "model").search([]) == []
 
 
+def adds_bytes_exactly() -> bool:
+    """An x86 processor without VNNI cuts sums of bytes off, which a model of 16 numbers feels: 0.3 on the mean."""
+    told = Path("/proc/cpuinfo")
+    return platform.machine() not in ("x86_64", "AMD64") or (told.exists() and "vnni" in told.read_text("utf-8"))
+
+
 @pytest.mark.parametrize("form", ["post-norm, one matrix", "post-norm, none tied, odd"])
 def test_eight_bits_are_near_and_leave_the_model_as_it_was(form: str, tmp_path: Path) -> None:
     model, given = small(form, ENDS), sources()
@@ -196,7 +203,8 @@ def test_eight_bits_are_near_and_leave_the_model_as_it_was(form: str, tmp_path: 
     judged = forced(model, *batch(given), [one.tokens for one in found])
     pairs = zip(found, judged, strict=True)
     off = [abs(one.log_prob - each.hypothesis.log_prob) / len(one.tokens) for one, each in pairs]
-    # Without instructions for bytes (VNNI) a processor cuts sums off, which a model of 16 numbers feels: 0.3 there.
+    if adds_bytes_exactly():
+        assert max(off) < 0.2
     assert sum(off) / len(off) < 0.5
 
 

@@ -89,6 +89,7 @@ def test_the_command(regard: Command, corpus: Path, tmp_path: Path) -> None:
     assert "the loss falls fastest at about training.learning_rate=" in done.stdout
     assert len(done.stdout.splitlines()) > 10
     assert not (tmp_path / "runs").exists()
-    done = regard(*train, "--out", "somewhere")
-    assert done.returncode != 0
-    assert "--find-rate trains nothing that is kept: leave --resume and --out out" in done.stderr
+    for more in (["--resume"], ["--out", "somewhere"]):
+        done = regard(*train, *more)
+        assert done.returncode != 0
+        assert "--find-rate trains nothing that is kept: leave --resume and --out out" in done.stderr
