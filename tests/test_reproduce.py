@@ -21,7 +21,20 @@ from regard.data.embedded import write as write_embedded
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.recipes import parse_override
-from regard.reproduce import EXPERIMENTS, SCALES, Claim, Experiment, Lab, Row, Training, conduct, plan, running, summary
+from regard.reproduce import (
+    EXPERIMENTS,
+    SCALES,
+    Claim,
+    Experiment,
+    Lab,
+    Row,
+    Training,
+    conduct,
+    plan,
+    running,
+    summary,
+    together,
+)
 from regard.reproduce.corpora import SOURCES, Source, added, copied, one_line, prepared, write_split
 from regard.reproduce.experiment import Bars, Curves
 from regard.reproduce.experiments.cost import COST
@@ -179,6 +192,26 @@ def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
     assert table["signature"].startswith("nrefs:1")
     assert {"torch", "cores", "gpu"} <= set(table["hardware"])
     assert [one["verdict"] for one in table["claims"]] == ["holds", "does not hold here", "not decided"]
+
+
+def test_several_are_trained_at_once_and_then_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    little = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
+    models = [Training("schuster1997", "copy-8", {**little, "training.seed": seed}) for seed in (1, 2)]
+    both = dataclasses.replace(FAKE, rows=lambda scale: [Row("one", models[:1]), Row("two", models)])
+    lab = Lab(tmp_path, "small")
+    together([both, both], lab, seeds=1, jobs=2)
+    assert all(lab.has(model) for model in models)
+    logs = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").iterdir()}
+    assert logs.keys() == {model.name for model in models}
+    assert all("step 2: dev loss" in said for said in logs.values())
+    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
+    together([both], lab, seeds=1, jobs=2)
+
+
+def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:
+    broken = Training("schuster1997", "copy-8", {"model.size": -1})
+    with pytest.raises(UserError, match="-1"):
+        together([dataclasses.replace(FAKE, rows=lambda scale: [Row("one", [broken])])], Lab(tmp_path, "small"), 1, 2)
 
 
 def test_a_rows_command_says_all_that_makes_its_run(lab: Lab) -> None:

@@ -23,6 +23,7 @@ def reproduce(
     seeds: Annotated[
         int, typer.Option(min=1, help="Train each model so many times; their deviation then says what chance may do.")
     ] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Train so many models at once, on one GPU or one CPU.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be trained, as commands, and end.")
@@ -34,7 +35,7 @@ def reproduce(
 
     Example: regard reproduce ladder lengths --scale small
     """
-    from regard.reproduce import EXPERIMENTS, SCALES, Lab, conduct, described, plan, summary
+    from regard.reproduce import EXPERIMENTS, SCALES, Lab, conduct, described, plan, summary, together
 
     if scale not in SCALES:
         raise UserError(f"there is no scale {scale!r}{nearest(scale, SCALES)}")
@@ -54,7 +55,9 @@ def reproduce(
         typer.echo(plan(chosen, lab))
         return
     asked = "--all" if everything else " ".join(one.name for one in chosen)
-    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --seeds {seeds} --out {out}"):
+    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --seeds {seeds} --jobs {jobs} --out {out}"):
+        if jobs > 1:
+            together(chosen, lab, seeds, jobs)
         for experiment in chosen:
             typer.echo(summary(conduct(experiment, lab, seeds)))
             typer.echo(f"  table and page: {lab.results / experiment.name}")

@@ -5,6 +5,7 @@ from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.lab import Lab
 from regard.reproduce.running import conduct, described, plan, summary
 from regard.reproduce.scales import SCALES
+from regard.reproduce.together import together
 
 __all__ = [
     "EXPERIMENTS",
@@ -18,4 +19,5 @@ __all__ = [
     "described",
     "plan",
     "summary",
+    "together",
 ]
