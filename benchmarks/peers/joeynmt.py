@@ -4,7 +4,8 @@ Sizes, dropout, label smoothing, norm, tied embeddings and beam are those of the
 SentencePiece (IWSLT'14, WMT'17). Three things differ from those, for the sake of a short time:
 
 - the learning rate is at its highest, 0.001, after 1,000 updates, as with regard; theirs rises to 0.0002 over 4,000;
-- a batch is 32,768 tokens with padding, not 8,192: sentences are not sorted by length, so that most of it is padding;
+- a batch is 32,768 tokens with padding, not 8,192: sentences are not sorted by length, so that most of it is padding,
+  and an update sees about as many target tokens as one of regard's;
 - mixed precision (fp16), without clipping: JoeyNMT would clip gradients while they are scaled up.
 """
 

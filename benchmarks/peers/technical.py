@@ -53,6 +53,7 @@ def main() -> None:
     corpus = prepared(f"technical-en{given.target}", given.folder / "corpora")
     given.results.mkdir(parents=True, exist_ok=True)
     for name in given.sides:
+        print(f"{name}, en-{given.target}: {given.seconds:.0f} s of training", flush=True)
         found = {"regard": with_regard, "joeynmt": with_joeynmt}[name](given, corpus)
         measured = {"target": given.target, "seconds": given.seconds, **found, **scores(given, name, corpus)}
         write(given.results / f"{name}.{given.target}.json", json.dumps(measured, indent=2) + "\n")
@@ -83,18 +84,13 @@ def with_regard(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
     named = [str(path) for path in (*corpus.train, "--dev", *(corpus.dev or ()), "--out", run.folder)]
     log = given.results / f"regard.{given.target}.log"
     took = stopped([*command, "train", *named, *given.keys], " parameters, ", given.seconds, signal.SIGTERM, log, {})
-    with log.open("a", encoding="utf-8") as said, translations(given, "regard").open("w", encoding="utf-8") as output:
-        subprocess.run(
-            [*command, "translate", str(run.folder), str(corpus.test[0]), "--beam", "5"],
-            cwd=ROOT,
-            stdout=output,
-            stderr=said,
-            check=True,
-        )
+    translate = [*command, "translate", str(run.folder), str(corpus.test[0]), "--beam", "5"]
+    searched = translated(translate, log, {}, translations(given, "regard"))
     shutil.copy(run.config_path, given.results / f"regard.{given.target}.yaml")
     metrics = run.metrics()
     return {
         "took": took,
+        "searched": searched,
         "updates": run.newest(),
         "best": run.best(),
         "tokens_per_second": median([line["tokens_per_second"] for line in metrics if line["kind"] == "train"]),
@@ -105,6 +101,7 @@ def with_regard(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
 
 def with_joeynmt(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
     """Its own commands with its own configuration, on as many pieces as regard has."""
+    command, settings = joeynmt_command(given.joeynmt)
     folder = given.folder / f"joeynmt-{given.target}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -117,26 +114,17 @@ def with_joeynmt(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
     config = joeynmt.configuration(files, joeynmt.SIZES[given.size], pace, fp16=True)
     write(folder / "train.yaml", yaml.safe_dump(config))
     # Its search adds up scores in the precision of the model: in fp16 beams would be told apart badly.
-    exact = joeynmt.configuration(files, joeynmt.SIZES[given.size], pace._replace(at_once=256), fp16=False)
+    exact = joeynmt.configuration(files, joeynmt.SIZES[given.size], pace, fp16=False)
     del exact["data"]["dev"]
     write(folder / "test.yaml", yaml.safe_dump(exact))
-    command, settings = joeynmt_command(given.joeynmt)
     log = given.results / f"joeynmt.{given.target}.log"
     train_it = [*command, "train", str(folder / "train.yaml"), "--skip-test"]
     took = stopped(train_it, "EPOCH 1", given.seconds, signal.SIGINT, log, settings)
     output = folder / "translations"
-    with log.open("a", encoding="utf-8") as said:
-        subprocess.run(
-            [*command, "test", str(folder / "test.yaml"), "--output-path", str(output)],
-            cwd=ROOT,
-            env={**os.environ, **settings},
-            stdout=said,
-            stderr=said,
-            check=True,
-        )
+    searched = translated([*command, "test", str(folder / "test.yaml"), "--output-path", str(output)], log, settings)
     shutil.copy(f"{output}.test", translations(given, "joeynmt"))
     shutil.copy(folder / "train.yaml", given.results / f"joeynmt.{given.target}.yaml")
-    return {"took": took, **said_by_joeynmt(log.read_text(encoding="utf-8"))}
+    return {"took": took, "searched": searched, **said_by_joeynmt(log.read_text(encoding="utf-8"))}
 
 
 def joeynmt_command(folder: Path | None) -> tuple[list[str], dict[str, str]]:
@@ -199,6 +187,19 @@ def stopped(
     if timer is None or (alone and process.returncode):
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{tail(log)}")
     return round(took, 1)
+
+
+def translated(command: Sequence[str], log: Path, settings: Mapping[str, str], output: Path | None = None) -> float:
+    """Runs a command that translates, where `output` is given to there; the seconds that it takes from start to end."""
+    print("  translates", flush=True)
+    began = time.monotonic()
+    with log.open("a", encoding="utf-8") as said, (output or Path(os.devnull)).open("w", encoding="utf-8") as written:
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **settings}, stdout=written, stderr=said, check=False
+        )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{tail(log)}")
+    return round(time.monotonic() - began, 1)
 
 
 def vocabulary(keys: Sequence[str], corpus: Corpus) -> int:

@@ -1,8 +1,9 @@
-"""JoeyNMT's own command line, with three courtesies: `python -m benchmarks.peers.workers.joeynmt_command train FILE`.
+"""JoeyNMT's own command line, with some courtesies: `python -m benchmarks.peers.workers.joeynmt_command train FILE`.
 
 It cuts each sentence into pieces twice an epoch, in the process that feeds the GPU (its workers cannot help there: they
 would move batches to the GPU themselves). Here what was cut once is remembered, and all is cut before the first epoch.
-Who asks it to stop while it validates waits until that is done and its checkpoint written.
+Who asks it to stop while it validates waits until that is done and its checkpoint written. And it does not tell
+SentencePiece which pieces to use, which newer versions cannot be told: they are all of its model's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from joeynmt.__main__ import main
-from joeynmt.tokenizers import SentencePieceTokenizer
+from joeynmt.tokenizers import BasicTokenizer, SentencePieceTokenizer
 from joeynmt.training import TrainManager
 
 
@@ -63,6 +64,7 @@ if __name__ == "__main__":
     stop = Stop()
     signal.signal(signal.SIGINT, stop.note)
     SentencePieceTokenizer.__call__ = cache(SentencePieceTokenizer.__call__)
+    SentencePieceTokenizer.set_vocab = BasicTokenizer.set_vocab
     TrainManager._validate = stop.after(TrainManager._validate)
     TrainManager.train_and_validate = prepared(TrainManager.train_and_validate)
     main()
