@@ -20,6 +20,8 @@ from regard.data.grammar import Pair as Linked
 from regard.data.grammar import make
 from regard.data.links import pharaoh
 from regard.errors import UserError
+from regard.reproduce.documents import Line, split
+from regard.reproduce.documents import joined as joined_splits
 from regard.tasks import regression, tagging
 
 HELD = {"test": 300, "dev": 150}  # pairs of the simple corpus that are not trained on
@@ -254,6 +256,27 @@ def mixed_enfr(folder: Path) -> None:
     write_lines(folder / "test.align", lines(found("align/enfr.gold")))
 
 
+def technical(code: str) -> Callable[[Path], None]:
+    """Technical prose out of English, split by document; a `.doc` file has the document of each line."""
+
+    def write(folder: Path) -> None:
+        parts = joined_splits(split(list(documented(stem, code))) for stem in TECHNICAL)
+        Random(1).shuffle(parts["dev"])  # so that its first sentences, on which BLEU is measured, are of every kind
+        for name, some in parts.items():
+            write_pairs(folder, name, (Pair(line.source, line.target) for line in some), ("en", code))
+            write_lines(folder / f"{name}.doc", (line.document for line in some))
+
+    return write
+
+
+def documented(stem: str, code: str) -> Iterator[Line]:
+    """The pairs of two files and the documents that a third one names, the kind of text before them."""
+    both = zip(sides(f"{stem}.en-{code}", "en", code), lines(found(f"{stem}.en-{code}.doc")), strict=True)
+    for pair, name in both:
+        if pair.source.strip() and pair.target.strip():
+            yield Line(pair.source, pair.target, f"{Path(stem).name}/{name}")
+
+
 def write_split(
     folder: Path, parts: Iterable[Iterable[Pair]], dev: list[Pair], test: list[Pair], codes: tuple[str, str]
 ) -> None:
@@ -300,5 +323,7 @@ SOURCES = {
     "multi30k": Source(multi30k, ("en", "de")),
     "mixed-ende": Source(mixed_ende, ("en", "de")),
     "mixed-enfr": Source(mixed_enfr, ("en", "fr"), gold="test.align", first=1),
+    "technical-ende": Source(technical("de"), ("en", "de")),
+    "technical-enfr": Source(technical("fr"), ("en", "fr")),
     "ud-english-ewt": Source(parts_of_speech, ("conllu",), held_out=False),
 }
