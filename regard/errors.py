@@ -11,6 +11,11 @@ class UserError(ValueError):
     """A mistake in what was given (a file, a key, a value): the command line prints it alone and exits with 2."""
 
 
+def damaged(step: int) -> ArithmeticError:
+    """What a search raises where a model's numbers are none."""
+    return ArithmeticError(f"the model's probabilities at step {step} are not numbers: weights are damaged")
+
+
 SHORT = Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 3, 300, 300, 300
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.fast.decoding import way as decoding
 from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
 from regard.fast.looping import recorded
@@ -22,7 +23,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def quicken(model: M) -> M:
-    """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding."""
+    """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding,
+    searches on the device."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
@@ -34,6 +36,8 @@ def quicken(model: M) -> M:
                 module.loop = partial(recorded, one_by_one)
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
+        if isinstance(model, Seq2Seq) and decoding.covers(model):
+            model.shortcut = decoding.Shortcut()
     return model
 
 

@@ -137,6 +137,7 @@ class Seq2Seq(Model):
         self.decoder = decoder
         self.criterion = criterion
         self.way: Way = added_up  # a faster one may take its place
+        self.shortcut: Any = None  # a search of its own that finds the same, where there is a faster one
 
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Source ids B,S, right-padded, EOS at the end of each; lengths B count it."""

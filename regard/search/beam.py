@@ -21,6 +21,7 @@ from regard.search.phrases import Phrase, Phrases, Progress, shortest
 from regard.search.ranking import LengthPenalty, Ranking
 from regard.search.rules import ImpossibleError, Prefix, Rule, standing
 from regard.search.sentence import Sentence, unsearched
+from regard.search.shortcut import shortcut
 
 T = TypeVar("T")
 
@@ -68,6 +69,10 @@ def search(
         rules=rules,
         attention=attention,
     )
+    bare = not (coverage_penalty or no_repeat or forbid or rules or any(prefix or ()) or any(force or ()))
+    quick = searching.shortcut(source, lengths) if bare else None
+    if quick is not None:
+        return quick
     searching.join(source, lengths, prefix=prefix, force=force)
     found: list[list[Hypothesis]] = [[] for _ in lengths]
     while searching.open:
@@ -143,6 +148,20 @@ class BeamSearch:
             self.beam.phrases.add(sentence.index, some)
         self.frontier.join(source, lengths, sentences, begun)
         self.count += batch
+
+    def shortcut(self, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]] | None:
+        """All of it at once for these sources, where the model has a faster way; None where it has none."""
+        return shortcut(
+            self.frontier.models,
+            self.frontier.ranking,
+            source,
+            lengths,
+            beam=self.beam.rows,
+            n_best=self.beam.n_best,
+            max_length=self.max_length,
+            min_length=self.min_length,
+            attention=self.frontier.look,
+        )
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, list[Hypothesis]]]:

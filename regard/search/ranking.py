@@ -34,9 +34,13 @@ class Ranking(NamedTuple):
 
     def by_length(self, log_prob: float, length: int) -> float:
         """log p(y) / lp(y)."""
+        return log_prob / self.divisor(length)
+
+    def divisor(self, length: int) -> float:
+        """lp(y)."""
         if self.length_penalty == "average":
-            return log_prob / length
-        return log_prob / float(((5 + length) / 6) ** self.length_penalty)
+            return length
+        return float(((5 + length) / 6) ** self.length_penalty)
 
     def hope(self, log_prob: float, limit: int) -> float:
         """No continuation of a hypothesis scores more: its log-probability only falls, and lp has no hills."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from regard.errors import damaged
 from regard.search.hypothesis import Floats, Hypothesis
 from regard.search.ranking import Ranking
 from regard.search.trail import Trail
@@ -49,7 +50,7 @@ class Sentence:
         step = len(trail.parents) + 1
         for log_prob, row, token in zip(log_probs, parents, tokens, strict=True):
             if math.isnan(log_prob):
-                raise ArithmeticError(f"the model's probabilities at step {step} are not numbers: weights are damaged")
+                raise damaged(step)
             if log_prob == -math.inf:
                 continue
             if token != EOS and step < self.limit:

@@ -1,0 +1,123 @@
+"""A search on the device from its sources to what was found, a chunk of steps at a time.
+
+Shapes are rounded up, so that many searches share a room; a room that is come to for the second time is recorded as a
+CUDA graph. Where most sentences are done, or targets outgrow a room, the others move to one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from regard.fast.captured import Places, rounded
+from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid
+from regard.fast.decoding.harvest import Found, Record, found
+from regard.fast.decoding.parts import Parts
+from regard.fast.decoding.stepper import Size, Weights
+from regard.fast.decoding.weights import Watch
+from regard.fast.recording import Recorder
+from regard.models.seq2seq import Seq2Seq
+
+Numbers = npt.NDArray[np.int64]
+MOST = 64  # rooms, of one model
+SHORTEST = 32  # positions of targets, and of sources by the number, that a room has
+
+
+class Room:
+    """A search of one size: the board, the decoder's states, and a chunk of steps over them."""
+
+    def __init__(self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts) -> None:
+        self.weights, self.size, self.board, self.parts = weights, size, board, parts
+        self.stepper = weights.stepper(size, places)
+        self.visits = 0
+        self.replay: Callable[[], None] | None = None
+
+    def advance(self, recorder: Recorder) -> None:
+        """A chunk."""
+        self.visits += 1
+        if self.replay is not None:
+            self.replay()
+        elif self.board.taken.is_cuda and self.visits == 2:
+            self.replay = recorder.record(self.chunk)
+        else:
+            self.chunk()
+
+    def chunk(self) -> None:
+        """Its steps, one after the other, without a look at what they give."""
+        board, parts = self.board, self.parts
+        for number in range(CHUNK):
+            h = self.stepper.step(board, number)
+            parts.choose(board, parts.weigh(h, self.weights.output, board, number), number)
+        board.taken.add_(CHUNK)
+        board.slab[-len(board.done) :].copy_(board.done)
+
+
+class Finder:
+    """Searches with one model in one precision."""
+
+    def __init__(self, model: Seq2Seq, weights: Weights, parts: Parts) -> None:
+        self.model, self.weights, self.parts = model, weights, parts
+        self.watch = Watch(model)
+        self.places = Places()
+        self.rooms: dict[tuple[Size, bool], Room] = {}
+        self.recorder = Recorder("decoding")
+
+    @torch.inference_mode()
+    def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]]:
+        """The `n_best` targets of each source B,S, the best first."""
+        if self.watch.changed(self.model):
+            self.weights.renew()
+        sizes = lengths.tolist()
+        read = self.weights.read(source, lengths, sum(sizes))
+        with torch.autocast(source.device.type, enabled=False):
+            return found(self.searched(read, lengths, source.shape[1], wish), wish, sizes)
+
+    def searched(self, read: object, lengths: Tensor, longest: int, wish: Wish) -> Record:
+        """All steps that it takes."""
+        record = Record(len(lengths), wish.beam, longest)
+        who, taken = np.arange(len(lengths)), 0
+        room = self.room(self.sized(len(who), wish.beam, longest, CHUNK), wish.attention)
+        begin(room.board, wish)
+        room.stepper.begin(read, lengths)
+        while True:
+            room.advance(self.recorder)
+            taken += CHUNK
+            looks = room.board.looks
+            record.add(room.board.slab.cpu().numpy(), None if looks is None else looks.cpu().numpy(), who)
+            going = np.flatnonzero(record.done[who] == 0)
+            if not len(going):
+                return record
+            then = self.sized(len(going), wish.beam, longest, taken + CHUNK)
+            if 2 * then.sentences <= room.size.sentences:
+                room, who = self.moved(room, then, going, taken, wish), who[going]
+            elif then.capacity > room.size.capacity:
+                then = then._replace(sentences=room.size.sentences)
+                room = self.moved(room, then, np.arange(len(who)), taken, wish)
+
+    def sized(self, sentences: int, width: int, source: int, target: int) -> Size:
+        """A little more than is asked for, so that many searches are alike."""
+        capacity = max(SHORTEST, 1 << (target - 1).bit_length()) if self.weights.grows else 0
+        return Size(rounded(sentences), width, -(-source // SHORTEST) * SHORTEST, capacity)
+
+    def room(self, size: Size, attention: bool) -> Room:
+        """The room of this size; all of them share their memory, and one is used at a time."""
+        if (size, attention) not in self.rooms:
+            if len(self.rooms) >= MOST:
+                self.rooms.pop(next(iter(self.rooms)))
+            like = self.weights.output
+            board = laid(self.places, like, size.sentences, size.width, size.source, attention)
+            self.rooms[size, attention] = Room(self.weights, size, board, self.places, self.parts)
+        return self.rooms[size, attention]
+
+    def moved(self, room: Room, size: Size, going: Numbers, taken: int, wish: Wish) -> Room:
+        """Another room, with the sentences that go on."""
+        kept = torch.from_numpy(going).to(room.board.rows.device)
+        left, board = room.stepper.leave(kept, taken), room.board
+        other = self.room(size, wish.attention)
+        follow(other.board, board, kept)
+        other.stepper.follow(left)
+        return other

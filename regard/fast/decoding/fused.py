@@ -1,0 +1,183 @@
+"""The parts of a step by Triton's kernels: the fast twins of `plain`, for a GPU.
+
+Products of many rows are PyTorch's; those of a few rows, which only read a weight once, are kernels that do what comes
+behind the product as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.fast.decoding import kernels
+from regard.fast.decoding.board import Board
+from regard.fast.decoding.parts import Candidates, Gates, Parts, Piece, Source
+from regard.fast.kernels import power, tile
+from regard.fast.packed.fused import FUSED as PACKED
+from regard.symbols import BOS, EOS, PAD
+
+FEW = 8  # rows whose products are made by kernels here
+PRODUCTS = 4096  # numbers of such a product that a program has at hand
+WORDS = 2048  # logits that one program looks at
+UNITS = 2  # of an LSTM layer, that one program sees to
+LINES = 4  # of W_c
+SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
+
+
+def near(n: int) -> int:
+    """The next power of two."""
+    return 1 << (n - 1).bit_length()
+
+
+def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
+    """The logits of one row are not even written; those of many are read once."""
+    (R, D), V, W = h.shape, len(weight), board.tokens.shape[1]
+    if R > 1:
+        return scan(h @ weight.t(), board, number)
+    N = 16
+    found = candidates(h, math.ceil(V / N), 1)
+    kernels.weigh[(found.tops.shape[1],)](
+        h, weight, *found, board.taken, board.wishes, number, R, V, found.tops.shape[1],
+        SIZE=D, N=N, B=breadth(D, N, 1), R=1, K=W, **SIGNS,
+    )  # fmt: skip
+    return found
+
+
+def scan(logits: Tensor, board: Board, number: int) -> Candidates:
+    """The candidates of each block of logits R,V."""
+    (R, V), W = logits.shape, board.tokens.shape[1]
+    C = min(WORDS, power(V))
+    found = candidates(logits, math.ceil(V / C), W)
+    kernels.scan[(R, found.tops.shape[1])](
+        logits, *found, board.taken, board.wishes, number, V, found.tops.shape[1], K=W, C=C, **SIGNS, num_warps=4
+    )
+    return found
+
+
+def candidates(like: Tensor, blocks: int, each: int) -> Candidates:
+    """Room for them."""
+    R = len(like)
+    tops, sums = like.new_empty(2, R, blocks, dtype=torch.float32)
+    values = like.new_empty(R, blocks * each, dtype=torch.float32)
+    return Candidates(tops, sums, values, torch.empty_like(values, dtype=torch.int32))
+
+
+def choose(board: Board, found: Candidates, number: int) -> None:
+    """One program for each sentence."""
+    (A, W), (_, blocks), (_, count) = board.tokens.shape, found.tops.shape, found.values.shape
+    kernels.choose[(A,)](
+        *found, board.taken, board.wishes, board.penalties, board.limits, board.reached, board.tokens, board.rows,
+        board.ended, board.scores, board.done, board.slab, number, A, blocks, count,
+        W=W, R=near(W), B=near(blocks), C=near(count), EOS=EOS, num_warps=4,
+    )  # fmt: skip
+
+
+def enter(
+    board: Board, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
+) -> Tensor:
+    """One program for each row."""
+    (R, capacity), size = before.shape, words.shape[1]
+    x = words.new_empty(R, size)
+    kernels.enter[(R,)](
+        board.tokens, board.rows, words, places, x, before, after, board.taken, number, scale, size, capacity,
+        W=board.tokens.shape[1], D=power(size), P=32,
+    )  # fmt: skip
+    return x
+
+
+def attend(qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int, heads: int) -> Tensor:
+    """One program for each head of each row."""
+    (R, width), capacity = qkv.shape, len(cache)
+    size = width // 3 // heads
+    out = qkv.new_empty(R, width // 3)
+    kernels.attend[(R, heads)](
+        qkv, cache, table, out, board.taken, number, R, heads, capacity, size**-0.5,
+        W=board.tokens.shape[1], SIZE=size, D=power(size), P=32, num_warps=2,
+    )  # fmt: skip
+    return out
+
+
+def look(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    """One program for each head of each sentence."""
+    A, S, _ = source.shape
+    size, W = q.shape[1] // heads, len(q) // A
+    out = torch.empty_like(q)
+    exact = "ieee" if q.dtype == torch.float32 else "tf32"
+    kernels.look[(A, heads)](
+        q, source, lengths, out, source.stride(0), source.stride(1), heads, size**-0.5,
+        W=W, SIZE=size, R=power(W), D=power(size), S=min(32, power(S)), EXACT=exact, num_warps=2,
+    )  # fmt: skip
+    return out
+
+
+def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after: Tensor, h: Tensor) -> None:
+    """Few rows: one kernel. Many: a gathering, a product, and the gates."""
+    R, H = h.shape
+    if R > FEW:
+        pre = torch.addmm(gates.bias, gathered(pieces, R), gates.weight.t())
+        B = min(512, power(H))
+        kernels.gated[(R, math.ceil(H / B))](pre, c, rows, after, h, H=H, B=B)
+        return
+    given, sizes = spread(pieces)
+    kernels.layer[(math.ceil(H / UNITS),)](
+        *given, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
+        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, near(R)), R=near(R),
+    )  # fmt: skip
+
+
+def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | None) -> Tensor:
+    """One program for each row."""
+    (A, S, K), V, R = source.keys.shape, source.values.shape[2], len(query)
+    context = query.new_empty(R, V)
+    places, block = tile(S, max(K, V))
+    kernels.focus[(R,)](
+        query, source.keys, source.values, query if v is None else v, source.lengths,
+        context if weights is None else weights, context, S,
+        W=R // A, SIZE=K, WIDTH=V, BLOCK_S=places, BLOCK=block, CONCAT=v is not None, TOLD=weights is not None,
+        num_warps=8,
+    )  # fmt: skip
+    return context
+
+
+def squash(pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
+    """Few rows: one kernel."""
+    R, F = out.shape
+    if R > FEW:
+        torch.tanh(gathered(pieces, R) @ weight.t(), out=out)
+        return
+    given, sizes = spread(pieces)
+    kernels.squash[(math.ceil(F / LINES),)](
+        *given, weight, out, R, **sizes, F=F, N=LINES, B=breadth(max(sizes.values()), LINES, near(R)), R=near(R)
+    )
+
+
+def gathered(pieces: Sequence[Piece], rows: int) -> Tensor:
+    """The pieces side by side, R,·."""
+    out = pieces[0].values.new_empty(rows, sum(piece.values.shape[1] for piece in pieces))
+    given, sizes = spread(pieces)
+    kernels.gather[(rows,)](*given, out, **sizes, B=512)
+    return out
+
+
+def spread(pieces: Sequence[Piece]) -> tuple[list[Tensor], dict[str, Any]]:
+    """Up to three pieces as kernels take them: tensors, and what is known beforehand."""
+    tensors: list[Tensor] = []
+    sizes: dict[str, Any] = {}
+    for place in range(3):
+        piece = pieces[place] if place < len(pieces) else Piece(pieces[0].values, None)
+        tensors += [piece.values, piece.values if piece.rows is None else piece.rows]
+        sizes[f"SIZE_{place}"] = piece.values.shape[1] if place < len(pieces) else 0
+        sizes[f"GIVEN_{place}"] = piece.rows is not None
+    return tensors, sizes
+
+
+def breadth(size: int, lines: int, rows: int) -> int:
+    """How many numbers of each line a program multiplies at once."""
+    return max(16, min(power(size), PRODUCTS // (lines * rows)))
+
+
+FUSED = Parts(PACKED, weigh, choose, enter, attend, look, layer, focus, squash)

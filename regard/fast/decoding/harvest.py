@@ -1,0 +1,108 @@
+"""What a search has found, read on the host from what happened at each step on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import damaged
+from regard.fast.decoding.board import CHUNK, Wish
+from regard.symbols import EOS
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class Found(NamedTuple):
+    """A target, with EOS where it ended."""
+
+    tokens: list[int]
+    log_prob: float
+    attention: Floats | None  # tokens × source length
+
+
+@dataclass
+class Record:
+    """Of each step t, sentence a and row w what was chosen; rows are numbered within their sentence."""
+
+    sentences: int
+    width: int
+    source: int
+    log_probs: list[Floats] = field(default_factory=list)  # of a chunk each: CHUNK,A,W
+    parents: list[Ints] = field(default_factory=list)
+    tokens: list[Ints] = field(default_factory=list)
+    looks: list[Floats] = field(default_factory=list)  # CHUNK,A,W,S
+    done: Ints = field(init=False)  # A; the step with which each was done
+
+    def __post_init__(self) -> None:
+        self.done = np.zeros(self.sentences, np.int32)
+
+    def add(self, slab: Ints, looks: Floats | None, who: npt.NDArray[np.int64]) -> None:
+        """One chunk, of the sentences with these numbers; of the others, which are done, nothing more is known."""
+        W, count = self.width, len(who)
+        size = (len(slab)) // (CHUNK * 3 * W + 1)
+        steps = slab[:-size].reshape(CHUNK, 3, size, W)[:, :, :count]
+        whole = np.zeros((3, CHUNK, self.sentences, W), np.int32)
+        whole[:, :, who] = steps.transpose(1, 0, 2, 3)
+        log_probs, parents, tokens = whole
+        self.log_probs.append(log_probs.view(np.float32))
+        self.parents.append(parents)
+        self.tokens.append(tokens)
+        self.done[who] = slab[-size:][:count]
+        if looks is not None:
+            seen = looks.reshape(CHUNK, -1, W, looks.shape[-1])[:, :count, :, : self.source]
+            wide = np.zeros((CHUNK, self.sentences, W, self.source), np.float32)
+            wide[:, who] = seen
+            self.looks.append(wide)
+
+
+def found(record: Record, wish: Wish, lengths: Sequence[int]) -> list[list[Found]]:
+    """The `n_best` targets of each sentence, the best first; those that were cut off only where none ended."""
+    log_probs, tokens = np.concatenate(record.log_probs), np.concatenate(record.tokens)
+    steps = np.arange(1, len(tokens) + 1)[:, None, None]
+    searched = steps <= record.done[:, None]
+    strange = np.isnan(log_probs) & searched
+    if strange.any():
+        raise damaged(int(strange.nonzero()[0].min()) + 1)
+    real = searched & (log_probs > -np.inf)
+    ended = real & (tokens == EOS)
+    none = ~ended.any((0, 2))
+    cut = real & none[:, None] & (steps == np.array(wish.limits)[:, None])
+    at = chosen(np.stack((ended | cut).nonzero(), 1), log_probs, wish)
+    return walked(record, at, log_probs, tokens, lengths)
+
+
+def chosen(at: npt.NDArray[np.int64], log_probs: Floats, wish: Wish) -> npt.NDArray[np.int64]:
+    """Of hypotheses, by step, sentence and row n,3, the best of each sentence; among equals the first that ended."""
+    step, sentence, _ = at.T
+    scores = log_probs[tuple(at.T)].astype(np.float64) / np.array(wish.penalties)[step + 1]
+    order = np.lexsort((-scores, sentence))
+    at = at[order]
+    first = np.searchsorted(at[:, 1], at[:, 1])  # where each one's sentence begins
+    return at[np.arange(len(at)) - first < wish.n_best]
+
+
+def walked(
+    record: Record, at: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, lengths: Sequence[int]
+) -> list[list[Found]]:
+    """From each one's end back to its beginning, all of them at once."""
+    parents = np.concatenate(record.parents)
+    looks = np.concatenate(record.looks) if record.looks else None
+    step, sentence, row = at.T
+    words, ways = np.zeros((len(at), len(tokens)), np.int32), np.zeros((len(at), len(tokens)), np.int32)
+    for t in range(int(step.max(initial=-1)), -1, -1):
+        under = t <= step
+        words[:, t] = tokens[t, sentence, row]
+        row = np.where(under, parents[t, sentence, row], row)
+        ways[:, t] = row
+    made: list[list[Found]] = [[] for _ in range(record.sentences)]
+    chances = log_probs[tuple(at.T)].tolist()
+    pairs = zip(sentence.tolist(), (step + 1).tolist(), words.tolist(), chances, ways, strict=True)
+    for number, length, path, chance, way in pairs:
+        look = None if looks is None else looks[np.arange(length), number, way[:length], : lengths[number]]
+        made[number].append(Found(path[:length], chance, look))
+    return made
