@@ -12,12 +12,19 @@ import pytest
 import torch
 from conftest import QUICK, files
 from samples import translators
+from test_fast_decoding import FORMS, LUONG, TRANSFORMER
+from test_fast_decoding import batch as sources
+from test_fast_decoding import model_of as searched_model
 from test_fast_layer import CELLS
 from test_fast_packed import batch, everything
 from test_fast_packed import model as transformer
 
 from regard.fast import quicken
-from regard.fast.captured import CAPTURED, Captured
+from regard.fast.captured import CAPTURED, Captured, Places
+from regard.fast.decoding import plain as decoding_plain
+from regard.fast.decoding import way as decoding
+from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
+from regard.fast.decoding.parts import Candidates, Gates, Piece, Source
 from regard.fast.feeding import looped, played
 from regard.fast.gates import Plain
 from regard.fast.layer import unrolled
@@ -28,8 +35,8 @@ from regard.models import bahdanau, build
 from regard.models.luong import one_by_one
 from regard.nn import parts
 from regard.nn.recurrent import unroll
-from regard.search import search
-from regard.symbols import BOS
+from regard.search import Hypothesis, search
+from regard.symbols import BOS, EOS
 from regard.training import train
 from regard.translate import load
 
@@ -110,6 +117,7 @@ def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(way, "FIRST", 0)
+    monkeypatch.setattr(decoding, "FIRST", 0)
 
 
 PACKED = (
@@ -463,3 +471,229 @@ def test_training_with_graphs_has_the_losses_of_training_without(
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
+
+
+def on_the_card(form: dict[str, Any], spread: float = 0.5, seed: int = 0) -> Any:
+    return quicken(searched_model(form, spread, seed).float()).cuda()
+
+
+def ways(model: Any, *lengths: int, seed: int = 1, bf16: bool = False, **options: Any) -> list[list[list[Hypothesis]]]:
+    """What the readable search finds, and the one on the device, twice: step by step, and by a graph."""
+    source, sizes = (each.cuda() for each in sources(*lengths, seed=seed))
+    shortcut, found = model.shortcut, []
+    with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        for way_of in (None, shortcut, shortcut):
+            model.shortcut = way_of
+            found.append(search(model, source, sizes, **options))
+    assert shortcut.able
+    assert shortcut.finders
+    assert all(finder.recorder.able for finder in shortcut.finders.values())
+    return found
+
+
+def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close: float) -> None:
+    assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in expected]
+    for one, other in zip(sum(found, []), sum(expected, []), strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, rel=close, abs=close)
+        if one.attention is not None:
+            assert abs(one.attention - other.attention).max() < close
+
+
+@pytest.mark.parametrize("beam", [1, 4, 5])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_search_on_the_device_finds_what_the_readable_one_does(form: dict[str, Any], beam: int) -> None:
+    pytest.importorskip("triton")
+    model = on_the_card(form, spread=0.3)
+    readable, eagerly, played_back = ways(model, 9, 1, 5, 20, beam=beam, n_best=min(beam, 2), max_length=20)
+    same(eagerly, readable, 1e-3)
+    same(played_back, eagerly, 0.0)
+
+
+def test_a_search_of_one_sentence_goes_by_kernels_for_a_few_rows() -> None:
+    pytest.importorskip("triton")
+    model = on_the_card({**LUONG, "size": 40}, spread=0.3)
+    for beam in (1, 3, 8):
+        readable, eagerly, played_back = ways(model, 7, beam=beam, max_length=30)
+        same(eagerly, readable, 1e-3)
+        same(played_back, eagerly, 0.0)
+
+
+@pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
+def test_a_search_in_bf16_is_as_good_as_the_readable_one(form: dict[str, Any]) -> None:
+    """Words that are all but equally likely change places; what is found is as likely by the model in fp32."""
+    pytest.importorskip("triton")
+    model = on_the_card(form, spread=0.3)
+    readable, eagerly, played_back = ways(model, *range(1, 21), bf16=True, beam=4, max_length=16)
+    same(played_back, eagerly, 0.0)
+    alike = [one[0].tokens == other[0].tokens for one, other in zip(eagerly, readable, strict=True)]
+    assert sum(alike) >= 0.7 * len(alike)
+    gaps = [abs(one[0].score - other[0].score) for one, other in zip(eagerly, readable, strict=True)]
+    assert sum(gaps) / len(gaps) < 0.1
+
+
+@pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
+def test_searches_of_many_shapes_share_memory_and_stay_right(form: dict[str, Any]) -> None:
+    pytest.importorskip("triton")
+    model = on_the_card(form, spread=0.2)
+    for seed in range(8):
+        lengths = [1 + (7 * seed + 5 * place) % 33 for place in range(1 + 11 * seed % 40)]
+        readable, eagerly, played_back = ways(model, *lengths, seed=seed, beam=1 + seed % 4, length_penalty=0.0)
+        same(eagerly, readable, 1e-3)
+        same(played_back, eagerly, 0.0)
+    finder = model.shortcut.finders[torch.float32]
+    assert len({size.sentences for size, _ in finder.rooms}) > 3
+    assert any(room.replay for room in finder.rooms.values())
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
+def test_a_search_notices_that_weights_have_changed(form: dict[str, Any], bf16: bool) -> None:
+    pytest.importorskip("triton")
+    model = on_the_card(form)
+    before = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)[2]
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(-0.7)
+    readable, _, after = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)
+    assert [some[0].tokens for some in after] != [some[0].tokens for some in before]
+    if not bf16:
+        same(after, readable, 1e-3)
+    for weight in model.parameters():  # elsewhere
+        weight.data = -weight.data.clone()
+    readable, _, after = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)
+    if not bf16:
+        same(after, readable, 1e-3)
+
+
+def test_damaged_weights_are_told_by_a_search_on_the_device() -> None:
+    pytest.importorskip("triton")
+    model = on_the_card(LUONG)
+    ways(model, 3, 2, beam=2)
+    with torch.no_grad():
+        model.decoder.W_s.weight[5] = torch.nan
+    source, sizes = (each.cuda() for each in sources(3, 2))
+    with pytest.raises(ArithmeticError, match="at step 1 are not numbers"):
+        search(model, source, sizes, beam=2)
+
+
+def test_a_search_that_fails_on_the_device_goes_on_readably(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = on_the_card(LUONG)
+    source, sizes = (each.cuda() for each in sources(3, 2))
+    expected = search(model, source, sizes)
+
+    def fail(*_: object) -> None:
+        raise ValueError("no such kernel")
+
+    monkeypatch.setattr(decoding, "made", fail)
+    model.shortcut.finders.clear()
+    for _ in range(2):
+        same(search(model, source, sizes), expected, 1e-3)
+    assert not model.shortcut.able
+
+
+def board_of(A: int, W: int, taken: int, fill: Any) -> Board:
+    """In the middle of a search: some hypotheses have ended, some sentences are done."""
+    board = laid(Places(), torch.empty(0, device="cuda"), A, W, 8, False)
+    begin(board, Wish(W, min(2, W), 3, [5 + place % 20 for place in range(A)], [1 + n / 7 for n in range(40)], False))
+    board.taken.fill_(taken)
+    board.reached.copy_(-5 * fill(A, W).abs().sort(1).values)
+    board.ended.copy_(torch.arange(A) % 2 * (W > 1))
+    board.scores[:, 0] = torch.where(board.ended > 0, -2.0 * fill(A).abs(), -torch.inf).double()
+    return board
+
+
+@pytest.mark.parametrize("taken", [0, 1, 16])
+@pytest.mark.parametrize("sizes", [(1, 1, 50), (3, 1, 5000), (5, 4, 33), (64, 5, 4500), (2, 16, 100)], ids=str)
+def test_kernels_of_a_search_choose_as_the_plain_ones_do(sizes: tuple[int, int, int], taken: int) -> None:
+    pytest.importorskip("triton")
+    from regard.fast.decoding import fused
+
+    A, W, V = sizes
+
+    def everything(scan: Any, choose: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        board = board_of(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
+        logits = 4 * torch.randn(A * W, V, device="cuda")
+        logits[:, EOS] += 6
+        for number in range(CHUNK):
+            choose(board, scan(logits.roll(number, 0), board, number), number)
+        probable = board.steps[:, 0].view(torch.float32)
+        return [board.done, board.ended, board.scores, board.tokens, board.rows, probable, board.steps[:, 1:]]
+
+    found = everything(fused.scan, fused.choose)
+    expected = everything(decoding_plain.scan, decoding_plain.choose)
+    chances = expected[5]
+    real = chances > -torch.inf
+    for one, other in zip(found[:3], expected[:3], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[5], chances, rtol=1e-4, atol=1e-4)
+    assert torch.equal(found[6].transpose(0, 1)[:, real], expected[6].transpose(0, 1)[:, real])
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1, 16, 2), (3, 4, 33, 3), (40, 5, 64, 8), (2, 1, 128, 1)], ids=str)
+def test_kernels_of_a_transformers_step_give_the_plain_ones_numbers(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float
+) -> None:
+    pytest.importorskip("triton")
+    from regard.fast.decoding import fused
+
+    A, W, d, heads = sizes
+    D, R, S, capacity = d * heads, A * W, 70, 64
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda").to(dtype)
+
+    def everything(parts: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        board = board_of(A, W, 40, lambda *shape: torch.randn(*shape, device="cuda"))
+        board.rows.copy_(torch.randint(0, W, (A, W)) + W * torch.arange(A)[:, None])
+        board.tokens.copy_(torch.randint(0, 50, (A, W)))
+        cache, words, places = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
+        tables = torch.randint(0, W, (2, R, capacity), device="cuda").int()
+        x = parts.enter(board, 3, words, 1.5, places, tables[0], tables[1])
+        heard = parts.attend(normal(R, 3 * D), cache, tables[1], board, 3, heads)
+        lengths = torch.randint(1, S + 1, (A,), device="cuda").int()
+        seen = parts.look(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
+        return [x, tables[1][:, :44], heard, cache, seen]
+
+    for found, expected in zip(everything(fused.FUSED), everything(decoding_plain.PLAIN), strict=True):
+        assert near(found, expected, close)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=str)
+@pytest.mark.parametrize("concat", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 1000), (2, 3, 33), (1, 8, 100), (9, 5, 40)], ids=str)
+def test_kernels_of_a_recurrent_step_give_the_plain_ones_numbers(
+    sizes: tuple[int, int, int], concat: bool, dtype: torch.dtype, close: float
+) -> None:
+    pytest.importorskip("triton")
+    from regard.fast.decoding import fused
+
+    A, W, H = sizes
+    R, S, V = A * W, 21, 4000
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda").to(dtype)
+
+    def everything(parts: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        board = board_of(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
+        rows, tokens = torch.randint(0, R, (R,), device="cuda"), torch.randint(0, 50, (R,), device="cuda")
+        pieces = [Piece(normal(50, 20), tokens), Piece(normal(R, H), rows), Piece(normal(R, H), None)]
+        gates = Gates(normal(4 * H, 20 + 2 * H) / H**0.5, normal(4 * H))
+        c, after, h, fed = normal(R, H).float(), normal(R, H).float(), normal(R, H), normal(R, H)
+        parts.layer(pieces, gates, c, rows, after, h)
+        source = Source(normal(A, S, H) / H**0.5, normal(A, S, 24), torch.arange(A, device="cuda").int() % S + 1)
+        weights = torch.zeros(R, S, device="cuda")
+        context = parts.focus(normal(R, H), source, normal(H) / H**0.5 if concat else None, weights)
+        parts.squash([Piece(context, None), Piece(h, None)], normal(H, 24 + H) / H**0.5, fed)
+        found: Candidates = parts.weigh(normal(R, H), normal(V, H) / H**0.5, board, 0)
+        top = found.tops.amax(1, keepdim=True)
+        norm = top + (found.sums * (found.tops - top).exp()).sum(1, keepdim=True).log()
+        return [after, h, weights, context, fed, norm, found.values.sort(1, descending=True).values[:, :W]]
+
+    for found, expected in zip(everything(fused.FUSED), everything(decoding_plain.PLAIN), strict=True):
+        assert near(found, expected, close)

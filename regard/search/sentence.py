@@ -72,9 +72,15 @@ def unsearched(
     lengths: Tensor, max_length: int | None, min_length: int, more: Sequence[int], first: int = 0
 ) -> list[Sentence]:
     """The sources of a batch before a search; `more` are tokens of each target that are given anyway."""
+    sizes = lengths.tolist()
+    most = limits(sizes, max_length, min_length, more)
+    return [Sentence(index, *both) for index, both in enumerate(zip(sizes, most, strict=True), first)]
+
+
+def limits(lengths: Sequence[int], max_length: int | None, min_length: int, more: Sequence[int]) -> list[int]:
+    """The tokens that the target of each source may have, EOS included."""
     if max_length is not None and max_length < max(1, min_length):
         raise ValueError(f"max_length must be at least 1 and min_length: {max_length}, {min_length}")
     return [
-        Sentence(index, length, max_length or max(2 * length + 10 + extra, 2 * min_length))
-        for index, (length, extra) in enumerate(zip(lengths.tolist(), more, strict=True), first)
+        max_length or max(2 * length + 10 + extra, 2 * min_length) for length, extra in zip(lengths, more, strict=True)
     ]

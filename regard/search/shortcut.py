@@ -9,7 +9,7 @@ from regard.fast.decoding.board import Wish
 from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
 from regard.search.ranking import Ranking
-from regard.search.sentence import unsearched
+from regard.search.sentence import limits
 
 
 @torch.inference_mode()
@@ -29,10 +29,10 @@ def shortcut(
     way = getattr(models.models[0], "shortcut", None)
     if way is None or len(models.models) > 1 or not len(lengths):
         return None
-    limits = [sentence.limit for sentence in unsearched(lengths, max_length, min_length, [0] * len(lengths))]
-    penalties = [1.0, *map(ranking.divisor, range(1, max(limits) + 1))]
+    most = limits(lengths.tolist(), max_length, min_length, [0] * len(lengths))
+    penalties = [1.0, *map(ranking.divisor, range(1, max(most) + 1))]
     with models.resting():
-        found = way(models.models[0], source, lengths, Wish(beam, n_best, min_length, limits, penalties, attention))
+        found = way(models.models[0], source, lengths, Wish(beam, n_best, min_length, most, penalties, attention))
     if found is None:
         return None
     return [[ranking.hypothesis(*each) for each in some] for some in found]

@@ -18,9 +18,7 @@ from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid
 from regard.fast.decoding.harvest import Found, Record, found
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.stepper import Size, Weights
-from regard.fast.decoding.weights import Watch
 from regard.fast.recording import Recorder
-from regard.models.seq2seq import Seq2Seq
 
 Numbers = npt.NDArray[np.int64]
 MOST = 64  # rooms, of one model
@@ -59,9 +57,8 @@ class Room:
 class Finder:
     """Searches with one model in one precision."""
 
-    def __init__(self, model: Seq2Seq, weights: Weights, parts: Parts) -> None:
-        self.model, self.weights, self.parts = model, weights, parts
-        self.watch = Watch(model)
+    def __init__(self, weights: Weights, parts: Parts) -> None:
+        self.weights, self.parts = weights, parts
         self.places = Places()
         self.rooms: dict[tuple[Size, bool], Room] = {}
         self.recorder = Recorder("decoding")
@@ -69,12 +66,15 @@ class Finder:
     @torch.inference_mode()
     def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]]:
         """The `n_best` targets of each source B,S, the best first."""
-        if self.watch.changed(self.model):
-            self.weights.renew()
         sizes = lengths.tolist()
-        read = self.weights.read(source, lengths, sum(sizes))
         with torch.autocast(source.device.type, enabled=False):
+            read = self.weights.read(source, lengths, sum(sizes))
             return found(self.searched(read, lengths, source.shape[1], wish), wish, sizes)
+
+    @torch.inference_mode()
+    def renew(self) -> None:
+        """The model's weights have changed."""
+        self.weights.renew()
 
     def searched(self, read: object, lengths: Tensor, longest: int, wish: Wish) -> Record:
         """All steps that it takes."""

@@ -81,19 +81,13 @@ def multiplied(
 @triton.jit
 def nothing(N: tl.constexpr, B: tl.constexpr, R: tl.constexpr):
     """What such products are added to; one row has no dimension of its own, which would only be moved about."""
-    if R == 1:
-        return tl.zeros((N, B), tl.float32)
-    else:
-        return tl.zeros((N, B, R), tl.float32)
+    return tl.zeros((N, B), tl.float32) if R == 1 else tl.zeros((N, B, R), tl.float32)
 
 
 @triton.jit
 def added(total, R: tl.constexpr):
     """Their sums, N,R."""
-    if R == 1:
-        return tl.sum(total, 1)[:, None]
-    else:
-        return tl.sum(total, 1)
+    return tl.sum(total, 1)[:, None] if R == 1 else tl.sum(total, 1)
 
 
 @kernel
@@ -286,9 +280,7 @@ def look(
 @triton.jit
 def places_of(rows_of, row, real, GIVEN: tl.constexpr):
     """The row of a piece that each row reads."""
-    if GIVEN:
-        return tl.load(rows_of + row, real, 0)
-    return row.to(tl.int64)
+    return tl.load(rows_of + row, real, 0) if GIVEN else row.to(tl.int64)
 
 
 @triton.jit
@@ -366,12 +358,11 @@ def squash(
 @triton.jit
 def copied(x, rows_of, out, row, SIZE: tl.constexpr, GIVEN: tl.constexpr, B: tl.constexpr):
     """A row of a piece."""
-    read = row
     if GIVEN:
-        read = tl.load(rows_of + row)
+        row = tl.load(rows_of + row)
     for first in range(0, SIZE, B):
         at = first + tl.arange(0, B)
-        tl.store(out + at, tl.load(x + read * SIZE + at, at < SIZE, 0.0), at < SIZE)
+        tl.store(out + at, tl.load(x + row * SIZE + at, at < SIZE, 0.0), at < SIZE)
 
 
 @kernel

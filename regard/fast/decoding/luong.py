@@ -131,7 +131,7 @@ class LuongStepper:
         """The states of rows as they stand: the next step knows which of them it extends."""
         h, c, fed = self.states[0]
         W = self.size.width
-        rows = [part.unflatten(0, (-1, W)).index_select(0, kept).flatten(0, 1) for part in (*h, *c, fed)]
+        rows = [part.view(-1, W, part.shape[1]).index_select(0, kept).flatten(0, 1) for part in (*h, *c, fed)]
         return [*rows, *(part.index_select(0, kept) for part in self.source)]
 
     def follow(self, left: list[Tensor]) -> None:

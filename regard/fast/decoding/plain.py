@@ -96,7 +96,7 @@ def look(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
 
 def headed(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V of each head: q B,T,size over B,S,2·size, where the mask B,S is."""
-    k, v = (split(half, heads) for half in kv.chunk(2, -1))
+    v = split(kv.chunk(2, -1)[1], heads)
     return (looks(q, kv, mask, heads).to(v.dtype) @ v).transpose(1, 2).flatten(2)
 
 
@@ -109,7 +109,7 @@ def looks(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
 
 def split(x: Tensor, heads: int) -> Tensor:
     """B,T,size -> B,heads,T,size/heads."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after: Tensor, h: Tensor) -> None:
@@ -124,10 +124,8 @@ def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | Non
     """The rows of a sentence look together."""
     A, S, _ = source.keys.shape
     q = query.view(A, -1, query.shape[1])
-    if v is None:
-        scores = q @ source.keys.transpose(1, 2)
-    else:
-        scores = torch.tanh(q[:, :, None] + source.keys[:, None]) @ v
+    keys = source.keys
+    scores = q @ keys.transpose(1, 2) if v is None else torch.tanh(q[:, :, None] + keys[:, None]) @ v
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     found = masked_softmax(wide, prefix_mask(source.lengths, S)[:, None])
     if weights is not None:

@@ -150,7 +150,7 @@ class TransformerStepper:
     def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
         """What was written so far, and what is known of the sources."""
         A, W = self.size.sentences, self.size.width
-        written = self.cache[:, :taken].unflatten(2, (A, W)).index_select(2, kept)
+        written = self.written()[:, :taken].index_select(2, kept)
         table = self.tables[1].view(A, W, -1).index_select(0, kept)[..., :taken]
         return [written, table, self.source.index_select(0, kept), self.lengths.index_select(0, kept)]
 
@@ -159,10 +159,15 @@ class TransformerStepper:
         written, table, source, lengths = left
         A, W = self.size.sentences, self.size.width
         self.lengths.zero_()
-        put(self.cache.unflatten(2, (A, W)), written)
+        put(self.written(), written)
         put(self.tables[1].view(A, W, -1), table)
         put(self.source, source)
         put(self.lengths, lengths)
+
+    def written(self) -> Tensor:
+        """The cache by sentences: layers,capacity,A,W,2·size."""
+        L, capacity, _, D = self.cache.shape
+        return self.cache.view(L, capacity, self.size.sentences, self.size.width, D)
 
     def step(self, board: Board, number: int) -> Tensor:
         """All layers."""

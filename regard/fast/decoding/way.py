@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -13,8 +14,10 @@ from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.harvest import Found
 from regard.fast.decoding.parts import Parts
+from regard.fast.decoding.weights import Watch
 from regard.fast.packed.way import precision
 from regard.models.seq2seq import Seq2Seq
+from regard.models.transformer import TransformerDecoder
 
 FIRST = 256  # sentences that go the readable way: compiling kernels takes seconds, and is to pay off
 WIDEST = 16  # beam; a program has a sentence's candidates at hand
@@ -32,6 +35,7 @@ class Shortcut:
 
     def __init__(self) -> None:
         self.finders: dict[torch.dtype, Finder] = {}
+        self.watch: Watch | None = None
         self.sentences = 0
         self.able = True
 
@@ -42,17 +46,15 @@ class Shortcut:
     def __call__(self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]] | None:
         """The `n_best` targets of each source B,S, the best first; None where the readable way has to find them."""
         self.sentences += len(source)
-        ready = self.able and source.is_cuda and self.sentences >= FIRST and takes(model, source, lengths, wish)
+        ready = self.able and source.is_cuda and self.sentences >= FIRST
+        weights = list(model.parameters()) if ready else []
+        ready = ready and whole(weights) and takes(model, source, lengths, wish)
         fused = parts() if ready else None
-        return None if fused is None else self.found(model, source, lengths, wish, fused)
-
-    def found(
-        self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish, fused: Parts
-    ) -> list[list[Found]] | None:
-        """The same, unless something goes wrong on the way."""
+        if fused is None:
+            return None
         failed = ""
         try:
-            return self.finder(model, fused)(source, lengths, wish)
+            return self.finder(model, weights, fused)(source, lengths, wish)
         except ArithmeticError:  # weights are damaged, whatever the way
             raise
         except torch.OutOfMemoryError:
@@ -65,31 +67,39 @@ class Shortcut:
         say(f"decoding goes on without kernels of its own, and more slowly: {failed}")
         return None
 
-    def finder(self, model: Seq2Seq, fused: Parts) -> Finder:
-        """The one for the precision that is asked for now; weights that have moved leave all of it behind."""
+    def finder(self, model: Seq2Seq, weights: Sequence[Tensor], fused: Parts) -> Finder:
+        """The one for the precision that is asked for now; weights that have moved leave all of them behind."""
         kind = precision(model)
-        known = self.finders.get(kind)
-        if known is None or known.watch.moved(model):
-            self.finders[kind] = known = made(model, kind, fused)
-        return known
+        if self.watch is None or self.watch.moved(weights):
+            self.watch = Watch(weights)
+            self.finders.clear()
+        elif self.watch.changed(weights):
+            for finder in self.finders.values():
+                finder.renew()
+        if kind not in self.finders:
+            self.finders[kind] = made(model, kind, fused)
+        return self.finders[kind]
 
 
 def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:
     """A finder for a model that is known here."""
     weights = transformer.TransformerWeights if transformer.covers(model) else luong.LuongWeights
     with torch.inference_mode():
-        return Finder(model, weights(model, kind, parts), parts)
+        return Finder(weights(model, kind, parts), parts)
+
+
+def whole(weights: Sequence[Tensor]) -> bool:
+    """Whether weights are all here, in fp32, and can tell whether they were written to."""
+    return all(
+        type(weight) is nn.Parameter and weight.dtype == torch.float32 and not weight.is_inference()
+        for weight in weights
+    )
 
 
 def takes(model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> bool:
-    """Whether weights are whole and in fp32, and nothing is larger than kernels have at hand."""
-    weights = list(model.parameters())
-    whole = all(type(weight) is nn.Parameter and weight.dtype == torch.float32 for weight in weights)
+    """Whether it is counted as the kernels do, and nothing is larger than they have at hand."""
     return (
-        whole
-        and covers(model)
-        and not any(weight.is_inference() for weight in weights)
-        and precision(model) in (torch.float32, torch.bfloat16)
+        precision(model) in (torch.float32, torch.bfloat16)
         and wish.beam <= WIDEST
         and max(wish.limits) <= LONGEST
         and source.shape[1] <= SOURCE
@@ -101,7 +111,7 @@ def takes(model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> bool:
 def head_size(model: Seq2Seq) -> int:
     """Numbers of a Transformer's heads; other decoders have none."""
     decoder = model.decoder
-    if not isinstance(decoder, transformer.TransformerDecoder):
+    if not isinstance(decoder, TransformerDecoder):
         return 0
     attention = decoder.decoder_layers()[0].attention
     return attention.size // attention.heads

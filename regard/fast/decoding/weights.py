@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class Copies:
@@ -36,19 +36,19 @@ class Copies:
 class Watch:
     """Whether weights are where, and what, they were."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.seen = stand(model)
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self.places, self.versions = standing(weights)
 
-    def moved(self, model: nn.Module) -> bool:
+    def moved(self, weights: Sequence[Tensor]) -> bool:
         """Whether others have taken their place."""
-        return [place for place, _ in self.seen] != [weight.data_ptr() for weight in model.parameters()]
+        return self.places != [weight.data_ptr() for weight in weights]
 
-    def changed(self, model: nn.Module) -> bool:
+    def changed(self, weights: Sequence[Tensor]) -> bool:
         """Whether they have been written to since it was last asked."""
-        before, self.seen = self.seen, stand(model)
-        return before != self.seen
+        before, (_, self.versions) = self.versions, standing(weights)
+        return before != self.versions
 
 
-def stand(model: nn.Module) -> list[tuple[int, int]]:
+def standing(weights: Sequence[Tensor]) -> tuple[list[int], list[int]]:
     """Where each weight is, and how often it was written to."""
-    return [(weight.data_ptr(), weight._version) for weight in model.parameters()]
+    return [weight.data_ptr() for weight in weights], [weight._version for weight in weights]

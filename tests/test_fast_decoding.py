@@ -1,0 +1,290 @@
+"""A search on the device against the readable one: here in plain PyTorch, step by step, on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from regard.fast import quicken
+from regard.fast.decoding import way
+from regard.fast.decoding.board import CHUNK, Wish
+from regard.fast.decoding.finder import Finder
+from regard.fast.decoding.plain import PLAIN
+from regard.fast.decoding.weights import Watch
+from regard.models import build
+from regard.models.seq2seq import Seq2Seq
+from regard.search import Hypothesis, search
+from regard.symbols import EOS
+
+WORDS = 30
+TRANSFORMER: dict[str, Any] = {"config": "vaswani2017-base", "size": 24, "layers": 2, "heads": 3}
+LUONG: dict[str, Any] = {"config": "luong2015-global", "size": 12, "layers": 2}
+FORMS: list[dict[str, Any]] = [
+    {**TRANSFORMER, "norm": "pre"},
+    {**TRANSFORMER, "norm": "post", "tie": "none"},
+    {**TRANSFORMER, "norm": "pre", "positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
+    {**TRANSFORMER, "norm": "post", "positions": "none", "tie": "decoder"},
+    LUONG,
+    {**LUONG, "score": "dot", "layers": 1},
+    {**LUONG, "score": "concat", "bidirectional": True, "layers": 1},
+    {**LUONG, "input_feeding": False},
+]
+
+
+def model_of(form: dict[str, Any], spread: float = 0.5, seed: int = 0) -> Seq2Seq:
+    """In double precision, with weights that make some words likelier than others."""
+    torch.manual_seed(seed)
+    made = build(source_size=20, target_size=WORDS, **form).double().eval()
+    assert isinstance(made, Seq2Seq)
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=spread)
+    return made
+
+
+def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    sizes = torch.tensor(lengths)
+    source = torch.randint(4, 20, (len(lengths), max(lengths)))
+    return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
+
+
+def finder_of(model: Seq2Seq) -> Finder:
+    return way.made(model, torch.float64, PLAIN)
+
+
+def both(
+    model: Seq2Seq, source: Tensor, lengths: Tensor, finder: Finder | None = None, **options: Any
+) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
+    """What the readable search finds, and the one on the device."""
+    finder, model.shortcut = finder or finder_of(model), None
+    readable = search(model, source, lengths, **options)
+    taken = []
+
+    def shortcut(_: Seq2Seq, *asked: Any) -> Any:
+        taken.append(asked)
+        return finder(*asked)
+
+    model.shortcut = shortcut
+    quick = search(model, source, lengths, **options)
+    model.shortcut = None
+    assert taken
+    return readable, quick
+
+
+def agree(readable: list[list[Hypothesis]], quick: list[list[Hypothesis]]) -> None:
+    assert [[one.tokens for one in some] for some in quick] == [[one.tokens for one in some] for some in readable]
+    for one, other in zip(sum(quick, []), sum(readable, []), strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-5)
+        assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-5)
+        assert (one.attention is None) == (other.attention is None)
+        if one.attention is not None and other.attention is not None:
+            np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4, 5])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_what_is_found_is_what_the_readable_search_finds(form: dict[str, Any], beam: int) -> None:
+    agree(*both(model_of(form), *batch(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=14))
+
+
+@pytest.mark.parametrize("options", [
+    {"length_penalty": 0.0, "attention": False},
+    {"length_penalty": "average", "n_best": 4},
+    {"length_penalty": -1.0, "n_best": 3},
+    {"length_penalty": 2.0, "min_length": 7},
+    {"max_length": 1, "n_best": 2},
+    {"max_length": 6, "min_length": 6},
+    {},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_so_it_does_whatever_is_asked(form: dict[str, Any], options: dict[str, Any]) -> None:
+    agree(*both(model_of(form), *batch(3, 7, 2), beam=4, **options))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6), st.booleans(),
+    st.floats(0, 2), st.integers(1, 30), st.integers(0, 99),
+)  # fmt: skip
+def test_so_it_does_for_any_shape(
+    lengths: list[int], beam: int, n_best: int, recurrent: bool, penalty: float, longest: int, seed: int
+) -> None:
+    model = model_of(LUONG if recurrent else FORMS[1], spread=0.3, seed=seed)
+    found = both(
+        model, *batch(*lengths, seed=seed), beam=beam, n_best=min(n_best, beam), length_penalty=penalty,
+        max_length=longest,
+    )  # fmt: skip
+    agree(*found)
+
+
+def test_a_beam_wider_than_the_vocabulary() -> None:
+    torch.manual_seed(0)
+    model = build(source_size=20, target_size=6, **LUONG).double().eval()
+    assert isinstance(model, Seq2Seq)
+    agree(*both(model, *batch(3, 5), beam=8, n_best=8, max_length=4))
+
+
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_sentences_move_where_targets_outgrow_a_room_and_where_most_are_done(form: dict[str, Any]) -> None:
+    model, (source, lengths) = model_of(form, spread=0.3), batch(*[1] * 9, 16, 3)
+    finder = finder_of(model)
+    agree(*both(model, source, lengths, finder, beam=2, length_penalty=0.0, min_length=3))
+    sizes = [size for size, _ in finder.rooms]
+    assert len({size.sentences for size in sizes}) > 1
+    assert not finder.weights.grows or {size.capacity for size in sizes} == {32, 64}
+
+
+def test_a_room_serves_one_search_after_the_other() -> None:
+    model = model_of(FORMS[0])
+    finder = finder_of(model)
+    for seed in range(3):
+        agree(*both(model, *batch(9, 4, 2, seed=seed), finder, beam=3, max_length=9 + seed))
+    assert len(finder.rooms) == 1
+
+
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[2], LUONG, FORMS[6]], ids=str)
+def test_weights_that_have_changed_are_taken_up(form: dict[str, Any]) -> None:
+    model, given = model_of(form), batch(5, 3)
+    finder, watch = finder_of(model), Watch(list(model.parameters()))
+    agree(*both(model, *given, finder, beam=2, max_length=6))
+    assert not watch.changed(list(model.parameters()))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(-0.7)
+    assert watch.changed(list(model.parameters()))
+    assert not watch.moved(list(model.parameters()))
+    finder.renew()
+    agree(*both(model, *given, finder, beam=2, max_length=6))
+    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+    assert watch.moved(list(model.parameters()))
+
+
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_in_half_precision_weights_are_copies_that_follow(form: dict[str, Any]) -> None:
+    model, given = model_of(form).float(), batch(5, 3)
+    finder = way.made(model, torch.bfloat16, PLAIN)
+    wish = Wish(2, 1, 1, [6, 6], [1.0] * 7, False)
+    before = finder(*given, wish)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(-0.7)
+    finder.renew()
+    after = finder(*given, wish)
+    assert after != before
+    assert after == way.made(model, torch.bfloat16, PLAIN)(*given, wish)
+
+
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_damaged_weights_are_told_in_the_same_words(form: dict[str, Any]) -> None:
+    model, (source, lengths) = model_of(form), batch(3, 2)
+    with torch.no_grad():
+        next(model.decoder.parameters())[7:] = torch.nan  # words: the first step reads none of them
+    with pytest.raises(ArithmeticError) as readable:
+        search(model, source, lengths, beam=2)
+    finder = finder_of(model)
+    model.shortcut = lambda _, *asked: finder(*asked)
+    with pytest.raises(ArithmeticError, match=str(readable.value)):
+        search(model, source, lengths, beam=2)
+
+
+def test_hypotheses_that_were_cut_off_count_only_where_none_ended() -> None:
+    model, given = model_of(LUONG, spread=0.3, seed=4), batch(3, 4, 5, 6, 7, 8)
+    readable, quick = both(model, *given, beam=3, n_best=3, max_length=CHUNK + 1)
+    agree(readable, quick)
+    assert {one.tokens[-1] == EOS for some in quick for one in some} == {True, False}
+    assert all(len({one.tokens[-1] == EOS for one in some}) == 1 for some in quick)
+
+
+ASKED: list[dict[str, Any]] = [
+    {"prefix": [[4], []]},
+    {"force": [[], [[5]]]},
+    {"forbid": [[7]]},
+    {"no_repeat": 2},
+    {"coverage_penalty": 0.2},
+    {"rules": [lambda *_: None]},
+]
+
+
+@pytest.mark.parametrize("options", ASKED, ids=lambda options: next(iter(options)))
+def test_whoever_asks_for_more_is_searched_for_readably(options: dict[str, Any]) -> None:
+    model, given = model_of(LUONG), batch(3, 2)
+    expected = search(model, *given, beam=2, **options)
+    model.shortcut = lambda *_: pytest.fail("not this way")
+    assert [some[0].tokens for some in search(model, *given, beam=2, **options)] == [
+        some[0].tokens for some in expected
+    ]
+    assert search([model, model_of(LUONG)], *given, beam=2)
+
+
+def test_nothing_asked_for_is_as_good_as_nothing_said() -> None:
+    model, given, asked = model_of(LUONG), batch(3, 2), []
+    model.shortcut = lambda *some: asked.append(some)
+    search(model, *given, beam=2, prefix=[[], []], force=[[], []])
+    assert len(asked) == 1
+
+
+def test_a_model_that_learns_does_so_again_afterwards_and_is_searched_without_dropout() -> None:
+    torch.manual_seed(0)
+    made = build(source_size=20, target_size=WORDS, dropout=0.5, **TRANSFORMER)
+    assert isinstance(made, Seq2Seq)
+    model = made.double()
+    agree(*both(model.train(), *batch(3, 5), beam=2, max_length=5))
+    assert model.training
+
+
+def changed(change: Callable[[Any], None], form: dict[str, Any]) -> Seq2Seq:
+    model = model_of(form)
+    change(model)
+    return model
+
+
+def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(isinstance(quicken(model_of(form)).shortcut, way.Shortcut) for form in FORMS)
+    others: list[dict[str, Any]] = [
+        {**LUONG, "cell": "gru"},
+        {**LUONG, "residual": True},
+        {**LUONG, "alignment": "local-m"},
+        {**LUONG, "score": "location"},
+        {**LUONG, "coverage": "linguistic"},
+        {"config": "bahdanau2015", "size": 12},
+    ]
+    assert all(quicken(model_of(form)).shortcut is None for form in others)
+    monkeypatch.setenv("REGARD_FAST", "0")
+    assert quicken(model_of(LUONG)).shortcut is None
+
+
+def biased(model: Any) -> None:
+    model.decoder.W_s = nn.Linear(12, WORDS)
+
+
+def watched(model: Any) -> None:
+    model.decoder.embedding.register_forward_hook(lambda *_: None)
+
+
+@pytest.mark.parametrize(("change", "form"), [(biased, LUONG), (watched, LUONG), (watched, TRANSFORMER)])
+def test_a_model_that_somebody_has_changed_within_is_not_taken(
+    change: Callable[[Any], None], form: dict[str, Any]
+) -> None:
+    assert way.covers(model_of(form))
+    assert not way.covers(changed(change, form))
+
+
+def test_without_a_gpu_the_search_is_the_readable_one() -> None:
+    model, given = model_of(LUONG), batch(3, 2)
+    expected = search(model, *given)
+    found = search(quicken(model), *given)
+    assert [[one[:3] for one in some] for some in found] == [[one[:3] for one in some] for some in expected]
+
+
+def test_a_copy_of_a_model_begins_anew() -> None:
+    model = quicken(model_of(LUONG))
+    model.shortcut.sentences = 7
+    assert copy.deepcopy(model).shortcut.sentences == 0
