@@ -21,16 +21,21 @@ from torch import Tensor
 
 from regard.fast import quicken
 from regard.fast.captured import Captured
+from regard.fast.decoding import way as decoding
+from regard.fast.decoding.board import CHUNK, Wish
 from regard.fast.feeding import played
 from regard.fast.looping import replayed
 from regard.models import build
 from regard.models.bahdanau import one_by_one as bahdanau_loop
 from regard.models.luong import one_by_one
 from regard.models.seq2seq import Encoded
+from regard.search import search
 
 WARM, ROUNDS = 5, 20
+OUT = 32  # tokens in and out of a search
 SIZE, LAYERS, WORDS, VOCABULARY = 1000, 2, 30, 32000
 LUONG: dict[str, Any] = {"config": "luong2015-global", "size": SIZE, "layers": LAYERS, "score": "general"}
+TRANSFORMER: dict[str, Any] = {"config": "vaswani2017-base"}
 BAHDANAU: dict[str, Any] = {"config": "bahdanau2015", "size": SIZE}
 
 
@@ -74,14 +79,18 @@ def limits() -> tuple[float, float]:
     return 2 * 8192**3 / fastest["product"], 2 * 2**30 / fastest["copy"]
 
 
-def table(title: str, work: Work, calls: Mapping[str, Callable[[], object]], card: tuple[float, float]) -> None:
-    """One line for each alternative, and the limits."""
+def table(
+    title: str, work: Work, calls: Mapping[str, Callable[[], object]], card: tuple[float, float] | None = None
+) -> None:
+    """One line for each alternative, and the limits, where they are known."""
     print(f"\n{title}")
     print(f"| {'':<34} | {'tokens/s':>10} | {'from':>10} | {'to':>10} | {'ms':>8} |")
     print(f"|{'-' * 36}|{'-' * 11}:|{'-' * 11}:|{'-' * 11}:|{'-' * 9}:|")
     for name, times in measured(calls).items():
         middle, slow, fast = (work.tokens / time for time in (statistics.median(times), max(times), min(times)))
         print(f"| {name:<34} | {middle:10,.0f} | {slow:10,.0f} | {fast:10,.0f} | {1e3 * work.tokens / middle:8.2f} |")
+    if card is None:
+        return
     for name, time in (("limit: products", work.operations / card[0]), ("limit: memory", work.bytes / card[1])):
         print(f"| {name:<34} | {work.tokens / time:10,.0f} | {'':>10} | {'':>10} | {1e3 * time:8.2f} |")
 
@@ -201,7 +210,110 @@ def batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
     return source, torch.full((sentences,), WORDS, device="cuda"), target
 
 
-TABLES: dict[str, Callable[[], None]] = {"luong": luong, "bahdanau": bahdanau}
+def searching(form: dict[str, Any]) -> Any:
+    """A model with random weights, which takes the way on the device from the first search on."""
+    torch.manual_seed(0)
+    decoding.FIRST = 0
+    return quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, **form)).cuda().eval()
+
+
+def searches(whole: Any, sentences: int, beam: int) -> dict[str, Callable[[], object]]:
+    """The readable search and the one on the device, in bf16; targets of `OUT` tokens, whatever EOS's chance."""
+    source = torch.randint(4, VOCABULARY, (sentences, OUT), device="cuda")
+    lengths = torch.full((sentences,), OUT, device="cuda")
+    shortcut = whole.shortcut
+
+    def run(way: Any) -> None:
+        whole.shortcut = way
+        with torch.autocast("cuda", torch.bfloat16):
+            search(whole, source, lengths, beam=beam, min_length=OUT, max_length=OUT, attention=False)
+        whole.shortcut = shortcut
+
+    return {"readable search": partial(run, None), "on the device": partial(run, shortcut)}
+
+
+def steps_alone(whole: Any, beam: int, sentences: int) -> Callable[[], object]:
+    """The same steps without encoder and host: chunks, one behind the other."""
+    rooms = whole.shortcut.finders[torch.bfloat16].rooms
+    room = next(room for (size, _), room in rooms.items() if (size.width, size.sentences) == (beam, sentences))
+
+    @torch.inference_mode()
+    def run() -> None:
+        room.board.taken.zero_()
+        for _ in range(OUT // CHUNK):
+            room.replay()
+
+    return run
+
+
+def of_a_file(whole: Any, sentences: int, beam: int) -> tuple[Callable[[], object], int]:
+    """Sentences of 13 ± 4 words, each target as long as its source; and how many tokens these are."""
+    torch.manual_seed(1)
+    lengths = (13 + 4 * torch.randn(sentences)).round().clamp(3, 30).long()
+    source = torch.randint(4, VOCABULARY, (sentences, int(lengths.max())), device="cuda")
+    most = lengths.tolist()
+    wish = Wish(beam, 1, OUT, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False)
+    there = lengths.cuda()
+
+    def run() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            assert whole.shortcut(whole, source, there, wish)
+
+    return run, sum(most)
+
+
+def searched(title: str, form: dict[str, Any], work: Callable[[int, int], Work], sizes: list[tuple[int, int]]) -> None:
+    """Searches of so many sentences with so wide a beam."""
+    card, whole = limits(), searching(form)
+    for sentences, beam in sizes:
+        calls = searches(whole, sentences, beam)
+        for _ in range(3):
+            calls["on the device"]()
+        calls["on the device, steps alone"] = steps_alone(whole, beam, sentences)
+        table(f"{title}, {sentences} sentences, beam {beam}, {OUT} tokens out", work(sentences, beam), calls, card)
+        run, tokens = of_a_file(whole, sentences, beam)
+        least = work(sentences, beam)._replace(tokens=tokens)
+        table(f"{title}, {sentences} sentences of 13 ± 4 words, beam {beam}", least, {"on the device": run})
+
+
+def decode_transformer() -> None:
+    """Transformer base, 32,000 words, bf16: greedy and by a beam of 4."""
+    searched("Transformer base", TRANSFORMER, transformer_work, [(512, 1), (512, 4), (1, 4)])
+
+
+def decode_luong() -> None:
+    """Luong's model, 2 × 1000, general, input feeding, bf16: one sentence greedily, and many by a beam of 4."""
+    searched("Luong 2 × 1000", LUONG, luong_work, [(1, 1), (1, 4), (512, 1), (512, 4)])
+
+
+def transformer_work(sentences: int, beam: int) -> Work:
+    """A search by Transformer base, the encoder included."""
+    D, L, rows = 512, 6, sentences * beam
+    written = 4 * D * D + 2 * D * D + 2 * D * 4 * D  # weights of a decoder's layer that a step reads …
+    read = 4 * D * D + 2 * D * 4 * D + 2 * D * D  # … and of an encoder's, with keys and values for the decoder
+    each = 2 * L * written + L * 2 * 2 * D * (OUT / 2 + OUT) + 2 * D * VOCABULARY
+    there = 2 * L * read + L * 2 * 2 * D * OUT
+    caches = L * 2 * D * (rows * OUT / 2 + sentences * OUT)
+    moved = 2 * OUT * (L * written + D * VOCABULARY + caches)
+    return Work(sentences * OUT, rows * OUT * each + sentences * OUT * there, moved)
+
+
+def luong_work(sentences: int, beam: int) -> Work:
+    """A search by Luong's model, the encoder included."""
+    H, rows = SIZE, sentences * beam
+    written = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * VOCABULARY
+    read = LAYERS * 4 * H * 2 * H + H * H
+    each, there = 2 * written + 2 * 2 * H * OUT, 2 * read
+    moved = 2 * OUT * (written + read + 2 * sentences * OUT * H)
+    return Work(sentences * OUT, rows * OUT * each + sentences * OUT * there, moved)
+
+
+TABLES: dict[str, Callable[[], None]] = {
+    "luong": luong,
+    "bahdanau": bahdanau,
+    "decode-transformer": decode_transformer,
+    "decode-luong": decode_luong,
+}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import hypothesis.strategies as st
@@ -81,7 +82,7 @@ def both(
 
 def agree(readable: list[list[Hypothesis]], quick: list[list[Hypothesis]]) -> None:
     assert [[one.tokens for one in some] for some in quick] == [[one.tokens for one in some] for some in readable]
-    for one, other in zip(sum(quick, []), sum(readable, []), strict=True):
+    for one, other in zip(chain(*quick), chain(*readable), strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-5)
         assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-5)
         assert (one.attention is None) == (other.attention is None)
@@ -218,9 +219,8 @@ def test_whoever_asks_for_more_is_searched_for_readably(options: dict[str, Any])
     model, given = model_of(LUONG), batch(3, 2)
     expected = search(model, *given, beam=2, **options)
     model.shortcut = lambda *_: pytest.fail("not this way")
-    assert [some[0].tokens for some in search(model, *given, beam=2, **options)] == [
-        some[0].tokens for some in expected
-    ]
+    found = search(model, *given, beam=2, **options)
+    assert [some[0].tokens for some in found] == [some[0].tokens for some in expected]
     assert search([model, model_of(LUONG)], *given, beam=2)
 
 
