@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.console import say
+from regard.fast.recording import aside, reason, recording
 
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
@@ -93,9 +93,7 @@ class Captured:
             self.graphs.clear()
             self.places.clear()
             torch.cuda.empty_cache()
-            first = error.__context__ or error  # a recording that was broken off says only that it was
-            reason = "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
-            say(f"training goes on without CUDA graphs, and more slowly: {reason}")
+            say(f"training goes on without CUDA graphs, and more slowly: {reason(error)}")
 
 
 class Places(dict[Hashable, Tensor]):
@@ -150,16 +148,16 @@ class Graph:
         self.backward: Callable[[], None] = backwards.replay
 
     def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
-        """Both passes once beforehand, aside: kernels are compiled, libraries make what they need, shapes are seen."""
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        """Both passes once beforehand, which also shows the shapes."""
+
+        def passes() -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
             outputs = function(*self.inputs)
             came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
-            slopes = differentiated(outputs, self.inputs, came)
-        torch.cuda.current_stream().wait_stream(aside)
+            return outputs, differentiated(outputs, self.inputs, came)
+
+        found = aside(passes)
         torch.cuda.synchronize()
-        return outputs, slopes
+        return found
 
 
 class Played(torch.autograd.Function):
@@ -254,11 +252,6 @@ def rounded(size: int) -> int:
     """Up to a number with three digits of two after its first: an eighth more at most."""
     step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step
-
-
-def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[object]:
-    """Other threads, as those that watch over several processes, may go on meanwhile."""
-    return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
 
 
 def precision(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 import torch
 
 from regard.console import say
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -28,8 +31,7 @@ class Recorder:
         try:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            # other threads may go on meanwhile, as those that read data ahead
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            with recording(graph, self.pool):
                 work()
         except RuntimeError as error:
             failed = reason(error)
@@ -41,13 +43,19 @@ class Recorder:
         return graph.replay
 
 
-def aside(work: Callable[[], None]) -> None:
-    """Does it beside the main stream: kernels are compiled, and libraries make what they need."""
+def aside(work: Callable[[], T]) -> T:
+    """What it gives, done beside the main stream: kernels are compiled, and libraries make what they need."""
     beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        work()
+        given = work()
     torch.cuda.current_stream().wait_stream(beside)
+    return given
+
+
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[object]:
+    """Other threads, as those that read data ahead or watch over several processes, may go on meanwhile."""
+    return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
 
 
 def reason(error: RuntimeError) -> str:

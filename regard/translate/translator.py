@@ -39,6 +39,7 @@ Done = Callable[[int, list[Hypothesis]], None]
 Way = Callable[[Sequence["Piece"], "Plan", Tensor, Tensor], list[list[Hypothesis]]]
 
 BATCH_TOKENS = 4000
+GPU_TOKENS = 64_000  # a step takes a GPU as long for a few rows as for hundreds
 PLENTY = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
 AT_ONCE = 512  # texts of a stream that are sorted by length together
 
@@ -219,7 +220,8 @@ class Translator:
         sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
         alone = np.array([self.left_alone(pieces[row], plan) for row in work.tolist()], dtype=np.bool_)
-        room = max(1, BATCH_TOKENS // (options.n_best if options.sample else options.beam))
+        tokens = GPU_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
+        room = max(1, tokens // (options.n_best if options.sample else options.beam))
         find = self.drawn if options.sample else self.searched
         for some, most, way in ((work[alone], PLENTY, self.found), (work[~alone], room, find)):
             for rows in cuts(some[np.argsort(sizes[some], kind="stable")], sizes, most):

@@ -21,8 +21,8 @@ from regard.fast.packed.fused import FUSED as PACKED
 from regard.symbols import BOS, EOS, PAD
 
 FEW = 8  # rows whose products are made by kernels here
-PRODUCTS = 4096  # numbers of such a product that a program has at hand
 WORDS = 2048  # logits that one program looks at
+GROUPS, EIGHT = 4, 8  # of words whose logits one program makes, of a single row
 UNITS = 2  # of an LSTM layer, that one program sees to
 LINES = 4  # of W_c
 SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
@@ -35,14 +35,14 @@ def near(n: int) -> int:
 
 def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
     """The logits of one row are not even written; those of many are read once."""
-    (R, D), V, W = h.shape, len(weight), board.tokens.shape[1]
+    (R, D), V = h.shape, len(weight)
     if R > 1:
         return scan(h @ weight.t(), board, number)
-    N = 16
-    found = candidates(h, math.ceil(V / N), 1)
-    kernels.weigh[(found.tops.shape[1],)](
-        h, weight, *found, board.taken, board.wishes, number, R, V, found.tops.shape[1],
-        SIZE=D, N=N, B=breadth(D, N, 1), R=1, K=W, **SIGNS,
+    found = candidates(h, math.ceil(V / (GROUPS * EIGHT)), 1)
+    blocks = found.tops.shape[1]
+    kernels.weigh[(blocks,)](
+        h, weight, *found, board.taken, board.wishes, number, V, blocks,
+        SIZE=D, G=GROUPS, N=EIGHT, B=breadth(D, EIGHT, 1), **SIGNS,
     )  # fmt: skip
     return found
 
@@ -176,8 +176,8 @@ def spread(pieces: Sequence[Piece]) -> tuple[list[Tensor], dict[str, Any]]:
 
 
 def breadth(size: int, lines: int, rows: int) -> int:
-    """How many numbers of each line a program multiplies at once."""
-    return max(16, min(power(size), PRODUCTS // (lines * rows)))
+    """How many numbers of each line a program multiplies at once: as many as its registers hold."""
+    return max(16, min(power(size), (8192 if rows == 1 else 4096) // (lines * rows)))
 
 
 FUSED = Parts(PACKED, weigh, choose, enter, attend, look, layer, focus, squash)

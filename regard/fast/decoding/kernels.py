@@ -92,18 +92,23 @@ def added(total, R: tl.constexpr):
 
 @kernel
 def weigh(
-    h, weight, tops, sums, values, tokens, taken, wishes, number, rows, vocabulary, blocks,
-    SIZE: tl.constexpr, N: tl.constexpr, B: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
+    h, weight, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
+    SIZE: tl.constexpr, G: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
     PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """The output layer of a few rows: N words, whose logits nobody else needs."""
-    block = tl.program_id(0)
-    word, row = block * N + tl.arange(0, N), tl.arange(0, R)
-    there, real = word < vocabulary, row < rows
-    total = multiplied(nothing(N, B, R), h, row.to(tl.int64), real, weight, word, there, SIZE, SIZE, B, R)
-    z = tl.where(there[:, None], added(total, R), -float("inf"))
+    """The output layer of a single row: G times N words, whose logits nobody else needs."""
+    block, row = tl.program_id(0), tl.arange(0, 1)
+    word = block * G * N + tl.arange(0, G * N)
+    group = tl.arange(0, G)[:, None]
+    z = tl.zeros((G, N), tl.float32)
+    for g in range(G):
+        line = (block * G + g) * N + tl.arange(0, N)
+        there = line < vocabulary
+        total = multiplied(nothing(N, B, 1), h, row.to(tl.int64), row == 0, weight, line, there, SIZE, SIZE, B, 1)
+        z = tl.where(group == g, tl.sum(total, 1)[None], z)
+    z = tl.where((word < vocabulary)[:, None], tl.reshape(z, (G * N, 1)), -float("inf"))
     short = tl.load(taken) + number + 1 < tl.load(wishes)
-    sifted(z, word, row, block, blocks, real, tops, sums, values, tokens, short, K, PAD, BOS, EOS)
+    sifted(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
 
 
 # The search

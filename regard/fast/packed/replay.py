@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from regard.console import say
+from regard.fast.recording import aside, reason, recording
 
 OFTEN = 3  # times that a shape must have come: a recording costs about two runs, and is to pay off
 MOST = 256  # recordings
@@ -49,13 +50,8 @@ class Recording:
             )
             self.loss.copy_(loss.detach())
 
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            run()  # what is made once, as compiled kernels, must be there before
-        torch.cuda.current_stream().wait_stream(beside)
-        # other threads may go on: those that read data ahead pin memory
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+        aside(run)  # what is made once, as compiled kernels, must be there before
+        with recording(self.graph, pool):
             run()
 
     def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -155,8 +151,7 @@ class Recorder:
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
             self.recordings[name] = Recording(model, compute, inputs, self.gradients, self.pool)
         except RuntimeError as error:
-            first = error.__context__ or error  # a recording that was broken off says only that it was
-            failed = "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+            failed = reason(error)
         if failed:
             self.able = False
             self.forget(self.addresses)
