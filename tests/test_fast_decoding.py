@@ -21,7 +21,7 @@ from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.weights import Watch
 from regard.models import build
-from regard.models.seq2seq import Seq2Seq
+from regard.models.seq2seq import Seq2Seq, Viewpoint
 from regard.search import Hypothesis, search
 from regard.symbols import EOS
 
@@ -149,6 +149,15 @@ def test_a_room_serves_one_search_after_the_other() -> None:
     for seed in range(3):
         agree(*both(model, *batch(9, 4, 2, seed=seed), finder, beam=3, max_length=9 + seed))
     assert len(finder.rooms) == 1
+
+
+def test_another_viewpoint_is_another_room() -> None:
+    model, given = model_of(FORMS[0]), batch(9, 4)
+    finder = finder_of(model)
+    for view in (Viewpoint(-1, None), Viewpoint(0, 1), Viewpoint(1, 2)):
+        model.decoder.viewpoint = view
+        agree(*both(model, *given, finder, beam=2, max_length=5))
+    assert len(finder.rooms) == 3
 
 
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[2], LUONG, FORMS[6]], ids=str)

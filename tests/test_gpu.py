@@ -507,7 +507,7 @@ def test_a_search_on_the_device_finds_what_the_readable_one_does(form: dict[str,
     model = on_the_card(form, spread=0.3)
     readable, eagerly, played_back = ways(model, 9, 1, 5, 20, beam=beam, n_best=min(beam, 2), max_length=20)
     same(eagerly, readable, 1e-3)
-    same(played_back, eagerly, 0.0)
+    same(played_back, eagerly, 1e-4)
 
 
 def test_a_search_of_one_sentence_goes_by_kernels_for_a_few_rows() -> None:
@@ -516,7 +516,7 @@ def test_a_search_of_one_sentence_goes_by_kernels_for_a_few_rows() -> None:
     for beam in (1, 3, 8):
         readable, eagerly, played_back = ways(model, 7, beam=beam, max_length=30)
         same(eagerly, readable, 1e-3)
-        same(played_back, eagerly, 0.0)
+        same(played_back, eagerly, 1e-4)
 
 
 @pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
@@ -525,7 +525,7 @@ def test_a_search_in_bf16_is_as_good_as_the_readable_one(form: dict[str, Any]) -
     pytest.importorskip("triton")
     model = on_the_card(form, spread=0.3)
     readable, eagerly, played_back = ways(model, *range(1, 21), bf16=True, beam=4, max_length=16)
-    same(played_back, eagerly, 0.0)
+    same(played_back, eagerly, 1e-4)
     alike = [one[0].tokens == other[0].tokens for one, other in zip(eagerly, readable, strict=True)]
     assert sum(alike) >= 0.7 * len(alike)
     gaps = [abs(one[0].score - other[0].score) for one, other in zip(eagerly, readable, strict=True)]
@@ -540,7 +540,7 @@ def test_searches_of_many_shapes_share_memory_and_stay_right(form: dict[str, Any
         lengths = [1 + (7 * seed + 5 * place) % 33 for place in range(1 + 11 * seed % 40)]
         readable, eagerly, played_back = ways(model, *lengths, seed=seed, beam=1 + seed % 4, length_penalty=0.0)
         same(eagerly, readable, 1e-3)
-        same(played_back, eagerly, 0.0)
+        same(played_back, eagerly, 1e-4)
     finder = model.shortcut.finders[torch.float32]
     assert len({size.sentences for size, _ in finder.rooms}) > 3
     assert any(room.replay for room in finder.rooms.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -45,12 +46,18 @@ class Recorder:
 
 def aside(work: Callable[[], T]) -> T:
     """What it gives, done beside the main stream: kernels are compiled, and libraries make what they need."""
-    beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    side = beside(torch.cuda.current_device())
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
         given = work()
-    torch.cuda.current_stream().wait_stream(beside)
+    torch.cuda.current_stream().wait_stream(side)
     return given
+
+
+@cache
+def beside(device: int) -> Any:
+    """The same stream every time: memory that was in use on one is not given out on another."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[object]:

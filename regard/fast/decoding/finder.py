@@ -19,6 +19,7 @@ from regard.fast.decoding.harvest import Found, Record, found
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.stepper import Size, Weights
 from regard.fast.recording import Recorder
+from regard.models.seq2seq import Viewpoint
 
 Numbers = npt.NDArray[np.int64]
 MOST = 64  # rooms, of one model
@@ -60,7 +61,7 @@ class Finder:
     def __init__(self, weights: Weights, parts: Parts) -> None:
         self.weights, self.parts = weights, parts
         self.places = Places()
-        self.rooms: dict[tuple[Size, bool], Room] = {}
+        self.rooms: dict[tuple[Size, Viewpoint | None], Room] = {}
         self.recorder = Recorder("decoding")
 
     @torch.inference_mode()
@@ -105,13 +106,14 @@ class Finder:
 
     def room(self, size: Size, attention: bool) -> Room:
         """The room of this size; all of them share their memory, and one is used at a time."""
-        if (size, attention) not in self.rooms:
+        key = size, self.weights.decoder.viewpoint if attention else None
+        if key not in self.rooms:
             if len(self.rooms) >= MOST:
                 self.rooms.pop(next(iter(self.rooms)))
             like = self.weights.output
             board = laid(self.places, like, size.sentences, size.width, size.source, attention)
-            self.rooms[size, attention] = Room(self.weights, size, board, self.places, self.parts)
-        return self.rooms[size, attention]
+            self.rooms[key] = Room(self.weights, size, board, self.places, self.parts)
+        return self.rooms[key]
 
     def moved(self, room: Room, size: Size, going: Numbers, taken: int, wish: Wish) -> Room:
         """Another room, with the sentences that go on."""

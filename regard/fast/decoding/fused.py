@@ -21,7 +21,7 @@ from regard.fast.packed.fused import FUSED as PACKED
 from regard.symbols import BOS, EOS, PAD
 
 FEW = 8  # rows whose products are made by kernels here
-WORDS = 2048  # logits that one program looks at
+WORDS, BLOCKS = 2048, 32  # logits that one program looks at, but no more programs for a row than this
 GROUPS, EIGHT = 4, 8  # of words whose logits one program makes, of a single row
 UNITS = 2  # of an LSTM layer, that one program sees to
 LINES = 4  # of W_c
@@ -50,11 +50,12 @@ def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
 def scan(logits: Tensor, board: Board, number: int) -> Candidates:
     """The candidates of each block of logits R,V."""
     (R, V), W = logits.shape, board.tokens.shape[1]
-    C = min(WORDS, power(V))
+    C = min(max(WORDS, near(math.ceil(V / BLOCKS))), power(V))
     found = candidates(logits, math.ceil(V / C), W)
     kernels.scan[(R, found.tops.shape[1])](
-        logits, *found, board.taken, board.wishes, number, V, found.tops.shape[1], K=W, C=C, **SIGNS, num_warps=4
-    )
+        logits, *found, board.taken, board.wishes, number, V, found.tops.shape[1], K=W, C=C, **SIGNS,
+        num_warps=max(4, min(16, C // 1024)),
+    )  # fmt: skip
     return found
 
 

@@ -18,15 +18,16 @@ from regard.fast.decoding.parts import Gates, Parts, Piece, Source
 from regard.fast.decoding.stepper import Size, States, put
 from regard.fast.decoding.weights import Copies
 from regard.models.luong import LuongDecoder, LuongState
+from regard.models.recurrent import RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import Attention, Concat, Dot, General, Global, LSTMCell, Recurrent
 from regard.nn import parts as tensors_of
 
 
 def covers(model: Seq2Seq) -> bool:
-    """Whether this is Luong's decoder with LSTM layers, looking at the whole source by dot, general or concat."""
+    """Whether this is Luong's model with LSTM layers, looking at the whole source by dot, general or concat."""
     decoder = model.decoder
-    if type(model) is not Seq2Seq or type(decoder) is not LuongDecoder:
+    if type(model) is not Seq2Seq or type(model.encoder) is not RecurrentEncoder or type(decoder) is not LuongDecoder:
         return False
     attention, recurrent = decoder.attention, decoder.recurrent
     inside = [part for part in decoder.modules() if part is not decoder.bridge]

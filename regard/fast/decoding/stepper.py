@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
+from regard.models.seq2seq import Decoder
 
 
 class Size(NamedTuple):
@@ -50,6 +51,11 @@ class Weights(Protocol):
 
     output: Tensor  # V,size; the output layer
     grows: bool  # whether what is kept grows with the target
+
+    @property
+    def decoder(self) -> Decoder:
+        """The readable one."""
+        ...
 
     def renew(self) -> None:
         """The model's weights have changed."""

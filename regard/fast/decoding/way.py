@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Shortcut:
         self.watch: Watch | None = None
         self.sentences = 0
         self.able = True
+        self.lock = Lock()  # searches of several threads would write to the same addresses
 
     def __reduce__(self) -> tuple[type[Shortcut], tuple[()]]:
         """A copy begins anew: what is recorded is of one model's weights, where these are."""
@@ -54,7 +56,8 @@ class Shortcut:
             return None
         failed = ""
         try:
-            return self.finder(model, weights, fused)(source, lengths, wish)
+            with self.lock, torch.cuda.device(source.device):
+                return self.finder(model, weights, fused)(source, lengths, wish)
         except ArithmeticError:  # weights are damaged, whatever the way
             raise
         except torch.OutOfMemoryError:
