@@ -131,9 +131,9 @@ def choose(
     part = tl.load(sums + at, inside, 0.0)
     most = tl.max(top, 1)
     most = tl.where(most == -float("inf"), 0.0, most)
-    norm = most + tl.log(tl.sum(tl.exp(top - most[:, None]) * part, 1))
-    strange = tl.sum(tl.where(real & (norm != norm), 1, 0), 0) > 0
-    norm = tl.where(real, norm, 0.0)
+    total = tl.sum(tl.exp(top - most[:, None]) * part, 1)
+    norm = most + tl.log(tl.where(real, total, 1.0))
+    strange = tl.sum(tl.where(norm != norm, 1, 0), 0) > 0
 
     held = real[:, None] & (column < count)[None]
     value = tl.load(values + (first + row)[:, None] * count + column[None], held, -float("inf"))
