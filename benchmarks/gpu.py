@@ -241,7 +241,7 @@ def steps_alone(whole: Any, beam: int, sentences: int) -> Callable[[], object]:
     def run() -> None:
         room.board.taken.zero_()
         for _ in range(OUT // CHUNK):
-            room.replay()
+            room.advance()
 
     return run
 

@@ -6,7 +6,8 @@ CUDA graph. Where most sentences are done, or targets outgrow a room, the others
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,27 +24,41 @@ from regard.models.seq2seq import Viewpoint
 
 Numbers = npt.NDArray[np.int64]
 MOST = 64  # rooms, of one model
+RECORDINGS = 16  # in one room: of a chunk of steps, and of reading so many words
 SHORTEST = 32  # positions of targets, and of sources by the number, that a room has
 
 
 class Room:
     """A search of one size: the board, the decoder's states, and a chunk of steps over them."""
 
-    def __init__(self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts) -> None:
-        self.weights, self.size, self.board, self.parts = weights, size, board, parts
+    def __init__(
+        self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts, recorder: Recorder
+    ) -> None:
+        self.weights, self.size, self.board, self.parts, self.recorder = weights, size, board, parts, recorder
         self.stepper = weights.stepper(size, places)
-        self.visits = 0
-        self.replay: Callable[[], None] | None = None
+        self.visits: Counter[Hashable] = Counter()
+        self.replays: dict[Hashable, Callable[[], None]] = {}
 
-    def advance(self, recorder: Recorder) -> None:
+    def begin(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> None:
+        """Before the first step."""
+        begin(self.board, wish)
+        self.stepper.begin(source, lengths, count, self.play)
+
+    def advance(self) -> None:
         """A chunk."""
-        self.visits += 1
-        if self.replay is not None:
-            self.replay()
-        elif self.board.taken.is_cuda and self.visits == 2:
-            self.replay = recorder.record(self.chunk)
+        self.play("steps", self.chunk)
+
+    def play(self, name: Hashable, work: Callable[[], None]) -> None:
+        """Work over this room's memory; a recording is made the second time, and played back from the third on."""
+        self.visits[name] += 1
+        if name in self.replays:
+            self.replays[name]()
+        elif self.board.taken.is_cuda and self.visits[name] == 2 and len(self.replays) < RECORDINGS:
+            replay = self.recorder.record(work)
+            if replay is not None:
+                self.replays[name] = replay
         else:
-            self.chunk()
+            work()
 
     def chunk(self) -> None:
         """Its steps, one after the other, without a look at what they give."""
@@ -69,23 +84,22 @@ class Finder:
         """The `n_best` targets of each source B,S, the best first."""
         sizes = lengths.tolist()
         with torch.autocast(source.device.type, enabled=False):
-            read = self.weights.read(source, lengths, sum(sizes))
-            return found(self.searched(read, lengths, source.shape[1], wish), wish, sizes)
+            return found(self.searched(source, lengths, sum(sizes), wish), wish, sizes)
 
     @torch.inference_mode()
     def renew(self) -> None:
         """The model's weights have changed."""
         self.weights.renew()
 
-    def searched(self, read: object, lengths: Tensor, longest: int, wish: Wish) -> Record:
-        """All steps that it takes."""
+    def searched(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> Record:
+        """All steps that it takes; the sources have `count` words in all."""
+        longest = source.shape[1]
         record = Record(len(lengths), wish.beam, longest)
         who, taken = np.arange(len(lengths)), 0
         room = self.room(self.sized(len(who), wish.beam, longest, CHUNK), wish.attention)
-        begin(room.board, wish)
-        room.stepper.begin(read, lengths)
+        room.begin(source, lengths, count, wish)
         while True:
-            room.advance(self.recorder)
+            room.advance()
             taken += CHUNK
             looks = room.board.looks
             record.add(room.board.slab.cpu().numpy(), None if looks is None else looks.cpu().numpy(), who)
@@ -112,7 +126,7 @@ class Finder:
                 self.rooms.pop(next(iter(self.rooms)))
             like = self.weights.output
             board = laid(self.places, like, size.sentences, size.width, size.source, attention)
-            self.rooms[key] = Room(self.weights, size, board, self.places, self.parts)
+            self.rooms[key] = Room(self.weights, size, board, self.places, self.parts, self.recorder)
         return self.rooms[key]
 
     def moved(self, room: Room, size: Size, going: Numbers, taken: int, wish: Wish) -> Room:

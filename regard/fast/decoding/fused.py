@@ -21,10 +21,13 @@ from regard.fast.packed.fused import FUSED as PACKED
 from regard.symbols import BOS, EOS, PAD
 
 FEW = 8  # rows whose products are made by kernels here
-WORDS, BLOCKS = 2048, 32  # logits that one program looks at, but no more programs for a row than this
-GROUPS, EIGHT = 4, 8  # of words whose logits one program makes, of a single row
-UNITS = 2  # of an LSTM layer, that one program sees to
-LINES = 4  # of W_c
+WORDS, BLOCKS = 4096, 32  # logits that one program looks at, but no more programs for a row than this
+LOGITS = 16  # that one program makes, of a single row
+UNITS = 1  # of an LSTM layer, that one program sees to
+LINES = 2  # of W_c
+HELD = 16384  # numbers of a weight that one program multiplies at once, by a single row; a quarter by several
+PAST = 2048  # numbers of keys of the words before that one program reads at once
+WARPS = {"weigh": 4, "layer": 2, "squash": 4, "focus": 4, "attend": 2, "look": 2}
 SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
 
 
@@ -38,11 +41,11 @@ def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
     (R, D), V = h.shape, len(weight)
     if R > 1:
         return scan(h @ weight.t(), board, number)
-    found = candidates(h, math.ceil(V / (GROUPS * EIGHT)), 1)
+    found = candidates(h, math.ceil(V / LOGITS), 1)
     blocks = found.tops.shape[1]
     kernels.weigh[(blocks,)](
         h, weight, *found, board.taken, board.wishes, number, V, blocks,
-        SIZE=D, G=GROUPS, N=EIGHT, B=breadth(D, EIGHT, 1), **SIGNS,
+        SIZE=D, N=LOGITS, B=breadth(D, LOGITS, 1), **SIGNS, num_warps=WARPS["weigh"],
     )  # fmt: skip
     return found
 
@@ -91,13 +94,14 @@ def enter(
 
 
 def attend(qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int, heads: int) -> Tensor:
-    """One program for each head of each row."""
+    """One program for each row."""
     (R, width), capacity = qkv.shape, len(cache)
     size = width // 3 // heads
     out = qkv.new_empty(R, width // 3)
-    kernels.attend[(R, heads)](
+    H, D = near(heads), power(size)
+    kernels.attend[(R,)](
         qkv, cache, table, out, board.taken, number, R, heads, capacity, size**-0.5,
-        W=board.tokens.shape[1], SIZE=size, D=power(size), P=32, num_warps=2,
+        W=board.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, PAST // (H * D))), num_warps=WARPS["attend"],
     )  # fmt: skip
     return out
 
@@ -110,7 +114,7 @@ def look(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
     exact = "ieee" if q.dtype == torch.float32 else "tf32"
     kernels.look[(A, heads)](
         q, source, lengths, out, source.stride(0), source.stride(1), heads, size**-0.5,
-        W=W, SIZE=size, R=power(W), D=power(size), S=min(32, power(S)), EXACT=exact, num_warps=2,
+        W=W, SIZE=size, R=power(W), D=power(size), S=min(32, power(S)), EXACT=exact, num_warps=WARPS["look"],
     )  # fmt: skip
     return out
 
@@ -126,20 +130,21 @@ def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after:
     given, sizes = spread(pieces)
     kernels.layer[(math.ceil(H / UNITS),)](
         *given, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
-        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, near(R)), R=near(R),
+        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, near(R)), R=near(R), num_warps=WARPS["layer"],
     )  # fmt: skip
 
 
 def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | None) -> Tensor:
-    """One program for each row."""
+    """One program for each row, and for each part of its context where rows are few."""
     (A, S, K), V, R = source.keys.shape, source.values.shape[2], len(query)
     context = query.new_empty(R, V)
     places, block = tile(S, max(K, V))
-    kernels.focus[(R,)](
+    span = block if R <= FEW else near(V)
+    kernels.focus[(R, math.ceil(V / span))](
         query, source.keys, source.values, query if v is None else v, source.lengths,
         context if weights is None else weights, context, S,
-        W=R // A, SIZE=K, WIDTH=V, BLOCK_S=places, BLOCK=block, CONCAT=v is not None, TOLD=weights is not None,
-        num_warps=8,
+        W=R // A, SIZE=K, WIDTH=V, SPAN=span, BLOCK_S=places, BLOCK=block,
+        CONCAT=v is not None, TOLD=weights is not None, num_warps=WARPS["focus"] if R <= FEW else 8,
     )  # fmt: skip
     return context
 
@@ -152,8 +157,9 @@ def squash(pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
         return
     given, sizes = spread(pieces)
     kernels.squash[(math.ceil(F / LINES),)](
-        *given, weight, out, R, **sizes, F=F, N=LINES, B=breadth(max(sizes.values()), LINES, near(R)), R=near(R)
-    )
+        *given, weight, out, R, **sizes,
+        F=F, N=LINES, B=breadth(max(sizes.values()), LINES, near(R)), R=near(R), num_warps=WARPS["squash"],
+    )  # fmt: skip
 
 
 def gathered(pieces: Sequence[Piece], rows: int) -> Tensor:
@@ -178,7 +184,7 @@ def spread(pieces: Sequence[Piece]) -> tuple[list[Tensor], dict[str, Any]]:
 
 def breadth(size: int, lines: int, rows: int) -> int:
     """How many numbers of each line a program multiplies at once: as many as its registers hold."""
-    return max(16, min(power(size), (8192 if rows == 1 else 4096) // (lines * rows)))
+    return max(16, min(power(size), (HELD if rows == 1 else HELD // 4) // (lines * rows)))
 
 
 FUSED = Parts(PACKED, weigh, choose, enter, attend, look, layer, focus, squash)

@@ -93,20 +93,15 @@ def added(total, R: tl.constexpr):
 @kernel
 def weigh(
     h, weight, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
-    SIZE: tl.constexpr, G: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
+    SIZE: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
     PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """The output layer of a single row: G times N words, whose logits nobody else needs."""
+    """The output layer of a single row: N words, whose logits nobody else needs."""
     block, row = tl.program_id(0), tl.arange(0, 1)
-    word = block * G * N + tl.arange(0, G * N)
-    group = tl.arange(0, G)[:, None]
-    z = tl.zeros((G, N), tl.float32)
-    for g in range(G):
-        line = (block * G + g) * N + tl.arange(0, N)
-        there = line < vocabulary
-        total = multiplied(nothing(N, B, 1), h, row.to(tl.int64), row == 0, weight, line, there, SIZE, SIZE, B, 1)
-        z = tl.where(group == g, tl.sum(total, 1)[None], z)
-    z = tl.where((word < vocabulary)[:, None], tl.reshape(z, (G * N, 1)), -float("inf"))
+    word = block * N + tl.arange(0, N)
+    there = word < vocabulary
+    total = multiplied(nothing(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
+    z = tl.where(there[:, None], added(total, 1), -float("inf"))
     short = tl.load(taken) + number + 1 < tl.load(wishes)
     sifted(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
 
@@ -209,41 +204,43 @@ def enter(
 @kernel
 def attend(
     qkv, cache, table, out, taken, number, rows, heads, capacity, by,
-    W: tl.constexpr, SIZE: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+    W: tl.constexpr, SIZE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """A head of a row: over its own word, which goes to the cache, and over those before, P at a time."""
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    """All heads of a row: over its own word, which goes to the cache, and over those before, P at a time."""
+    row = tl.program_id(0).to(tl.int64)
     step = tl.load(taken) + number
-    column = tl.arange(0, D)
-    inside = column < SIZE
+    head, column = tl.arange(0, H)[:, None], tl.arange(0, D)[None]
+    inside = (head < heads) & (column < SIZE)
     size = heads * SIZE
-    mine = qkv + row * 3 * size + head * SIZE + column
+    at = head * SIZE + column
+    mine = qkv + row * 3 * size + at
     q = tl.load(mine, inside, 0.0).to(tl.float32) * by
     k = tl.load(mine + size, inside, 0.0)
     v = tl.load(mine + 2 * size, inside, 0.0)
-    to = cache + (step.to(tl.int64) * rows + row) * 2 * size + head * SIZE + column
+    to = cache + (step.to(tl.int64) * rows + row) * 2 * size + at
     tl.store(to, k, inside)
     tl.store(to + size, v, inside)
-    top = tl.sum(q * k.to(tl.float32), 0)
-    total = top * 0.0 + 1.0
+    top = tl.sum(q * k.to(tl.float32), 1)
+    total = tl.full((H,), 1.0, tl.float32)
     found = v.to(tl.float32)
-    of_sentence = row // W * W
     for first in range(0, step, P):
-        at = first + tl.arange(0, P)
-        there = at < step
-        writer = of_sentence + tl.load(table + row * capacity + at, there, 0)
-        place = cache + (at.to(tl.int64) * rows + writer)[:, None] * 2 * size + head * SIZE + column[None]
-        seen = there[:, None] & inside[None]
-        keys = tl.load(place, seen, 0.0).to(tl.float32)
-        values = tl.load(place + size, seen, 0.0).to(tl.float32)
-        scores = tl.where(there, tl.sum(keys * q[None], 1), -float("inf"))
+        place = first + tl.arange(0, P)
+        there = place < step
+        writer = row + place * 0
+        if W > 1:  # greedy search has one row a sentence, which wrote all of its words itself
+            writer = row // W * W + tl.load(table + row * capacity + place, there, 0)
+        past = cache + ((place.to(tl.int64) * rows + writer) * 2 * size)[:, None, None] + at[None]
+        seen = there[:, None, None] & inside[None]
+        keys = tl.load(past, seen, 0.0).to(tl.float32)
+        values = tl.load(past + size, seen, 0.0).to(tl.float32)
+        scores = tl.where(there[:, None], tl.sum(keys * q[None], 2), -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 0))
         less = tl.exp(top - higher)
-        shares = tl.exp(scores - higher)
-        found = found * less + tl.sum(shares[:, None] * values, 0)
+        shares = tl.exp(scores - higher[None])
+        found = found * less[:, None] + tl.sum(shares[:, :, None] * values, 0)
         total = total * less + tl.sum(shares, 0)
         top = higher
-    tl.store(out + row * size + head * SIZE + column, found / total, inside)
+    tl.store(out + row * size + at, found / total[:, None], inside)
 
 
 @kernel
@@ -421,11 +418,11 @@ def bent(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr
 @kernel
 def focus(
     query, keys, values, v, lengths, weights, context, source,
-    W: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
+    W: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr, TOLD: tl.constexpr,
 ):  # fmt: skip
-    """A row: scores, softmax, context."""
-    row = tl.program_id(0).to(tl.int64)
+    """A row: scores, softmax, and of the context a part: few rows are too few programs, and each scores anew."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     own = row // W
     place = tl.arange(0, BLOCK_S)
     there = place < tl.load(lengths + own)
@@ -438,8 +435,8 @@ def focus(
     shares = tl.exp(scores - tl.maximum(tl.max(scores, 0), -1e30))
     shares = shares / tl.maximum(tl.sum(shares, 0), 1e-30)
     if TOLD:
-        tl.store(weights + row * source + place, shares, place < source)
-    for start in range(0, WIDTH, BLOCK):
-        at = start + tl.arange(0, BLOCK)
+        tl.store(weights + row * source + place, shares, (place < source) & (part == 0))
+    for start in range(0, SPAN, BLOCK):
+        at = part * SPAN + start + tl.arange(0, BLOCK)
         found = mixed(shares, values + own * source * WIDTH, place, there, at, WIDTH)
         tl.store(context + row * WIDTH + at, found, at < WIDTH)

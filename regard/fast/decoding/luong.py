@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Gates, Parts, Piece, Source
-from regard.fast.decoding.stepper import Size, States, put
+from regard.fast.decoding.stepper import Play, Size, States, put
 from regard.fast.decoding.weights import Copies
 from regard.models.luong import LuongDecoder, LuongState
 from regard.models.recurrent import RecurrentEncoder
@@ -74,7 +74,7 @@ class LuongWeights:
         """All copies."""
         self.copies.renew()
 
-    def read(self, source: Tensor, lengths: Tensor, count: int) -> LuongState:
+    def read(self, source: Tensor, lengths: Tensor) -> LuongState:
         """The readable decoder's first state."""
         with torch.autocast(source.device.type, self.kind, enabled=self.kind != self.decoder.W_s.weight.dtype):
             return self.decoder.start(self.model.encode(source, lengths))
@@ -116,8 +116,9 @@ class LuongStepper:
             take("lengths", torch.int32, size.sentences),
         )
 
-    def begin(self, read: LuongState, lengths: Tensor) -> None:
+    def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
         """The readable decoder's first state, for every row of a sentence."""
+        read = self.weights.read(source, lengths)
         assert read.memory.projected is not None
         self.source.lengths.zero_()
         for place, part in zip(self.source, (read.memory.projected, read.memory.values, lengths), strict=True):

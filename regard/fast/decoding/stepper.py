@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from torch import Tensor
 from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.models.seq2seq import Decoder
+
+# Does work that has a name, once for all: what reads and writes at fixed addresses may be recorded and played back.
+Play = Callable[[Hashable, Callable[[], None]], None]
 
 
 class Size(NamedTuple):
@@ -29,8 +33,8 @@ class Size(NamedTuple):
 class Stepper(Protocol):
     """A decoder's states, and its step."""
 
-    def begin(self, read: Any, lengths: Tensor) -> None:
-        """The states before the first token of sources as they were read; there may be room for more of them."""
+    def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
+        """The states before the first token of sources B,S, of `count` words in all; there may be room for more."""
         ...
 
     def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
@@ -59,10 +63,6 @@ class Weights(Protocol):
 
     def renew(self) -> None:
         """The model's weights have changed."""
-        ...
-
-    def read(self, source: Tensor, lengths: Tensor, count: int) -> Any:
-        """What is known of sources B,S with lengths B, `count` in all, before the first step."""
         ...
 
     def stepper(self, size: Size, places: Places) -> Stepper:

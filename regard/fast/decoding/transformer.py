@@ -16,14 +16,16 @@ from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.plain import looks
-from regard.fast.decoding.stepper import Size, States, put
+from regard.fast.decoding.stepper import Play, Size, States, put
 from regard.fast.decoding.weights import Copies
 from regard.fast.packed import stack
 from regard.fast.packed import way as packed_way
+from regard.fast.packed.batch import laid, up
 from regard.fast.packed.spans import spans
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import DecoderLayer, Embedding, PreNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import LearnedPositions, NoPositions, SinusoidalPositions, prefix_mask
+from regard.symbols import PAD
 
 POSITIONS = {SinusoidalPositions, LearnedPositions, NoPositions}
 
@@ -118,11 +120,18 @@ class TransformerWeights:
         found: Tensor = self.decoder.embedding.positions(self.words.new_zeros(1, count, self.size))
         return found[0]
 
-    def read(self, source: Tensor, lengths: Tensor, count: int) -> Tensor:
-        """Keys and values of sources for all layers, B,S,layers·2·size."""
-        words = spans(lengths, count, source.shape[1])
-        memory = stack.encoded(self.encoder, words.pack(source), words, self.parts.packed, self.kind)
-        return words.pad(torch.addmm(self.source.bias, memory, self.source.weight.t()))
+    def read(self, source: Tensor, lengths: Tensor, count: int, out: Tensor) -> None:
+        """Keys and values of sources A,S for all layers, to A,S,layers·2·size; behind each end anything may stand.
+
+        There is room for `count` words; what is left of it is taken by sentences of padding.
+        """
+        (A, S), most = source.shape, -(-count // source.shape[1])
+        words = spans(laid(lengths, S, A + most, count, 1), count, S)
+        ids = words.pack(F.pad(source, (0, 0, 0, most), value=PAD))
+        memory = stack.encoded(self.encoder, ids, words, self.parts.packed, self.kind)
+        projected = torch.addmm(self.source.bias, memory, self.source.weight.t())
+        at = words.starts[:A, None] + torch.arange(S, device=source.device)
+        torch.index_select(projected, 0, at.clamp(max=count - 1).flatten(), out=out.flatten(0, 1))
 
     def stepper(self, size: Size, places: Places) -> TransformerStepper:
         """One with room for this."""
@@ -138,14 +147,17 @@ class TransformerStepper:
         self.cache = take("cache", weights.kind, L, size.capacity, size.rows, 2 * D)
         self.tables = take("tables", torch.int32, 2, size.rows, size.capacity)  # read and written in turns
         self.source = take("source", weights.kind, size.sentences, size.source, L * 2 * D)
+        self.ids = take("ids", torch.int64, size.sentences, size.source)
         self.lengths = take("lengths", torch.int32, size.sentences)
         self.places = weights.table(size.capacity)
 
-    def begin(self, read: Tensor, lengths: Tensor) -> None:
+    def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
         """Nothing is written yet."""
         self.lengths.zero_()
-        put(self.source, read)
+        put(self.ids, source)
         put(self.lengths, lengths)
+        room = up(count, 16)
+        play(room, lambda: self.weights.read(self.ids, self.lengths, room, self.source))
 
     def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
         """What was written so far, and what is known of the sources."""
