@@ -90,19 +90,21 @@ def walked(
     record: Record, at: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, lengths: Sequence[int]
 ) -> list[list[Found]]:
     """From each one's end back to its beginning, all of them at once."""
-    parents = np.concatenate(record.parents)
-    looks = np.concatenate(record.looks) if record.looks else None
+    steps, rows = len(tokens), record.sentences * record.width
+    written, parents = tokens.reshape(steps, rows), np.concatenate(record.parents).reshape(steps, rows)
+    looks = np.concatenate(record.looks).reshape(steps, rows, -1) if record.looks else None
     step, sentence, row = at.T
-    words, ways = np.zeros((len(at), len(tokens)), np.int32), np.zeros((len(at), len(tokens)), np.int32)
+    first = sentence * record.width
+    here = first + row
+    words, ways = np.zeros((2, steps, len(at)), np.int64)  # of each step, and the rows that looked for them
     for t in range(int(step.max(initial=-1)), -1, -1):
-        under = t <= step
-        words[:, t] = tokens[t, sentence, row]
-        row = np.where(under, parents[t, sentence, row], row)
-        ways[:, t] = row
+        words[t] = written[t].take(here)
+        here = np.where(t <= step, first + parents[t].take(here), here)
+        ways[t] = here
     made: list[list[Found]] = [[] for _ in range(record.sentences)]
     chances = log_probs[tuple(at.T)].tolist()
-    pairs = zip(sentence.tolist(), (step + 1).tolist(), words.tolist(), chances, ways, strict=True)
+    pairs = zip(sentence.tolist(), (step + 1).tolist(), words.T.tolist(), chances, ways.T, strict=True)
     for number, length, path, chance, way in pairs:
-        look = None if looks is None else looks[np.arange(length), number, way[:length], : lengths[number]]
+        look = None if looks is None else looks[np.arange(length), way[:length], : lengths[number]]
         made[number].append(Found(path[:length], chance, look))
     return made
