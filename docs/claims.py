@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/reproduce.md` from what `regard reproduce --all` left in a folder.
+"""Writes the tables of `docs/reproduce.md`, those of one scale, from what `regard reproduce --all` left in a folder.
 
 python docs/claims.py runs/reproduce/small
 """
@@ -17,7 +17,6 @@ from regard.reproduce.verdict import Verdict
 
 PAGE = Path(__file__).parent / "reproduce.md"
 SAID = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold here", Verdict.OPEN: "are not decided"}
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
 
 def written(folder: Path) -> str:
@@ -49,7 +48,8 @@ def section(told: dict[str, Any]) -> str:
         for row in told["rows"]
     ]
     seeds = max(row["measured"].get("seeds", 1) for row in told["rows"])
-    command = f"regard reproduce {experiment.name}" + (f" --seeds {seeds}" if seeds > 1 else "")
+    scale = "" if told["scale"] == "small" else f" --scale {told['scale']}"
+    command = f"regard reproduce {experiment.name}{scale}" + (f" --seeds {seeds}" if seeds > 1 else "")
     head = ["", *map(titled, columns), *(f"{titled(name)}, paper" for name in papers), "trained as"]
     return (
         f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.about}\n\n"
@@ -101,10 +101,11 @@ def made(row: dict[str, Any], keys: set[str]) -> str:
 
 def main() -> None:
     """Puts the tables where they belong."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{written(Path(sys.argv[1]))}\n{END}{after}", encoding="utf-8")
+    folder, page = Path(sys.argv[1]), PAGE.read_text(encoding="utf-8")
+    begin, end = (f"<!-- {folder.name}: {place} -->\n" for place in ("begin", "end"))
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    PAGE.write_text(f"{before}{begin}\n{written(folder)}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
