@@ -14,16 +14,17 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from regard.fast import quicken
+from regard.fast import quicken, rest
 from regard.fast.decoding import way
 from regard.fast.decoding.board import CHUNK, Wish
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.plain import PLAIN
-from regard.fast.decoding.weights import Watch
 from regard.models import build
 from regard.models.seq2seq import Seq2Seq, Viewpoint
 from regard.search import Hypothesis, search
 from regard.symbols import EOS
+from regard.training.optimizer import optimizer
+from regard.training.settings import TrainingSettings
 
 WORDS = 30
 TRANSFORMER: dict[str, Any] = {"config": "vaswani2017-base", "size": 24, "layers": 2, "heads": 3}
@@ -160,21 +161,42 @@ def test_another_viewpoint_is_another_room() -> None:
     assert len(finder.rooms) == 3
 
 
-@pytest.mark.parametrize("form", [FORMS[0], FORMS[2], LUONG, FORMS[6]], ids=str)
-def test_weights_that_have_changed_are_taken_up(form: dict[str, Any]) -> None:
-    model, given = model_of(form), batch(5, 3)
-    finder, watch = finder_of(model), Watch(list(model.parameters()))
-    agree(*both(model, *given, finder, beam=2, max_length=6))
-    assert not watch.changed(list(model.parameters()))
+def in_place(model: Seq2Seq) -> None:
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(-0.7)
-    assert watch.changed(list(model.parameters()))
-    assert not watch.moved(list(model.parameters()))
-    finder.renew()
-    agree(*both(model, *given, finder, beam=2, max_length=6))
-    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
-    assert watch.moved(list(model.parameters()))
+
+
+def behind_the_back(model: Seq2Seq) -> None:
+    for weight in model.parameters():
+        weight.data.mul_(-0.7)
+
+
+def by_learning(kind: str) -> Callable[[Seq2Seq], None]:
+    """Fused optimizers do not count up the versions of what they write to."""
+
+    def learn(model: Seq2Seq) -> None:
+        for weight in model.parameters():
+            weight.grad = torch.ones_like(weight)
+        settings = TrainingSettings(optimizer=kind, learning_rate=0.5)  # type: ignore[arg-type]
+        optimizer(model, settings).step()
+
+    return learn
+
+
+CHANGES = [in_place, behind_the_back, by_learning("adamw"), by_learning("sgd")]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[2], LUONG, FORMS[6]], ids=str)
+def test_weights_that_have_changed_are_taken_up(form: dict[str, Any], change: Callable[[Seq2Seq], None]) -> None:
+    model, given = model_of(form), batch(5, 3)
+    finder = finder_of(model)
+    before, _ = both(model, *given, finder, beam=2, max_length=6)
+    change(model)
+    after, quick = both(model, *given, finder, beam=2, max_length=6)
+    agree(after, quick)
+    assert [some[0].log_prob for some in after] != [some[0].log_prob for some in before]
 
 
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
@@ -183,13 +205,20 @@ def test_in_half_precision_weights_are_copies_that_follow(form: dict[str, Any]) 
     finder = way.made(model, torch.bfloat16, PLAIN)
     wish = Wish(2, 1, 1, [6, 6], [1.0] * 7, False)
     before = finder(*given, wish)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(-0.7)
-    finder.renew()
+    in_place(model)
     after = finder(*given, wish)
     assert after != before
     assert after == way.made(model, torch.bfloat16, PLAIN)(*given, wish)
+
+
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_weights_elsewhere_are_searched_with_by_another_finder(form: dict[str, Any]) -> None:
+    model, shortcut = model_of(form).float(), way.Shortcut()
+    first = shortcut.finder(model, PLAIN)
+    assert first is not None
+    assert shortcut.finder(model, PLAIN) is first
+    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+    assert shortcut.finder(model, PLAIN) is not first
 
 
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
@@ -249,12 +278,6 @@ def test_a_model_that_learns_does_so_again_afterwards_and_is_searched_without_dr
     assert model.training
 
 
-def changed(change: Callable[[Any], None], form: dict[str, Any]) -> Seq2Seq:
-    model = model_of(form)
-    change(model)
-    return model
-
-
 def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(quicken(model_of(form)).shortcut, way.Shortcut) for form in FORMS)
     others: list[dict[str, Any]] = [
@@ -274,23 +297,38 @@ def biased(model: Any) -> None:
     model.decoder.W_s = nn.Linear(12, WORDS)
 
 
-def watched(model: Any) -> None:
-    model.decoder.embedding.register_forward_hook(lambda *_: None)
+def heard(model: Any) -> None:
+    model.encoder.register_forward_hook(lambda *_: None)
 
 
-@pytest.mark.parametrize(("change", "form"), [(biased, LUONG), (watched, LUONG), (watched, TRANSFORMER)])
-def test_a_model_that_somebody_has_changed_within_is_not_taken(
+def dropping(model: Any) -> None:
+    model.decoder.dropout.train()
+
+
+@pytest.mark.parametrize(("change", "form"), [(biased, LUONG), (heard, LUONG), (heard, TRANSFORMER), (dropping, LUONG)])
+def test_a_model_that_somebody_changes_later_is_not_taken_any_more(
     change: Callable[[Any], None], form: dict[str, Any]
 ) -> None:
-    assert way.covers(model_of(form))
-    assert not way.covers(changed(change, form))
+    model, shortcut = model_of(form).float(), way.Shortcut()
+    assert shortcut.finder(model, PLAIN) is not None
+    change(model)
+    assert shortcut.finder(model, PLAIN) is None
 
 
-def test_without_a_gpu_the_search_is_the_readable_one() -> None:
+def test_without_a_gpu_the_search_is_the_readable_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(way, "FIRST", 0)
+    monkeypatch.setattr(way, "parts", lambda: pytest.fail("there is no GPU"))
     model, given = model_of(LUONG), batch(3, 2)
     expected = search(model, *given)
     found = search(quicken(model), *given)
     assert [[one[:3] for one in some] for some in found] == [[one[:3] for one in some] for some in expected]
+
+
+def test_what_searches_keep_is_given_back() -> None:
+    model = quicken(model_of(LUONG).float())
+    assert model.shortcut.finder(model, PLAIN) is not None
+    rest(model)
+    assert not model.shortcut.finders
 
 
 def test_a_copy_of_a_model_begins_anew() -> None:

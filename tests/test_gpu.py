@@ -25,6 +25,7 @@ from regard.fast.captured import CAPTURED, Captured, Places
 from regard.fast.decoding import plain as decoding_plain
 from regard.fast.decoding import way as decoding
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
+from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.parts import Candidates, Gates, Piece, Source
 from regard.fast.feeding import looped, played
 from regard.fast.gates import Plain
@@ -479,14 +480,19 @@ def on_the_card(form: dict[str, Any], spread: float = 0.5, seed: int = 0) -> Any
 
 
 def ways(model: Any, *lengths: int, seed: int = 1, bf16: bool = False, **options: Any) -> list[list[list[Hypothesis]]]:
-    """What the readable search finds, and the one on the device, twice: step by step, and by a graph."""
-    source, sizes = (each.cuda() for each in sources(*lengths, seed=seed))
+    """What the readable search finds, and the one on the device, twice: step by step, and by graphs.
+
+    The graphs are recorded by a search for others, as many and as long in all.
+    """
+    these, others = sources(*lengths, seed=seed), sources(*lengths[::-1], seed=seed + 1)
     shortcut, found = model.shortcut, []
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-        for way_of in (None, shortcut, shortcut):
+        for way_of, some in ((None, these), (shortcut, these), (shortcut, others), (shortcut, these)):
             model.shortcut = way_of
+            source, sizes = (each.cuda() for each in some)
             found.append(search(model, source, sizes, **options))
-    assert shortcut.able
+    del found[2]
+    assert shortcut.chances == decoding.CHANCES
     assert shortcut.finders
     assert all(finder.recorder.able for finder in shortcut.finders.values())
     return found
@@ -496,6 +502,7 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close:
     assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in expected]
     for one, other in zip(chain(*found), chain(*expected), strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, rel=close, abs=close)
+        assert (one.attention is None) == (other.attention is None)
         if one.attention is not None and other.attention is not None:
             assert abs(one.attention - other.attention).max() <= close
 
@@ -554,9 +561,9 @@ def test_a_search_notices_that_weights_have_changed(form: dict[str, Any], bf16: 
     pytest.importorskip("triton")
     model = on_the_card(form)
     before = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)[2]
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(-0.7)
+    for weight in model.parameters():
+        weight.grad = torch.randn_like(weight)
+    torch.optim.AdamW(model.parameters(), 0.5, fused=True).step()  # it does not count up what tells of changes
     readable, _, after = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)
     assert [some[0].tokens for some in after] != [some[0].tokens for some in before]
     if not bf16:
@@ -568,15 +575,18 @@ def test_a_search_notices_that_weights_have_changed(form: dict[str, Any], bf16: 
         same(after, readable, 1e-3)
 
 
-def test_damaged_weights_are_told_by_a_search_on_the_device() -> None:
+@pytest.mark.parametrize("lengths", [(3, 2), (3,)], ids=str)
+@pytest.mark.parametrize("beam", [1, 2])
+def test_damaged_weights_are_told_by_a_search_on_the_device(lengths: tuple[int, ...], beam: int) -> None:
     pytest.importorskip("triton")
-    model = on_the_card(LUONG)
-    ways(model, 3, 2, beam=2)
+    torch.manual_seed(0)
+    model = quicken(build(source_size=20, target_size=10_000, **LUONG)).cuda().eval()
+    ways(model, *lengths, beam=beam)
     with torch.no_grad():
         model.decoder.W_s.weight[5] = torch.nan
-    source, sizes = (each.cuda() for each in sources(3, 2))
+    source, sizes = (each.cuda() for each in sources(*lengths))
     with pytest.raises(ArithmeticError, match="at step 1 are not numbers"):
-        search(model, source, sizes, beam=2)
+        search(model, source, sizes, beam=beam)
 
 
 def test_a_search_that_fails_on_the_device_goes_on_readably(
@@ -593,7 +603,28 @@ def test_a_search_that_fails_on_the_device_goes_on_readably(
     model.shortcut.finders.clear()
     for _ in range(2):
         same(search(model, source, sizes), expected, 1e-3)
-    assert not model.shortcut.able
+    assert "more slowly: ValueError: no such kernel" in capsys.readouterr().err
+    assert not model.shortcut.chances
+
+
+def test_a_search_without_memory_goes_on_readably_and_the_next_is_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("triton")
+    model = on_the_card(LUONG)
+    source, sizes = (each.cuda() for each in sources(3, 2))
+    expected = search(model, source, sizes)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finder, "__call__", full)
+        same(search(model, source, sizes), expected, 1e-3)
+    assert "more slowly: out of memory" in capsys.readouterr().err
+    assert not model.shortcut.finders
+    same(search(model, source, sizes), expected, 1e-3)
+    assert model.shortcut.finders
 
 
 def board_of(A: int, W: int, taken: int, fill: Any) -> Board:

@@ -299,6 +299,6 @@ def tile(source: int, width: int) -> tuple[int, int]:
     return places, max(16, min(TILE // places, power(width)))
 
 
-def power(size: int) -> int:
-    """The next power of two; 16 at the least."""
-    return max(16, 1 << (size - 1).bit_length())
+def power(size: int, least: int = 16) -> int:
+    """The next power of two."""
+    return max(least, 1 << (size - 1).bit_length())

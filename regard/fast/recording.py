@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from regard.console import say
 
 T = TypeVar("T")
+LOCK = Lock()
 
 
 class Recorder:
@@ -60,9 +62,20 @@ def beside(device: int) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> AbstractContextManager[object]:
-    """Other threads, as those that read data ahead or watch over several processes, may go on meanwhile."""
-    return torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Other threads, as those that read data ahead or watch over several processes, may go on meanwhile.
+
+    But one thread of the process records at a time. If that fails, work goes on where it was before, not on the stream
+    of the recording.
+    """
+    side = beside(torch.cuda.current_device())
+    with (
+        LOCK,
+        torch.cuda.stream(torch.cuda.current_stream()),
+        torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"),
+    ):
+        yield
 
 
 def reason(error: RuntimeError) -> str:

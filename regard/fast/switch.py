@@ -41,6 +41,12 @@ def quicken(model: M) -> M:
     return model
 
 
+def rest(model: nn.Module) -> None:
+    """Gives back the memory that searches keep from one to the next: training wants it."""
+    if isinstance(model, Seq2Seq) and model.shortcut is not None:
+        model.shortcut.release()
+
+
 def wanted() -> bool:
     """Whether faster ways may be taken: unless REGARD_FAST is 0."""
     return os.environ.get("REGARD_FAST", "1") != "0"

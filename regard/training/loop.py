@@ -20,6 +20,7 @@ from regard.data.loader import Share, Source, load, reported, requests
 from regard.data.order import Order
 from regard.data.settings import ReadingSettings
 from regard.errors import UserError
+from regard.fast import rest
 from regard.models import Model
 from regard.runs import Run, checkpoint
 from regard.tasks import Validate, Validation
@@ -263,6 +264,7 @@ class Trainer:
                 found = self.validate(self.whole.to(self.device), self.device)
             except ArithmeticError as error:  # of weights so large that the search finds no number
                 raise self.lost(f"there is nothing to validate: {error}") from error
+            rest(self.whole)
             self.whole.load_state_dict(kept, strict=False)
             if self.whole is not self.model:
                 self.whole.cpu()  # until the next time its place is for training

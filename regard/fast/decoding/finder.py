@@ -28,16 +28,33 @@ RECORDINGS = 16  # in one room: of a chunk of steps, and of reading so many word
 SHORTEST = 32  # positions of targets, and of sources by the number, that a room has
 
 
+class Player:
+    """Does work by name: a recording of it is made the second time, and played back from the third on."""
+
+    def __init__(self, recorder: Recorder, on_card: bool, most: int) -> None:
+        self.recorder, self.on_card, self.most = recorder, on_card, most
+        self.visits: Counter[Hashable] = Counter()
+        self.replays: dict[Hashable, Callable[[], None]] = {}
+
+    def __call__(self, name: Hashable, work: Callable[[], None]) -> None:
+        """The work that this name stands for, over the same memory each time."""
+        self.visits[name] += 1
+        if name in self.replays:
+            self.replays[name]()
+        elif self.on_card and self.visits[name] == 2 and len(self.replays) < self.most:
+            replay = self.recorder.record(work)
+            if replay is not None:
+                self.replays[name] = replay
+        else:
+            work()
+
+
 class Room:
     """A search of one size: the board, the decoder's states, and a chunk of steps over them."""
 
-    def __init__(
-        self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts, recorder: Recorder
-    ) -> None:
-        self.weights, self.size, self.board, self.parts, self.recorder = weights, size, board, parts, recorder
+    def __init__(self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts, play: Player) -> None:
+        self.weights, self.size, self.board, self.parts, self.play = weights, size, board, parts, play
         self.stepper = weights.stepper(size, places)
-        self.visits: Counter[Hashable] = Counter()
-        self.replays: dict[Hashable, Callable[[], None]] = {}
 
     def begin(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> None:
         """Before the first step."""
@@ -47,18 +64,6 @@ class Room:
     def advance(self) -> None:
         """A chunk."""
         self.play("steps", self.chunk)
-
-    def play(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Work over this room's memory; a recording is made the second time, and played back from the third on."""
-        self.visits[name] += 1
-        if name in self.replays:
-            self.replays[name]()
-        elif self.board.taken.is_cuda and self.visits[name] == 2 and len(self.replays) < RECORDINGS:
-            replay = self.recorder.record(work)
-            if replay is not None:
-                self.replays[name] = replay
-        else:
-            work()
 
     def chunk(self) -> None:
         """Its steps, one after the other, without a look at what they give."""
@@ -78,18 +83,20 @@ class Finder:
         self.places = Places()
         self.rooms: dict[tuple[Size, Viewpoint | None], Room] = {}
         self.recorder = Recorder("decoding")
+        self.renewal = self.player(RECORDINGS)
 
     @torch.inference_mode()
     def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]]:
         """The `n_best` targets of each source B,S, the best first."""
         sizes = lengths.tolist()
+        copies = self.weights.copies
+        self.renewal(len(copies.made), copies.renew)
         with torch.autocast(source.device.type, enabled=False):
             return found(self.searched(source, lengths, sum(sizes), wish), wish, sizes)
 
-    @torch.inference_mode()
-    def renew(self) -> None:
-        """The model's weights have changed."""
-        self.weights.renew()
+    def player(self, most: int) -> Player:
+        """One that records so much at the most."""
+        return Player(self.recorder, self.weights.output.is_cuda, most)
 
     def searched(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> Record:
         """All steps that it takes; the sources have `count` words in all."""
@@ -121,13 +128,15 @@ class Finder:
     def room(self, size: Size, attention: bool) -> Room:
         """The room of this size; all of them share their memory, and one is used at a time."""
         key = size, self.weights.decoder.viewpoint if attention else None
-        if key not in self.rooms:
+        room = self.rooms.pop(key, None)
+        if room is None:
             if len(self.rooms) >= MOST:
-                self.rooms.pop(next(iter(self.rooms)))
+                self.rooms.pop(next(iter(self.rooms)))  # the one that nobody has come to for the longest time
             like = self.weights.output
             board = laid(self.places, like, size.sentences, size.width, size.source, attention)
-            self.rooms[key] = Room(self.weights, size, board, self.places, self.parts, self.recorder)
-        return self.rooms[key]
+            room = Room(self.weights, size, board, self.places, self.parts, self.player(RECORDINGS))
+        self.rooms[key] = room
+        return room
 
     def moved(self, room: Room, size: Size, going: Numbers, taken: int, wish: Wish) -> Room:
         """Another room, with the sentences that go on."""

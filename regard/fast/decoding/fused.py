@@ -31,11 +31,6 @@ WARPS = {"weigh": 4, "layer": 2, "squash": 4, "focus": 4, "attend": 2, "look": 2
 SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
 
 
-def near(n: int) -> int:
-    """The next power of two."""
-    return 1 << (n - 1).bit_length()
-
-
 def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
     """The logits of one row are not even written; those of many are read once."""
     (R, D), V = h.shape, len(weight)
@@ -53,7 +48,7 @@ def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
 def scan(logits: Tensor, board: Board, number: int) -> Candidates:
     """The candidates of each block of logits R,V."""
     (R, V), W = logits.shape, board.tokens.shape[1]
-    C = min(max(WORDS, near(math.ceil(V / BLOCKS))), power(V))
+    C = min(max(WORDS, power(math.ceil(V / BLOCKS), 1)), power(V))
     found = candidates(logits, math.ceil(V / C), W)
     kernels.scan[(R, found.tops.shape[1])](
         logits, *found, board.taken, board.wishes, number, V, found.tops.shape[1], K=W, C=C, **SIGNS,
@@ -76,7 +71,7 @@ def choose(board: Board, found: Candidates, number: int) -> None:
     kernels.choose[(A,)](
         *found, board.taken, board.wishes, board.penalties, board.limits, board.reached, board.tokens, board.rows,
         board.ended, board.scores, board.done, board.slab, number, A, blocks, count,
-        W=W, R=near(W), B=near(blocks), C=near(count), EOS=EOS, num_warps=4,
+        W=W, R=power(W, 1), B=power(blocks, 1), C=power(count, 1), EOS=EOS, num_warps=4,
     )  # fmt: skip
 
 
@@ -98,7 +93,7 @@ def attend(qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int,
     (R, width), capacity = qkv.shape, len(cache)
     size = width // 3 // heads
     out = qkv.new_empty(R, width // 3)
-    H, D = near(heads), power(size)
+    H, D = power(heads, 1), power(size)
     kernels.attend[(R,)](
         qkv, cache, table, out, board.taken, number, R, heads, capacity, size**-0.5,
         W=board.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, PAST // (H * D))), num_warps=WARPS["attend"],
@@ -130,7 +125,7 @@ def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after:
     given, sizes = spread(pieces)
     kernels.layer[(math.ceil(H / UNITS),)](
         *given, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
-        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, near(R)), R=near(R), num_warps=WARPS["layer"],
+        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, power(R, 1)), R=power(R, 1), num_warps=WARPS["layer"],
     )  # fmt: skip
 
 
@@ -139,7 +134,7 @@ def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | Non
     (A, S, K), V, R = source.keys.shape, source.values.shape[2], len(query)
     context = query.new_empty(R, V)
     places, block = tile(S, max(K, V))
-    span = block if R <= FEW else near(V)
+    span = block if R <= FEW else power(V, 1)
     kernels.focus[(R, math.ceil(V / span))](
         query, source.keys, source.values, query if v is None else v, source.lengths,
         context if weights is None else weights, context, S,
@@ -158,7 +153,7 @@ def squash(pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
     given, sizes = spread(pieces)
     kernels.squash[(math.ceil(F / LINES),)](
         *given, weight, out, R, **sizes,
-        F=F, N=LINES, B=breadth(max(sizes.values()), LINES, near(R)), R=near(R), num_warps=WARPS["squash"],
+        F=F, N=LINES, B=breadth(max(sizes.values()), LINES, power(R, 1)), R=power(R, 1), num_warps=WARPS["squash"],
     )  # fmt: skip
 
 

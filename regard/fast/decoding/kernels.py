@@ -147,7 +147,8 @@ def choose(
     for place in tl.static_range(W):
         best = tl.max(reach, 0)
         chosen = tl.min(tl.where(reach == best, place_of, R * C), 0)
-        chosen = tl.where(chosen == R * C, 0, chosen)
+        # where nothing is open, or no number, the place that is found may be one that no row has
+        chosen = tl.where((chosen == R * C) | (best == -float("inf")), 0, chosen)
         reach = tl.where(place_of == chosen, -float("inf"), reach)
         parent = chosen // C
         token = tl.load(tokens + (first + parent) * count + chosen % C)

@@ -30,7 +30,6 @@ def covers(model: Seq2Seq) -> bool:
     if type(model) is not Seq2Seq or type(model.encoder) is not RecurrentEncoder or type(decoder) is not LuongDecoder:
         return False
     attention, recurrent = decoder.attention, decoder.recurrent
-    inside = [part for part in decoder.modules() if part is not decoder.bridge]
     return (
         type(recurrent) is Recurrent
         and not recurrent.residual
@@ -41,7 +40,6 @@ def covers(model: Seq2Seq) -> bool:
         and type(attention.alignment) is Global
         and all(type(layer) is nn.Linear and layer.bias is None for layer in (decoder.W_c, decoder.W_s))
         and type(decoder.embedding) is nn.Embedding
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in inside)
     )
 
 
@@ -69,10 +67,6 @@ class LuongWeights:
         return Gates(
             keep(lambda: torch.cat((cell.weight_ih, cell.weight_hh), 1)), keep(lambda: cell.bias_ih + cell.bias_hh)
         )
-
-    def renew(self) -> None:
-        """All copies."""
-        self.copies.renew()
 
     def read(self, source: Tensor, lengths: Tensor) -> LuongState:
         """The readable decoder's first state."""

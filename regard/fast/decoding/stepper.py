@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
+from regard.fast.decoding.weights import Copies
 from regard.models.seq2seq import Decoder
 
 # Does work that has a name, once for all: what reads and writes at fixed addresses may be recorded and played back.
@@ -53,16 +54,13 @@ class Stepper(Protocol):
 class Weights(Protocol):
     """A model as steps take it."""
 
+    copies: Copies  # what must be made anew when weights have changed
     output: Tensor  # V,size; the output layer
     grows: bool  # whether what is kept grows with the target
 
     @property
     def decoder(self) -> Decoder:
         """The readable one."""
-        ...
-
-    def renew(self) -> None:
-        """The model's weights have changed."""
         ...
 
     def stepper(self, size: Size, places: Places) -> Stepper:

@@ -55,9 +55,13 @@ def covers(model: Seq2Seq) -> bool:
         return False
     decoder = model.decoder
     assert isinstance(decoder, TransformerDecoder)
-    embedding = decoder.embedding
-    heard = any(part._forward_hooks or part._forward_pre_hooks for part in embedding.modules())
-    return type(embedding) is Embedding and type(embedding.positions) in POSITIONS and not heard
+    embedding, heads = decoder.embedding, {layer.attention.heads for layer in decoder.decoder_layers()}
+    return (
+        type(embedding) is Embedding
+        and type(embedding.positions) in POSITIONS
+        and type(decoder.output) is nn.Linear
+        and len(heads) == 1
+    )
 
 
 class TransformerWeights:
@@ -103,16 +107,10 @@ class TransformerWeights:
         attentions = [layer.cross_attention for layer in self.decoder.decoder_layers()]
         return self.copies.keep(lambda: torch.cat([getattr(one, name)[one.size :] for one in attentions]))
 
-    def renew(self) -> None:
-        """Copies, and positions that are learnt."""
-        self.copies.renew()
-        for count, table in self.tables.items():
-            table.copy_(self.positions(count))
-
     def table(self, count: int) -> Tensor:
         """The vectors of so many positions, at an address that stays."""
         if count not in self.tables:
-            self.tables[count] = self.positions(count)
+            self.tables[count] = self.copies.keep(lambda: self.positions(count), self.words.dtype)
         return self.tables[count]
 
     def positions(self, count: int) -> Tensor:

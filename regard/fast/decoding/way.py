@@ -15,7 +15,6 @@ from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.harvest import Found
 from regard.fast.decoding.parts import Parts
-from regard.fast.decoding.weights import Watch
 from regard.fast.packed.way import precision
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import TransformerDecoder
@@ -24,6 +23,7 @@ FIRST = 256  # sentences that go the readable way: compiling kernels takes secon
 WIDEST = 16  # beam; a program has a sentence's candidates at hand
 SOURCE = 1024  # positions; a program has the scores of all of them at hand
 HEAD = 128  # numbers of a head
+CHANCES = 3  # times that memory may not suffice
 
 
 def covers(model: Seq2Seq) -> bool:
@@ -36,9 +36,10 @@ class Shortcut:
 
     def __init__(self) -> None:
         self.finders: dict[torch.dtype, Finder] = {}
-        self.watch: Watch | None = None
+        self.addresses: list[int] = []  # of the weights that they were made of
+        self.modules: list[nn.Module] = []  # of the model
         self.sentences = 0
-        self.able = True
+        self.chances = CHANCES
         self.lock = Lock()  # searches of several threads would write to the same addresses
 
     def __reduce__(self) -> tuple[type[Shortcut], tuple[()]]:
@@ -48,40 +49,48 @@ class Shortcut:
     def __call__(self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]] | None:
         """The `n_best` targets of each source B,S, the best first; None where the readable way has to find them."""
         self.sentences += len(source)
-        ready = self.able and source.is_cuda and self.sentences >= FIRST
-        weights = list(model.parameters()) if ready else []
-        ready = ready and whole(weights) and takes(model, source, lengths, wish)
+        ready = self.chances and source.is_cuda and self.sentences >= FIRST and takes(model, source, lengths, wish)
         fused = parts() if ready else None
         if fused is None:
             return None
-        failed = ""
         try:
             with self.lock, torch.cuda.device(source.device):
-                return self.finder(model, weights, fused)(source, lengths, wish)
+                finder = self.finder(model, fused)
+                return None if finder is None else finder(source, lengths, wish)
         except ArithmeticError:  # weights are damaged, whatever the way
             raise
         except torch.OutOfMemoryError:
-            failed = "out of memory"
+            failed, self.chances = "out of memory", self.chances - 1  # other sentences may need less
         except Exception as error:  # Triton has many ways to fail, and its own errors
-            failed = " ".join(str(error).split())[:200]
-        self.able = False
-        self.finders.clear()
+            failed, self.chances = " ".join(f"{type(error).__name__}: {error}".split())[:200], 0
+        self.release()
         torch.cuda.empty_cache()
         say(f"decoding goes on without kernels of its own, and more slowly: {failed}")
         return None
 
-    def finder(self, model: Seq2Seq, weights: Sequence[Tensor], fused: Parts) -> Finder:
-        """The one for the precision that is asked for now; weights that have moved leave all of them behind."""
+    def release(self) -> None:
+        """Gives back all that is kept from one search to the next."""
+        self.finders.clear()
+
+    def finder(self, model: Seq2Seq, fused: Parts) -> Finder | None:
+        """The one for the precision that is asked for now; none where somebody has changed what the model does."""
+        weights = list(model.parameters())
+        addresses = [weight.data_ptr() for weight in weights]
+        if addresses != self.addresses:  # others have taken their place, or other modules
+            self.release()
+            known = whole(weights) and covers(model)
+            self.addresses, self.modules = addresses, list(model.modules()) if known else []
+        if not self.modules or not all(map(plain, self.modules)):
+            return None
         kind = precision(model)
-        if self.watch is None or self.watch.moved(weights):
-            self.watch = Watch(weights)
-            self.finders.clear()
-        elif self.watch.changed(weights):
-            for finder in self.finders.values():
-                finder.renew()
         if kind not in self.finders:
             self.finders[kind] = made(model, kind, fused)
         return self.finders[kind]
+
+
+def plain(module: nn.Module) -> bool:
+    """Whether a module does what its class says: nobody listens in, and nothing is dropped at random."""
+    return not (module._forward_hooks or module._forward_pre_hooks or module.training)
 
 
 def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from regard.fast.kernels import power
 from regard.fast.packed import kernels, plain
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
@@ -25,11 +26,6 @@ LOGITS = 2**28  # numbers, of which there are never more at a time
 def longest(kind: torch.dtype) -> int:
     """Words of a sentence that one program holds at once."""
     return 64 if kind == torch.float32 else 128
-
-
-def power(n: int, least: int = 16) -> int:
-    """The next power of two."""
-    return max(least, 1 << (n - 1).bit_length())
 
 
 def seed(dropout: float, like: Tensor) -> Tensor | None:

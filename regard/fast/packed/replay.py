@@ -102,7 +102,7 @@ def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
-class Recorder:
+class LossRecorder:
     """The recordings of one model, by what the shapes of their inputs, and all else they depend on, are called."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from regard.console import say
 from regard.fast.packed import stack
 from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
 from regard.fast.packed.parts import Parts
-from regard.fast.packed.replay import Recorder, aliased
+from regard.fast.packed.replay import LossRecorder, aliased
 from regard.models import seq2seq
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import (
@@ -45,14 +45,15 @@ def covers(model: Seq2Seq) -> bool:
     assert isinstance(decoder, TransformerDecoder)
     inside = [part for each in (encoder.layers, encoder.norm, decoder.layers, decoder.norm) for part in each.modules()]
     heard = any(part._forward_hooks or part._forward_pre_hooks for part in inside)
-    return {type(part) for part in inside} <= KNOWN and decoder.output.bias is None and not heard
+    kinds = {type(part) for part in inside}
+    return kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and decoder.output.bias is None and not heard
 
 
 class Packed:
     """The loss of a batch, summed up; by the readable way where there is something that this one does not know."""
 
     def __init__(self) -> None:
-        self.recorder = Recorder()
+        self.recorder = LossRecorder()
         self.batches = 0
         self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
 
@@ -98,8 +99,8 @@ class Packed:
 
     def recorded(self, model: Seq2Seq, given: Given, sizes: Sizes, r_drop: float, fused: Parts) -> Tensor | None:
         """By a CUDA graph, where sizes like these have come before."""
+        from regard.fast.kernels import power
         from regard.fast.packed.fused import longest as most
-        from regard.fast.packed.fused import power
 
         source, target, kind = given[0].shape[1], given[2].shape[1], precision(model)
         if max(source, target) > most(kind):
