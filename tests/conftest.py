@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from forked import forked
 
 from regard.data.embedded import write
 from regard.runs import Run
@@ -88,14 +89,23 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def regard(tmp_path: Path) -> Command:
-    """Runs the real command in a folder of its own."""
+    """Runs the real command in a folder of its own, in a process that need not load everything first."""
 
     def call(*arguments: object, input: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
         data = input.encode() if isinstance(input, str) else input
-        done = subprocess.run(
-            command(arguments), input=data or b"", capture_output=True, cwd=tmp_path, env=environment(), check=False
+        return forked(list(map(str, arguments)), tmp_path, environment(), data or b"", tmp_path.with_suffix(".streams"))
+
+    return call
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Command:
+    """The same from its very start, for what is decided there."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(arguments), input="", capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False
         )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
 
