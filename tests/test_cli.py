@@ -367,7 +367,6 @@ def test_a_line_is_answered_before_the_next_is_written(run: Run, tmp_path: Path)
     assert all(answer.strip() for answer in answers[::2])
 
 
-@pytest.mark.thorough
 def test_words_that_must_and_must_not_be_there(regard: Command, run: Run, tmp_path: Path) -> None:
     text = "The dog sleeps .\nThe man reads a book .\n"
     (tmp_path / "terms.tsv").write_text("dog\tKatze\n\nbook\tBuch\n", encoding="utf-8")
@@ -385,7 +384,6 @@ def test_words_that_must_and_must_not_be_there(regard: Command, run: Run, tmp_pa
     assert tagged.count("<b>") == tagged.count("</b>") == 1
 
 
-@pytest.mark.thorough
 def test_what_is_drawn_is_seeded(regard: Command, run: Run) -> None:
     def drawn(seed: int) -> str:
         return regard(
@@ -421,7 +419,6 @@ def test_wishes_that_cannot_be_met(regard: Command, run: Run, tmp_path: Path, op
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.thorough
 def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
     test = files(corpus, "test")
     done = regard("align", run.folder, *test, "--gold", corpus / "test.align")
@@ -447,7 +444,6 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
     assert len(both.stdout.splitlines()) == count
 
 
-@pytest.mark.thorough
 def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_path: Path) -> None:
     keys = [*KEYS, "model.heads=2"]
     trained = regard("train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
@@ -479,7 +475,6 @@ def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_
     assert "in several pieces" in pieces.stderr
 
 
-@pytest.mark.thorough
 def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
     references = (corpus / "test.de").read_text(encoding="utf-8")
     (tmp_path / "good.de").write_text(references, encoding="utf-8")
@@ -500,7 +495,6 @@ def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path:
     assert "against the baseline" in told
 
 
-@pytest.mark.thorough
 def test_standard_input_by_its_name_and_a_pipe_with_a_name(regard: Command, run: Run, tmp_path: Path) -> None:
     text = "The dog sleeps .\n"
     expected = regard("translate", run.folder, input=text).stdout
@@ -519,7 +513,6 @@ def test_what_was_cut_off_is_counted(regard: Command, run: Run) -> None:
     assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])
 
 
-@pytest.mark.thorough
 def test_a_document_is_translated_as_a_whole(regard: Command, run: Run, tmp_path: Path) -> None:
     content = {
         "page.html": b"<p>The <b>dog</b> sleeps .</p>",

@@ -720,7 +720,6 @@ def test_the_report_shows_candidates_and_weights(reader: Run) -> None:
     assert (reader.folder / "samples" / "attention-1.png").is_file()
 
 
-@pytest.mark.thorough
 def test_the_command_line_from_training_to_answers(stories: Path, regard: Command, tmp_path: Path) -> None:
     keys = [f"{key}={value}" for key, value in SMALL.items()]
     done = regard("train", stories / "train.txt", "--recipe", "cui2017", "--out", "run", *keys)

@@ -480,7 +480,6 @@ def test_the_report_draws_what_is_right_and_what_was_given(run: Run, regard: Com
     assert "r2" in regard("runs", run.folder).stdout
 
 
-@pytest.mark.thorough
 def test_the_command_line_from_training_to_numbers(corpus: Path, regard: Command, tmp_path: Path) -> None:
     keys = [f"{key}={json.dumps(value)}" for key, value in QUICK.items()]
     done = regard("train", corpus / "train.txt", "--recipe", NAME, "--out", "run", *keys)

@@ -505,7 +505,6 @@ def test_a_pipe_of_sentences_gives_a_line_each(run: Run, regard: Command) -> Non
     assert len(document["tags"]) == len(document["probabilities"]) == 6
 
 
-@pytest.mark.thorough
 def test_a_file_of_columns_gives_a_line_for_each_sentence(corpus: Path, wider: Run, regard: Command) -> None:
     done = regard("predict", wider.folder, corpus / "test.conll")
     assert done.returncode == 0, done.stderr
