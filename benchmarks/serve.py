@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from urllib.parse import quote
 from regard.data.embedded import write
 
 CLIENTS = 64
-SECONDS = 6.0  # of each measurement
+SECONDS = 8.0  # of each measurement
 ROUNDS = 3
 
 
@@ -115,25 +115,46 @@ def drain(process: subprocess.Popen[str]) -> None:
 async def loaded(
     port: int, texts: Sequence[str], expected: dict[str, str], clients: int, seconds: float, rate: float | None = None
 ) -> Load:
-    """So many clients that ask one text after the other, as fast as they are answered, or at a rate in all."""
+    """So many clients that ask one text after the other, as fast as they are answered, or at a rate in all.
+
+    At a rate requests come by chance, whatever became of those before; each is asked by a client that is free, and its
+    time counts from when it came.
+    """
     load, started = Load(), time.perf_counter()
-    end = started + seconds
-    dice = random.Random(0)
+    end, dice = started + seconds, random.Random(0)
 
-    async def client() -> None:
-        async with Client(port) as one:
-            when = time.perf_counter() + (dice.expovariate(rate / clients) if rate else 0.0)
-            while when < end and time.perf_counter() < end:
-                await asyncio.sleep(max(0.0, when - time.perf_counter()))
-                text = dice.choice(texts)
-                asked = time.perf_counter()
-                found = await one.translate(text)
-                load.seconds.append(time.perf_counter() - (when if rate else asked))
-                load.texts.append(text)
-                load.wrong += expected.setdefault(text, found) != found
-                when = when + dice.expovariate(rate / clients) if rate else 0.0
+    async def ask(one: Client, since: float) -> None:
+        text = dice.choice(texts)
+        found = await one.translate(text)
+        load.seconds.append(time.perf_counter() - since)
+        load.texts.append(text)
+        load.wrong += expected.setdefault(text, found) != found
 
-    await asyncio.gather(*(client() for _ in range(clients)))
+    async with AsyncExitStack() as held:
+        free: asyncio.Queue[Client] = asyncio.Queue()
+        for _ in range(clients):
+            free.put_nowait(await held.enter_async_context(Client(port)))
+
+        async def without_a_pause() -> None:
+            one = await free.get()
+            while time.perf_counter() < end:
+                await ask(one, time.perf_counter())
+
+        async def by_the_next(since: float) -> None:
+            one = await free.get()
+            await ask(one, since)
+            free.put_nowait(one)
+
+        async with asyncio.TaskGroup() as group:
+            if rate is None:
+                for _ in range(clients):
+                    group.create_task(without_a_pause())
+            else:
+                when = time.perf_counter() + dice.expovariate(rate)
+                while when < end:
+                    await asyncio.sleep(max(0.0, when - time.perf_counter()))
+                    group.create_task(by_the_next(when))
+                    when += dice.expovariate(rate)
     load.lasted = time.perf_counter() - started
     return load
 
