@@ -231,7 +231,7 @@ def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["export", "--to", "tflite"], "--to is onnx or ctranslate2, not 'tflite'"),
+        (["export", "--to", "tflite"], "--to is onnx, ctranslate2 or shortlist, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision is fp32 or int8, not 'int4'"),
         (
             ["translate", "--engine", "torch", "--precision", "int8"],

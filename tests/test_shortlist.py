@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -11,16 +12,19 @@ import pytest
 from conftest import QUICK, Command, files
 from test_ctranslate2 import ENDS, exported, pieces, small
 
+from regard.cli.engine import Engine
 from regard.cli.export import export
 from regard.data.corpus import Pair, pairs
 from regard.errors import UserError
 from regard.fast.ctranslate2 import VMAP, spelt
+from regard.models.bahdanau import BahdanauDecoder
+from regard.models.seq2seq import Decoder
 from regard.runs import Run
 from regard.symbols import EOS, NAMES
 from regard.training import train
 from regard.translate import load
 from regard.translate.runtime import Runtime
-from regard.translate.shortlist import Shortlist, learned
+from regard.translate.shortlist import FILE, Shortlist, learned
 
 SOURCES = [[5, 7, EOS], [9, EOS], [11, 12, 13, EOS]]
 
@@ -112,3 +116,84 @@ def test_what_cannot_be_is_refused(transformer: Run) -> None:
         export(transformer.folder, to="ctranslate2", shortlist=True, data=[Path("x.tsv")])
     with pytest.raises(UserError, match="white space in them, like 'a b'"):
         Shortlist([0], {}).written(["x"], ["a b"])
+
+
+@pytest.fixture(scope="module")
+def listed(able: Run, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with a shortlist beside it."""
+    run = tmp_path_factory.mktemp("listed") / "run"
+    shutil.copytree(able.folder, run)
+    export(run, to="shortlist", data=files(corpus, "dev"))
+    return Run(run)
+
+
+def test_a_run_translates_by_its_shortlist(listed: Run, corpus: Path, regard: Command) -> None:
+    texts = (corpus / "test.en").read_text().splitlines()[:3]
+    said = regard("translate", listed.folder, "--shortlist", "--json", input="".join(f"{text}\n" for text in texts))
+    assert said.returncode == 0, said.stderr
+    assert f"decoding by {listed.folder / 'engines' / 'shortlist'}" in said.stderr
+    made = [json.loads(line) for line in said.stdout.splitlines()]
+    by_list, free = load(listed.folder, device="cpu", shortlist=True), load(listed.folder, device="cpu")
+    assert by_list.shortlist == learned(free, pairs(files(corpus, "dev")))
+    assert [one["tokens"] for one in made] == [one.tokens for one in by_list.translate(texts)]
+    assert [one.tokens for one in by_list.translate(texts, forbid=["der"])] == [
+        one.tokens for one in free.translate(texts, forbid=["der"])
+    ]
+    scored = [each.judge([(texts[0], "die Katze .")])[0].hypothesis.log_prob for each in (by_list, free)]
+    assert scored[0] == scored[1]
+
+
+def test_only_what_a_batch_may_become_is_written(listed: Run, corpus: Path) -> None:
+    translator, texts = load(listed.folder, device="cpu"), (corpus / "test.en").read_text().splitlines()[:4]
+    words = [translator.tokenizers.target.encode(word) for word in ("Hund", "Katze")]
+    (dog,), (cat,) = words
+    sources = {id: [dog] for text in texts for id in translator.tokenizers.source.encode(text)}
+    translator.shortlist = Shortlist([0, 1, 2, 3], sources)
+    for made in translator.translate(texts, max_length=6):
+        assert set(translator.tokenizers.target.encode(made.text)) <= {dog}
+    for made in translator.translate(texts, max_length=6, force=["Katze"]):
+        assert set(translator.tokenizers.target.encode(made.text)) <= {dog, cat}
+        assert "Katze" in made.text
+    free = load(listed.folder, device="cpu")
+    drawn = [[one.text for one in each.translate(texts, sample=True)] for each in (translator, free)]
+    assert drawn[0] == drawn[1]  # what is drawn does not depend on the batch
+
+
+def test_a_shortlist_that_is_no_use_is_named(listed: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(listed.folder, run)
+    file = run / "engines" / "shortlist" / FILE
+    size, whole = file.stat().st_size, file.read_text()
+    other = {"common": [600_000], "each": {}}
+    for harm, message in {
+        "[": "is not of this model as it is now, or is damaged",
+        "x" * size: "shortlist is damaged",
+        json.dumps({"common": 1}).ljust(size): "no shortlist",
+        json.dumps(other).ljust(size): "an id that is not in the vocabulary",
+    }.items():
+        file.write_text(harm)
+        with pytest.raises(UserError, match=rf"{message}.*: regard export \S+ --to shortlist"):
+            load(run, device="cpu", shortlist=True)
+    file.write_text(whole)
+    config = Run(run).config()
+    Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
+    with pytest.raises(UserError, match="is not of this model as it is now, or is damaged"):
+        load(run, device="cpu", shortlist=True)
+    shutil.rmtree(run / "engines")
+    with pytest.raises(UserError, match="has no shortlist of target tokens: regard export"):
+        load(run, device="cpu", shortlist=True)
+    assert "decoding by" not in capfd.readouterr().err
+
+
+def test_a_model_that_cannot_do_with_fewer_words_goes_without(
+    listed: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(BahdanauDecoder, "vocabulary", Decoder.vocabulary)
+    assert load(listed.folder, device="cpu", shortlist=True).shortlist is None
+    assert "no shortlist is used" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["onnx", "ctranslate2", "ray"])
+def test_a_shortlist_is_pytorchs(listed: Run, engine: str) -> None:
+    with pytest.raises(UserError, match="a shortlist goes with the engine torch|--shortlist is not for --engine ray"):
+        Engine(engine, None, None, shortlist=True).check()

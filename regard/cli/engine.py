@@ -32,6 +32,15 @@ Precision = Annotated[
         help="onnx, ctranslate2: `fp32`, or `int8`, which is faster and nearly the same.", rich_help_panel=PANEL
     ),
 ]
+Shortlist = Annotated[
+    bool,
+    typer.Option(
+        "--shortlist",
+        help="torch on a CPU: weigh only what `regard export --to shortlist` has seen the source's words become, which "
+        "is faster and nearly the same.",
+        rich_help_panel=PANEL,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="ray: how many of them; else one a GPU, or one a core.", rich_help_panel=PANEL),
@@ -45,6 +54,7 @@ class Engine(NamedTuple):
     name: str
     precision: str | None
     workers: int | None
+    shortlist: bool = False
 
     def check(self) -> None:
         """Refuses what no engine has."""
@@ -56,7 +66,9 @@ class Engine(NamedTuple):
             raise UserError(f"--workers is for --engine {RAY}; this process is the only worker of --engine {self.name}")
         if self.precision is not None and self.name == RAY:
             raise UserError(f"--precision is not for --engine {RAY}, whose workers go by {engines.TORCH}")
-        engines.check(AUTO if self.name == RAY else self.name, self.precision)
+        if self.shortlist and self.name == RAY:
+            raise UserError(f"--shortlist is not for --engine {RAY}")
+        engines.check(AUTO if self.name == RAY else self.name, self.precision, self.shortlist)
 
     @contextmanager
     def at_work(self, folders: Sequence[Path], wishes: Options) -> Iterator[Translate]:
@@ -70,6 +82,6 @@ class Engine(NamedTuple):
             with crew(folders, wishes, self.workers) as hired:
                 yield hired.translated
             return
-        translator = load(*folders, engine=self.name, precision=self.precision)
+        translator = load(*folders, engine=self.name, precision=self.precision, shortlist=self.shortlist)
         plan = translator.plan(wishes)
         yield lambda lots: (translator.chunk(texts, plan) for texts in lots)

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run that translates.")],
-    to: Annotated[str, typer.Option(help="`onnx`: two graphs, of any model; `ctranslate2`: a Transformer.")] = "onnx",
+    to: Annotated[
+        str,
+        typer.Option(
+            help="`onnx`: two graphs, of any model; `ctranslate2`: a Transformer; `shortlist`: what the model has seen "
+            "the source's words become, for `regard translate --shortlist`."
+        ),
+    ] = "onnx",
     precision: Annotated[
         str, typer.Option(help="`fp32`, or `int8`: weights in bytes, smaller and faster, nearly the same.")
     ] = "fp32",
@@ -26,7 +32,7 @@ def export(
         bool,
         typer.Option(
             "--shortlist",
-            help="`ctranslate2`: weigh only what the model has seen the source's words become, which is faster.",
+            help="`ctranslate2`: with a shortlist in it, which is faster.",
         ),
     ] = False,
     data: Annotated[
@@ -45,12 +51,13 @@ def export(
     from regard.runs import Run
     from regard.translate import engines, load
 
-    if to not in (engines.ONNX, engines.CTRANSLATE2):
-        raise UserError(f"--to is {engines.ONNX} or {engines.CTRANSLATE2}, not {to!r}")
-    engines.check(to, precision)
+    alone = to == engines.SHORTLIST
+    if to not in (engines.ONNX, engines.CTRANSLATE2, engines.SHORTLIST):
+        raise UserError(f"--to is {engines.ONNX}, {engines.CTRANSLATE2} or {engines.SHORTLIST}, not {to!r}")
+    engines.check(engines.TORCH if alone else to, precision)
     if shortlist and to != engines.CTRANSLATE2:
         raise UserError(f"--shortlist is for --to {engines.CTRANSLATE2}, not {to}")
-    if data and not shortlist:
+    if data and not (shortlist or alone):
         raise UserError("--data is what a shortlist is learnt from: --shortlist is missing")
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; --out is a new folder")
@@ -58,13 +65,16 @@ def export(
     opened = engines.Opened(Run(run), translator.models[0], translator.tokenizers)
     if to == engines.ONNX:
         engines.exported(opened, precision, out)
+    elif alone:
+        engines.noted(opened, listed(translator, run, data), out)
     else:
         engines.rewritten(opened, precision, out, listed(translator, run, data) if shortlist else None)
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
-        say(f"{out} has the model and the vocabularies")
+        say(f"{out} has the {'shortlist' if alone else 'model'} and the vocabularies")
     else:
-        say(f"`regard translate {run} --engine {to} --precision {precision}` goes by it")
+        how = "--shortlist" if alone else f"--engine {to} --precision {precision}"
+        say(f"`regard translate {run} {how}` goes by it")
 
 
 def listed(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:

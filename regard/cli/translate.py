@@ -52,6 +52,7 @@ def translate(
     seed: options.Seed = 1,
     engine_name: engine.Name = engine.AUTO,
     precision: engine.Precision = None,
+    shortlist: engine.Shortlist = False,
     workers: engine.Workers = None,
 ) -> None:
     """Translate a file, or standard input, line by line; a document (.html, .srt, .po, .docx …) as a whole.
@@ -97,7 +98,7 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
-    at_work = engine.Engine(engine_name, precision, workers).at_work
+    at_work = engine.Engine(engine_name, precision, workers, shortlist).at_work
     if whole:
         with ending_with_the_pipe(), at_work(folders, wishes) as translated:
             document.write(whole, translated)

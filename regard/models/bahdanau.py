@@ -104,6 +104,10 @@ class BahdanauDecoder(Decoder):
         """The top layer's h."""
         return hidden(state.recurrent[-1])
 
+    def vocabulary(self) -> list[nn.Module]:
+        """E and W_o."""
+        return [self.embedding, self.output.W_o]
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
         words = self.dropout(self.embedding(target_in))

@@ -72,6 +72,10 @@ class ChoDecoder(Decoder):
         """The top layer's h."""
         return hidden(state.recurrent[-1])
 
+    def vocabulary(self) -> list[nn.Module]:
+        """E and W_o."""
+        return [self.embedding, self.output.W_o]
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
         words = self.dropout(self.embedding(target_in))

@@ -110,6 +110,10 @@ class HardDecoder(XuDecoder):
             attended = attended._replace(context=place @ memory.values)
         return super().read(h, word, beta, attended, memory)
 
+    def vocabulary(self) -> list[nn.Module]:
+        """None for the marginal, which is of probabilities that were normalised place by place."""
+        return [] if self.settings.decode == "marginal" else super().vocabulary()
+
     def mixture(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """log Σ_s α_s p(y | a_s), step by step: all places of one step are B,S,V."""
         assert attended.probabilities is not None

@@ -105,6 +105,10 @@ class LuongDecoder(Decoder):
         """h̃_t, which is fed to the next step, too."""
         return state.fed
 
+    def vocabulary(self) -> list[nn.Module]:
+        """E and W_s."""
+        return [self.embedding, self.W_s]
+
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
         words = self.embedding(target_in)

@@ -86,6 +86,10 @@ class Decoder(nn.Module):
         """The parts whose weights are needed one part after the other; what each does is `forward` and `project`."""
         return []
 
+    def vocabulary(self) -> list[nn.Module]:
+        """The layers whose weights have a row for each target word; none where it cannot do with fewer words."""
+        return []
+
     def select(self, state: Any, rows: Tensor) -> Any:
         """The state of the given rows: reorders, widens or narrows a beam."""
         return tree.select(state, rows)

@@ -274,6 +274,10 @@ class TransformerDecoder(Decoder):
         heads: list[int | None] = [None, *range(layers[0].cross_attention.heads)]
         return [Viewpoint(layer, head) for layer in range(len(layers)) for head in heads]
 
+    def vocabulary(self) -> list[nn.Module]:
+        """The embedding's matrix and the output's, which may be the same."""
+        return [self.embedding.words, self.output]
+
     def units(self) -> list[nn.Module]:
         """The layers."""
         return list(self.layers)

@@ -143,6 +143,10 @@ class XuDecoder(Decoder):
         """The top layer's h."""
         return hidden(state.recurrent[-1])
 
+    def vocabulary(self) -> list[nn.Module]:
+        """E and L_o."""
+        return [self.embedding, self.output.L_o]
+
     def unroll(self, state: XuState, target_in: Tensor) -> Decoded:
         """A whole target from a state on: the steps one by one, the output of all of them at once."""
         words = self.dropout(self.embedding(target_in))

@@ -1,5 +1,6 @@
 """Search knows `start`, `step` and `select`, and nothing of what is behind them."""
 
+from regard.search.among import search_among
 from regard.search.beam import BeamSearch, search
 from regard.search.forced import Judged, forced
 from regard.search.hypothesis import Floats, Hypothesis
@@ -23,5 +24,6 @@ __all__ = [
     "forced",
     "sample",
     "search",
+    "search_among",
     "watch",
 ]

@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
+SHORTLIST = "shortlist"
 STAMP = "made-of.json"
 
 
-def check(engine: str, precision: str | None) -> None:
+def check(engine: str, precision: str | None, shortlist: bool = False) -> None:
     """Refuses what there is not."""
     if engine not in ENGINES:
         raise UserError(f"the engine is one of {', '.join(ENGINES)}, not {engine!r}")
@@ -38,6 +39,9 @@ def check(engine: str, precision: str | None) -> None:
         raise UserError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if precision == INT8 and engine == TORCH:
         raise UserError(f"{INT8} is a precision of the engines {ONNX} and {CTRANSLATE2}; {TORCH} counts in {FP32}")
+    if shortlist and (engine not in (AUTO, TORCH) or precision == INT8):
+        own = f"; that of {CTRANSLATE2} is exported with its model" if engine == CTRANSLATE2 else ""
+        raise UserError(f"a {SHORTLIST} goes with the engine {TORCH}, in {FP32}{own}")
 
 
 class Opened(NamedTuple):
@@ -159,6 +163,33 @@ def rewritten(opened: Opened, precision: str, out: Path | None = None, shortlist
             (to / VMAP).write_text(shortlist.written(spelt(source), spelt(target)), encoding="utf-8")
 
     return kept(opened, out or opened.place(CTRANSLATE2, precision), make)
+
+
+def noted(opened: Opened, shortlist: Shortlist, out: Path | None = None) -> Path:
+    """A folder with a shortlist of target tokens, for PyTorch."""
+    return kept(opened, out or opened.run.folder / "engines" / SHORTLIST, shortlist.save)
+
+
+def shortlisted(opened: Sequence[Opened]) -> Shortlist | None:
+    """The shortlist of the first of some runs, for all of them; nothing, and a word why, where none is of use."""
+    from regard.translate.shortlist import read
+
+    first, stubborn = opened[0], [one for one in opened if not one.model.decoder.vocabulary()]
+    if first.device != "cpu" or stubborn:
+        why = f"the model of {stubborn[0].run.folder} writes all words or none" if stubborn else "it is for the CPU"
+        say(f"no {SHORTLIST} is used: {why}")
+        return None
+    folder, again = first.run.folder / "engines" / SHORTLIST, f"regard export {first.run.folder} --to {SHORTLIST}"
+    if not folder.exists():
+        raise UserError(f"{first.run.folder} has no {SHORTLIST} of target tokens: {again}")
+    if not whole(folder) or not first.made(folder):
+        raise UserError(f"{folder} is not of this model as it is now, or is damaged: {again}")
+    try:
+        found = read(folder, first.tokenizers.target.size)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is damaged ({error}): {again}") from error
+    say(f"decoding by {folder}")
+    return found
 
 
 def kept(opened: Opened, folder: Path, make: Callable[[Path], None]) -> Path:

@@ -7,16 +7,21 @@ looked when it was made to write the translations of its training data.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from regard.data.corpus import Pair
 from regard.errors import UserError
 from regard.symbols import EOS, NAMES
-from regard.translate.translator import Translator
 
+if TYPE_CHECKING:
+    from regard.translate.translator import Translator
+
+FILE = "shortlist.json"
 PAIRS = 100_000  # of the training data that are looked at
 CHUNK = 512
 EACH = 50  # target tokens of a source token, the most frequent ones
@@ -31,7 +36,12 @@ class Shortlist(NamedTuple):
 
     def allowed(self, source: Iterable[int]) -> set[int]:
         """What a sentence may become."""
-        return {*self.common, *(target for id in source for target in self.each.get(id, ()))}
+        return {*self.common, *(target for id in set(source) for target in self.each.get(id, ()))}
+
+    def save(self, folder: Path) -> None:
+        """Into a new folder, as `read` has it."""
+        folder.mkdir()
+        (folder / FILE).write_text(json.dumps({"common": self.common, "each": self.each}) + "\n", encoding="utf-8")
 
     def written(self, source: Sequence[str], target: Sequence[str]) -> str:
         """As CTranslate2 reads it: a source token, a tab, target tokens; before the tab nothing means every source."""
@@ -40,6 +50,19 @@ class Shortlist(NamedTuple):
             raise UserError(f"a shortlist cannot be written of tokens with white space in them, like {spaced[0]!r}")
         lines = [("", self.common), *((source[id], some) for id, some in sorted(self.each.items()))]
         return "".join(f"{piece}\t{' '.join(target[id] for id in some)}\n" for piece, some in lines)
+
+
+def read(folder: Path, vocabulary: int) -> Shortlist:
+    """What was saved, of a target vocabulary of that size; a ValueError where it cannot be."""
+    known = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    match known:
+        case {"common": list(common), "each": dict(each)} if all(isinstance(some, list) for some in each.values()):
+            ids = [*common, *(id for some in each.values() for id in some)]
+        case _:
+            raise ValueError("no shortlist")
+    if not all(isinstance(id, int) and 0 <= id < vocabulary for id in ids):
+        raise ValueError("an id that is not in the vocabulary")
+    return Shortlist(common, {int(source): some for source, some in each.items()})
 
 
 def learned(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:

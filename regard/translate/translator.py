@@ -23,7 +23,18 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, ImpossibleError, Judged, Phrase, Ranking, forced, sample, search
+from regard.search import (
+    BeamSearch,
+    Hypothesis,
+    ImpossibleError,
+    Judged,
+    Phrase,
+    Ranking,
+    forced,
+    sample,
+    search,
+    search_among,
+)
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
@@ -32,6 +43,7 @@ from regard.translate.alignment import Alignment, Tokens, align_words
 from regard.translate.carrying import Carried, Whole, of_markup, of_text
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
+from regard.translate.shortlist import Shortlist
 from regard.translate.translation import Translation, joined
 from regard.translate.wording import ForbiddenWords, Glossary, bans, filled, looked_at, opening, phrase
 
@@ -154,6 +166,7 @@ class Translator:
         self.models = [model.to(self.device).eval() for model in models]
         self.engines: Sequence[Any] = self.models  # what decodes; faster ones may take their place
         self.runtime: Any = None  # one that also searches, where nothing is asked for but the best
+        self.shortlist: Shortlist | None = None  # of what sources may become, where the rest is not weighed
         self.tokenizers = tokenizers
         self.limit = limit
         self.most = math.inf if sentences is None else sentences
@@ -251,10 +264,13 @@ class Translator:
         )
 
     def searched(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
-        """Targets that are searched for."""
+        """Targets that are searched for, among what the batch's sources may become where there is a shortlist of it."""
+        find: Callable[..., list[list[Hypothesis]]] = search
+        if self.shortlist is not None and not plan.rules:
+            find = partial(search_among, self.shortlist.allowed(source.flatten().tolist()))
         prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
         try:
-            return search(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
+            return find(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
         except ImpossibleError as error:
             raise UserError(str(error)) from error
 
@@ -367,12 +383,14 @@ def load(
     device: str | torch.device | None = None,
     engine: str = engines.TORCH,
     precision: str | None = None,
+    shortlist: bool = False,
 ) -> Translator:
     """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
 
-    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has.
+    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has; PyTorch also by the
+    `shortlist` of target tokens that `regard export` has put beside the run.
     """
-    engines.check(engine, precision)
+    engines.check(engine, precision, shortlist)
     if not runs:
         raise UserError("no run to load")
     opened = [Run(Path(run)) for run in runs]
@@ -396,6 +414,9 @@ def load(
         learnt[0].source,
     )
     loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
+    if shortlist:
+        translator.shortlist = engines.shortlisted(loaded)
+        return translator
     translator.engines = [engines.engaged(engine, precision, each) for each in loaded]
     if engine == engines.CTRANSLATE2:
         if len(loaded) > 1:

@@ -1,0 +1,30 @@
+"""A model whose target vocabulary is some words of its own: the product with all others is spared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.models import Seq2Seq
+
+
+def narrowed(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
+    """The same model, which reads and writes the given target ids only, and calls them 0, 1, …
+
+    What a decoder's `vocabulary` has is cut down to the rows of these words; everything else is the model's own. Its
+    log-probabilities are normalised over the words.
+    """
+    decoder = model.decoder
+    whole = {id(weights): weights for layer in decoder.vocabulary() for weights in layer.parameters()}
+    if not whole:
+        raise ValueError(f"{type(decoder).__name__} does not say which of its layers have a row for each word")
+    rows = torch.tensor(words, device=next(iter(whole.values())).device)
+    # A copy takes what is known here as it is; what is left are the modules around the layers, which hold no numbers.
+    known: dict[int, Any] = {id(weights): weights for weights in decoder.parameters()}
+    known |= {id(part): part for part in decoder.modules() if whole.keys().isdisjoint(map(id, part.parameters()))}
+    known |= {key: nn.Parameter(weights.detach()[rows], requires_grad=False) for key, weights in whole.items()}
+    return Seq2Seq(model.encoder, copy.deepcopy(decoder, known), model.criterion).train(model.training)
