@@ -4,7 +4,8 @@
 
 A vocabulary of 8,000, batches of 32 sentences, 25 tokens in and 25 out, random weights. The limit beside each line is
 what the products alone would take: two operations for each weight and row at the rate of a large product in fp32,
-measured here, in the same run. Bytes go beyond that limit, since it is that of fp32.
+measured here, in the same run. Bytes go beyond that limit, since it is that of fp32; so may PyTorch with a shortlist (20
+words for each source word, 450 for the batch), since it is that of the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ import torch
 from regard.fast.graphs import export
 from regard.fast.onnx_runtime import OnnxModel
 from regard.models import Seq2Seq, build
-from regard.search import search
+from regard.search import search, search_among
+from regard.symbols import NAMES
+from regard.translate.shortlist import Shortlist
 
 WORDS, SENTENCES, LENGTH, ROUNDS = 8_000, 32, 25, 5
+EACH, TOGETHER = 20, 450  # words of a shortlist: a source word's, and a batch's
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSTM 256, general, feeding": ("luong2015-global", {"size": 256, "layers": 1}),
     "Transformer 256, 3 + 3": ("default", {"size": 256, "layers": 3}),
@@ -42,7 +47,8 @@ def main() -> None:
             engines = {"torch": model} | {f"onnx {name}": made(model, Path(folder) / name) for name in ("fp32", "int8")}
             for beam in (1, 4):
                 limit = rate / (2 * beam * weights(model))
-                table(title, beam, {name: decoding(engine, beam) for name, engine in engines.items()}, limit)
+                ways = {name: decoding(partial(search, engine), beam) for name, engine in engines.items()}
+                table(title, beam, ways | {"torch list": decoding(listed(model), beam)}, limit)
 
 
 def made(model: Seq2Seq, folder: Path) -> OnnxModel:
@@ -51,11 +57,21 @@ def made(model: Seq2Seq, folder: Path) -> OnnxModel:
     return OnnxModel(model, folder)
 
 
-def decoding(engine: Any, beam: int) -> Callable[[], object]:
+def listed(model: Seq2Seq) -> Callable[..., object]:
+    """A search among the words that a batch's own may become, which are looked up first."""
+    some = torch.arange(len(NAMES), WORDS)[torch.randperm(WORDS - len(NAMES))[: TOGETHER - len(NAMES)]]
+    draws = torch.rand(WORDS, len(some)).argsort(1)[:, :EACH]
+    shortlist = Shortlist(list(range(len(NAMES))), dict(enumerate(some[draws].tolist())))
+    return lambda source, *rest, **options: search_among(
+        shortlist.allowed(source.flatten().tolist()), [model], source, *rest, **options
+    )
+
+
+def decoding(found: Callable[..., object], beam: int) -> Callable[[], object]:
     """One batch from its sources to its targets, all of the same length."""
     source = torch.randint(4, WORDS, (SENTENCES, LENGTH), generator=torch.manual_seed(1))
     lengths = torch.full((SENTENCES,), LENGTH)
-    return lambda: search(engine, source, lengths, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+    return lambda: found(source, lengths, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
 
 
 def table(title: str, beam: int, ways: dict[str, Callable[[], object]], limit: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -99,11 +100,11 @@ def test_what_is_asked_for_comes_whether_it_is_among_the_words_or_not() -> None:
     ]  # so all of it means the same
     first, second, third, fourth = (some[0].tokens for some in few)
     assert (first[:2], third[:1], fourth[:1]) == ([6, 9], [14], [8])
-    assert (11, 12) in zip(first, first[1:], strict=False)
+    assert (11, 12) in pairwise(first)
     assert second[second.index(13) + 1] in ends
     assert 5 in fourth
     for tokens in (first, second, third, fourth):
-        pairs = list(zip(tokens, tokens[1:], strict=False))
+        pairs = list(pairwise(tokens))
         assert set(tokens) <= {EOS, 6, 8, 11, 12, 13, *WORDS}
         assert not {(20, 20), (5, 9)} & set(pairs)
         assert len(set(pairs)) == len(pairs)

@@ -193,7 +193,15 @@ def test_a_model_that_cannot_do_with_fewer_words_goes_without(
     assert "no shortlist is used" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ["onnx", "ctranslate2", "ray"])
-def test_a_shortlist_is_pytorchs(listed: Run, engine: str) -> None:
-    with pytest.raises(UserError, match="a shortlist goes with the engine torch|--shortlist is not for --engine ray"):
-        Engine(engine, None, None, shortlist=True).check()
+@pytest.mark.parametrize(
+    ("engine", "precision", "message"),
+    [
+        ("onnx", None, "a shortlist goes with the engine torch, in fp32"),
+        ("auto", "int8", "a shortlist goes with the engine torch, in fp32"),
+        ("ctranslate2", None, "that of ctranslate2 is exported with its model"),
+        ("ray", None, "--shortlist is not for --engine ray"),
+    ],
+)
+def test_a_shortlist_is_pytorchs(engine: str, precision: str | None, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Engine(engine, precision, None, shortlist=True).check()
