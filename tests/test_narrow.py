@@ -46,7 +46,7 @@ def model_of(form: str, seed: int = 0) -> Seq2Seq:
 def logits_of(model: Seq2Seq, row: int, tokens: list[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The readable model's, of a target that it is made to write: T,V."""
     source, lengths = SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1]
-    return model(source, lengths, torch.tensor([[BOS, *tokens[:-1]]]))[0].double().numpy()
+    return np.asarray(model(source, lengths, torch.tensor([[BOS, *tokens[:-1]]]))[0], np.float64)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -140,4 +140,4 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="Decoder does not say which of its layers have a row for each word"):
         search_among(WORDS, [model], SOURCE, LENGTHS)
     marginal = build("xu2015-hard", SIZE, SIZE, size=8, layers=1, decode="marginal")
-    assert marginal.decoder.vocabulary() == []  # type: ignore[union-attr, operator]
+    assert marginal.decoder.vocabulary() == []
