@@ -4,8 +4,8 @@
 
 A vocabulary of 8,000, batches of 32 sentences, 25 tokens in and 25 out, random weights. The limit beside each line is
 what the products alone would take: two operations for each weight and row at the rate of a large product in fp32,
-measured here, in the same run. Bytes go beyond that limit, since it is that of fp32; so may PyTorch with a shortlist (20
-words for each source word, 450 for the batch), since it is that of the whole vocabulary.
+measured here, in the same run. Bytes go beyond that limit, since it is that of fp32; so may PyTorch with a shortlist,
+of 20 words for each source word and 450 for the batch, since it is that of the whole vocabulary.
 """
 
 from __future__ import annotations

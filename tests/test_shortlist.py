@@ -22,7 +22,7 @@ from regard.models.seq2seq import Decoder
 from regard.runs import Run
 from regard.symbols import EOS, NAMES
 from regard.training import train
-from regard.translate import load
+from regard.translate import engines, load
 from regard.translate.runtime import Runtime
 from regard.translate.shortlist import FILE, Shortlist, learned
 
@@ -190,7 +190,11 @@ def test_a_model_that_cannot_do_with_fewer_words_goes_without(
 ) -> None:
     monkeypatch.setattr(BahdanauDecoder, "vocabulary", Decoder.vocabulary)
     assert load(listed.folder, device="cpu", shortlist=True).shortlist is None
-    assert "no shortlist is used" in capfd.readouterr().err
+    assert f"no shortlist is used: the model of {listed.folder} writes all" in capfd.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(engines.Opened, "device", "cuda")
+    assert load(listed.folder, device="cpu", shortlist=True).shortlist is None
+    assert "no shortlist is used: it is for the CPU" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
