@@ -125,7 +125,9 @@ def test_a_trainer_that_fails_is_heard(tmp_path: Path, said: str) -> None:
 
 
 def test_a_trainer_may_end_before_its_time(tmp_path: Path) -> None:
-    stopped([sys.executable, "-c", "print('epoch')"], "epoch", 600.0, signal.SIGTERM, tmp_path / "log", {})
+    took = stopped([sys.executable, "-c", "print('epoch')"], "epoch", 600.0, signal.SIGTERM, tmp_path / "log", {})
+    assert took < 600.0, "nobody waits for the time to be over"
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "epoch\n"
 
 
 def test_what_a_log_of_joeynmt_says() -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.captured import Captured, Form, Function, Graph, Places, differentiated, keep, rounded
+from regard.fast.captured import Captured, Form, Function, Graph, differentiated, keep
+from regard.fast.recording import Places, rounded
 
 
 class Eager(Graph):

@@ -21,7 +21,7 @@ from test_fast_packed import batch, everything
 from test_fast_packed import model as transformer
 
 from regard.fast import quicken
-from regard.fast.captured import CAPTURED, Captured, Places
+from regard.fast.captured import CAPTURED, Captured
 from regard.fast.decoding import plain as decoding_plain
 from regard.fast.decoding import way as decoding
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
@@ -33,6 +33,7 @@ from regard.fast.layer import unrolled
 from regard.fast.looping import replayed
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
+from regard.fast.recording import Places
 from regard.models import bahdanau, build
 from regard.models.luong import one_by_one
 from regard.nn import parts

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.console import say
-from regard.fast.recording import aside, reason, recording
+from regard.fast.recording import Places, aside, reason, recording, rounded
 
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
@@ -94,25 +94,6 @@ class Captured:
             self.places.clear()
             torch.cuda.empty_cache()
             say(f"training goes on without CUDA graphs, and more slowly: {reason(error)}")
-
-
-class Places(dict[Hashable, Tensor]):
-    """The memory at which graphs read and write, the same for all of them where it is large enough."""
-
-    pool: Any = None  # what they need besides, and share as well
-
-    def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
-        """A tensor for this role."""
-        size, name = torch.Size(shape).numel(), (role, like.dtype, like.device)
-        if name not in self or self[name].numel() < size:
-            self[name] = torch.zeros(size, dtype=like.dtype, device=like.device)
-        return self[name][:size].view(*shape).detach()  # autocast keeps what it has cast, but not of a view
-
-    def like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """One for each of these tensors."""
-        return [
-            None if one is None else self.take((role, number), one.shape, one) for number, one in enumerate(tensors)
-        ]
 
 
 class Graph:
@@ -246,12 +227,6 @@ def corner(place: Tensor, shape: Sequence[int]) -> Tensor:
     for dimension, size in enumerate(shape):
         place = place.narrow(dimension, 0, size)
     return place
-
-
-def rounded(size: int) -> int:
-    """Up to a number with three digits of two after its first: an eighth more at most."""
-    step = 1 << max(0, size.bit_length() - 4)
-    return -(-size // step) * step
 
 
 def precision(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from regard.console import say
 
@@ -44,6 +45,25 @@ class Recorder:
             say(f"{self.purpose} goes on without CUDA graphs, and more slowly: {failed}")
             return None
         return graph.replay
+
+
+class Places(dict[Hashable, Tensor]):
+    """The memory at which graphs read and write, the same for all of them where it is large enough."""
+
+    pool: Any = None  # what they need besides, and share as well
+
+    def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
+        """A tensor for this role."""
+        size, name = torch.Size(shape).numel(), (role, like.dtype, like.device)
+        if name not in self or self[name].numel() < size:
+            self[name] = torch.zeros(size, dtype=like.dtype, device=like.device)
+        return self[name][:size].view(*shape).detach()  # autocast keeps what it has cast, but not of a view
+
+    def like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """One for each of these tensors."""
+        return [
+            None if one is None else self.take((role, number), one.shape, one) for number, one in enumerate(tensors)
+        ]
 
 
 def aside(work: Callable[[], T]) -> T:
@@ -82,3 +102,9 @@ def reason(error: RuntimeError) -> str:
     """Why a recording failed, in a line; one that was broken off says only that it was."""
     first = error.__context__ or error
     return "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+
+
+def rounded(size: int) -> int:
+    """Up to a number with three digits of two after its first: an eighth more at most."""
+    step = 1 << max(0, size.bit_length() - 4)
+    return -(-size // step) * step

@@ -29,6 +29,9 @@ def together(experiments: Iterable[Experiment], lab: Lab, seeds: int, jobs: int)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         begun = {pool.submit(alone, lab, one, logs / f"{one.name}.log", jobs): one for one in missing}
         for count, ended in enumerate(as_completed(begun), 1):
+            if ended.exception() is not None:
+                for waiting in begun:
+                    waiting.cancel()  # what has begun is finished, nothing else begins
             ended.result()
             say(f"{count}/{len(missing)}: {lab.folder(begun[ended])}")
 

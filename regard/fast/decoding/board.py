@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast.captured import Places
+from regard.fast.recording import Places
 from regard.symbols import BOS
 
 CHUNK = 8  # steps; an even number, since what a step writes is not where it reads, but where the next one does

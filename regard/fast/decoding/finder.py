@@ -14,12 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.fast.captured import Places, rounded
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid
 from regard.fast.decoding.harvest import Found, Record, found
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.stepper import Size, Weights
-from regard.fast.recording import Recorder
+from regard.fast.recording import Places, Recorder, rounded
 from regard.models.seq2seq import Viewpoint
 
 Numbers = npt.NDArray[np.int64]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Gates, Parts, Piece, Source
 from regard.fast.decoding.stepper import Play, Size, States, put
 from regard.fast.decoding.weights import Copies
+from regard.fast.recording import Places
 from regard.models.luong import LuongDecoder, LuongState
 from regard.models.recurrent import RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.weights import Copies
+from regard.fast.recording import Places
 from regard.models.seq2seq import Decoder
 
 # Does work that has a name, once for all: what reads and writes at fixed addresses may be recorded and played back.

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.captured import Places
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.plain import looks
@@ -22,6 +21,7 @@ from regard.fast.packed import stack
 from regard.fast.packed import way as packed_way
 from regard.fast.packed.batch import laid, up
 from regard.fast.packed.spans import spans
+from regard.fast.recording import Places
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import DecoderLayer, Embedding, PreNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import LearnedPositions, NoPositions, SinusoidalPositions, prefix_mask
