@@ -211,13 +211,24 @@ def test_in_half_precision_weights_are_copies_that_follow(form: dict[str, Any]) 
     assert after == way.made(model, torch.bfloat16, PLAIN)(*given, wish)
 
 
+def moved(model: Any) -> None:
+    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+
+
+def replaced(model: Any) -> None:
+    model.decoder = copy.deepcopy(model.decoder)
+
+
+@pytest.mark.parametrize("change", [moved, replaced])
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
-def test_weights_elsewhere_are_searched_with_by_another_finder(form: dict[str, Any]) -> None:
+def test_weights_elsewhere_are_searched_with_by_another_finder(
+    form: dict[str, Any], change: Callable[[Any], None]
+) -> None:
     model, shortcut = model_of(form).float(), way.Shortcut()
     first = shortcut.finder(model, PLAIN)
     assert first is not None
     assert shortcut.finder(model, PLAIN) is first
-    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+    change(model)
     assert shortcut.finder(model, PLAIN) is not first
 
 

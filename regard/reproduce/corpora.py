@@ -20,6 +20,7 @@ from regard.data.grammar import Pair as Linked
 from regard.data.grammar import make
 from regard.data.links import pharaoh
 from regard.errors import UserError
+from regard.reproduce import hansards
 from regard.reproduce.documents import Line, split
 from regard.reproduce.documents import joined as joined_splits
 from regard.tasks import regression, tagging
@@ -246,14 +247,20 @@ def mixed_ende(folder: Path) -> None:
 
 
 def mixed_enfr(folder: Path) -> None:
-    """The same of English and French, to be held against the Hansards' gold alignments; dev newstest2013."""
+    """The same of English and French, spelt as the Hansards, whose gold alignments are the test; dev newstest2013."""
     news = [sides(NEWS.format(year=year, pair="en-fr"), "en", "fr") for year in EARLY]
     prose = [sides(f"{stem}.en-fr", "en", "fr") for stem in TECHNICAL]
-    dev = list(sides(NEWS.format(year="newstest2013", pair="en-fr"), "en", "fr"))
+    dev = sides(NEWS.format(year="newstest2013", pair="en-fr"), "en", "fr")
+    both = [map(spelt, part) for part in (tatoeba("eng-fra"), *prose, *news)]
     halves = (line.split("|||") for line in lines(found("align/enfr.src-tgt")))
     test = [Pair(" ".join(source.split()), " ".join(target.split())) for source, target in halves]
-    write_split(folder, [tatoeba("eng-fra"), *prose, *news], dev, test, ("en", "fr"))
+    write_split(folder, both, [*map(spelt, dev)], test, ("en", "fr"))
     write_lines(folder / "test.align", lines(found("align/enfr.gold")))
+
+
+def spelt(pair: Pair) -> Pair:
+    """An English and a French sentence as the Hansards have them."""
+    return Pair(hansards.english(pair.source), hansards.french(pair.target))
 
 
 def technical(code: str) -> Callable[[Path], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from threading import Lock
 
@@ -14,6 +14,7 @@ from regard.fast.decoding import luong, transformer
 from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.harvest import Found
+from regard.fast.decoding.outline import Outline
 from regard.fast.decoding.parts import Parts
 from regard.fast.packed.way import precision
 from regard.models.seq2seq import Seq2Seq
@@ -36,8 +37,8 @@ class Shortcut:
 
     def __init__(self) -> None:
         self.finders: dict[torch.dtype, Finder] = {}
-        self.addresses: list[int] = []  # of the weights that they were made of
-        self.modules: list[nn.Module] = []  # of the model
+        self.outline: Outline | None = None  # of the model that they were made of
+        self.known = False  # whether that is one of those
         self.sentences = 0
         self.chances = CHANCES
         self.lock = Lock()  # searches of several threads would write to the same addresses
@@ -74,13 +75,10 @@ class Shortcut:
 
     def finder(self, model: Seq2Seq, fused: Parts) -> Finder | None:
         """The one for the precision that is asked for now; none where somebody has changed what the model does."""
-        weights = list(model.parameters())
-        addresses = [weight.data_ptr() for weight in weights]
-        if addresses != self.addresses:  # others have taken their place, or other modules
+        if self.outline is None or not self.outline.fits(model):
             self.release()
-            known = whole(weights) and covers(model)
-            self.addresses, self.modules = addresses, list(model.modules()) if known else []
-        if not self.modules or not all(map(plain, self.modules)):
+            self.outline, self.known = Outline(model), whole(model.parameters()) and covers(model)
+        if not self.known or not all(map(plain, self.outline.modules)):
             return None
         kind = precision(model)
         if kind not in self.finders:
@@ -100,7 +98,7 @@ def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:
         return Finder(weights(model, kind, parts), parts)
 
 
-def whole(weights: Sequence[Tensor]) -> bool:
+def whole(weights: Iterable[Tensor]) -> bool:
     """Whether weights are all here, in fp32, and can tell whether they were written to."""
     return all(
         type(weight) is nn.Parameter and weight.dtype == torch.float32 and not weight.is_inference()
