@@ -1,5 +1,7 @@
 """From attention over tokens to alignments of words, against plain loops."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.search import Floats
 from regard.translate.alignment import Tokens, align_words, links
+from regard.translate.viewpoints import mutual
 
 
 @st.composite
@@ -127,3 +130,17 @@ def test_words_that_are_respelled_may_become_several() -> None:
     assert other.target == ["große", "Welt", "y"]
     assert other.pairs == [(0, 0), (0, 1), (1, 2)]
     np.testing.assert_allclose(other.soft, [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
+
+
+@pytest.mark.parametrize(
+    ("soft", "count"),
+    [
+        ([[0.9, 0.1], [0.2, 0.8]], 2),
+        ([[0.9, 0.1], [0.8, 0.2]], 1),  # the second target word looks at what the first looks at more
+        ([[0.0, 0.0], [0.0, 0.0]], 0),
+        ([[0.5], [0.7], [0.6]], 1),
+        (np.zeros((0, 3)), 0),
+    ],
+)
+def test_words_that_choose_each_other_are_counted(soft: Any, count: int) -> None:
+    assert mutual(np.array(soft, dtype=np.float32)) == count

@@ -444,15 +444,15 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
     assert len(both.stdout.splitlines()) == count
 
 
-def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_path: Path) -> None:
+def test_a_head_is_chosen_by_gold_alignments_or_without(regard: Command, corpus: Path, tmp_path: Path) -> None:
     keys = [*KEYS, "model.heads=2"]
     trained = regard("train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
     assert trained.returncode == 0, trained.stderr
     test, gold = files(corpus, "test"), corpus / "test.align"
     done = regard("align", "t", *test, "--gold", gold, "--choose-head")
     assert done.returncode == 0, done.stderr
-    errors = [float(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines()[:-1]]
-    assert len(errors) == 3
+    errors = [float(line.split("aer ")[1].split(",")[0]) for line in done.stdout.splitlines()[:-1]]
+    assert len(errors) == 6, "two heads and their mean, at the step that writes a word and at the one after it"
     assert errors == sorted(errors)
     assert f"aer {errors[0]:.4f}" in regard("align", "t", *test, "--gold", gold).stderr
     heads = regard("plot", "t", "The dog sleeps .", "--heads", "--out", "h.png")
@@ -462,10 +462,20 @@ def test_a_head_is_chosen_by_gold_alignments(regard: Command, corpus: Path, tmp_
     assert lengths.returncode == 0, lengths.stderr
     assert "t  1–10 words: " in lengths.stdout
     assert (tmp_path / "l.svg").read_bytes().startswith(b"<?xml")
-    refused = regard("align", "t", *test, "--choose-head")
+    alone = regard("align", "t", *test, "--choose-head")
+    assert alone.returncode == 0, alone.stderr
+    shares = [float(line.rsplit(" ", 1)[1].rstrip("%")) for line in alone.stdout.splitlines()[:-1]]
+    assert len(shares) == 6
+    assert shares == sorted(shares, reverse=True)
+    refused = regard("align", "t", *test, "--choose-head", "--json")
     assert refused.returncode == 2
-    assert "by the gold alignments that --gold names" in refused.stderr
+    assert "goes with neither --json nor --symmetrize" in refused.stderr
     config = Run(tmp_path / "t").config()
+    other = Run(shutil.copytree(tmp_path / "t", tmp_path / "other"))
+    other.write_config({**config, "model": {**config["model"], "align_after": not config["model"]["align_after"]}})
+    apart = regard("align", "t", "other", *test)
+    assert apart.returncode == 2
+    assert "some have model.align_after=true and some do not" in apart.stderr
     older = {key: value for key, value in config["model"].items() if not key.startswith("align_")}
     Run(tmp_path / "t").write_config({**config, "model": older})
     again = regard("align", "t", *test, "--gold", gold, "--choose-head")

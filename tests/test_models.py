@@ -600,6 +600,7 @@ def test_a_mapping_need_not_name_every_key() -> None:
         ("bahdanau2015", {}),
         ("luong2015-local-p", {"window": 1, "layers": 1}),
         ("vaswani2017-base", {"heads": 2, "layers": 2}),
+        ("vaswani2017-base", {"heads": 2, "layers": 2, "align_after": True}),
         ("xu2015-soft", {}),
         ("xu2015-hard", {}),
     ],
@@ -618,7 +619,9 @@ def test_guided_attention_adds_the_cross_entropy_of_the_links(form: tuple[str, d
     attended = model.decoder(model.encode(source, LENGTHS), target).attended
     looked = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
     weights = looked.dense(S).detach().clamp(min=1e-9)
-    expected = -0.3 * sum(float(guide[b, t, s] * weights[b, t, s].log()) for b, t, s in guide.nonzero().tolist())
+    step = int(form[1].get("align_after", False))  # from a word to the step whose look is its own
+    links = guide.nonzero().tolist()
+    expected = -0.3 * sum(float(guide[b, t, s] * weights[b, t + step, s].log()) for b, t, s in links)
     torch.testing.assert_close(guided - plain, torch.tensor(expected / (B * T), dtype=torch.float64))
 
 

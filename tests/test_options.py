@@ -494,6 +494,11 @@ def align_head(name: str) -> None:
         close(given, found[-1].mean(1) if chosen is None else found[-1][:, chosen - 1])
 
 
+def align_after(name: str) -> None:
+    for chosen in (False, True):
+        assert made(name, {"model.align_after": chosen}).decoder.viewpoint.after == chosen
+
+
 def input_feeding(name: str) -> None:
     for chosen in (True, False):
         model = made(name, {"model.input_feeding": chosen})
@@ -677,6 +682,7 @@ MODELS: dict[str, Callable[[str], None]] = {
     "model.max_positions": max_positions,
     "model.align_layer": align_layer,
     "model.align_head": align_head,
+    "model.align_after": align_after,
     "model.input_feeding": input_feeding,
     "model.key_value": key_value,
     "model.gate": gate,

@@ -17,11 +17,13 @@ import regard
 from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.evaluate import aer, read_gold
+from regard.models import Viewpoint
 from regard.runs import Run
 from regard.training import train
 from regard.translate import Translator, assess, load
 from regard.translate.translator import AT_ONCE
 from regard.translate.wording import ForbiddenWords, filled
+from regard.translate.writing import words
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,26 @@ def test_a_translation_says_what_it_looked_at(translator: Translator, sources: l
         for target, row in enumerate(alignment.soft):
             if row.max() > 0:
                 assert (int(row.argmax()), target) in alignment.pairs
+
+
+def test_a_word_may_be_aligned_by_the_step_after_it(able: Run, sources: list[str]) -> None:
+    translator, other = load(able.folder), load(able.folder)
+    other.models[0].decoder.viewpoint = Viewpoint(after=True)
+    for before, made in zip(*(each.translate(sources[:6], beam=1) for each in (translator, other)), strict=True):
+        assert made.text == before.text != ""
+        assert made.ended
+        assert made.attention is not None
+        assert before.attention is not None
+        assert made.alignment is not None
+        np.testing.assert_allclose(made.attention[:-1], before.attention[1:], atol=1e-6)
+        np.testing.assert_allclose(made.attention[-1], before.attention[-1], atol=1e-6)
+        told = np.array([word.weights for word in words(other, made.source) if word.text], dtype=np.float32)
+        np.testing.assert_allclose(told, made.alignment.soft, atol=1e-5)
+    pair = (sources[0], sources[1])
+    plain, after = (each.judge([pair])[0].hypothesis.attention for each in (translator, other))
+    assert plain is not None
+    assert after is not None
+    np.testing.assert_allclose(after[:-1], plain[1:], atol=1e-6)
 
 
 def test_n_best_are_the_first_and_its_alternatives(translator: Translator, sources: list[str]) -> None:

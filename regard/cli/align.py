@@ -32,7 +32,11 @@ def align(
     gold_first: options.GoldFirst = None,
     choose_head: Annotated[
         bool,
-        typer.Option("--choose-head", help="Find the layer and head that agree best with --gold, and keep to them."),
+        typer.Option(
+            "--choose-head",
+            help="Find the layer and head that align best, by --gold or by how many words choose each other, and keep "
+            "to them.",
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a pair: words, links, soft weights, score.")
@@ -54,10 +58,8 @@ def align(
     corpus = pairs(files)
     answers = read_gold(gold, corpus, gold_first) if gold else None
     if choose_head:
-        if answers is None or len(folders) > 1 or as_json or symmetrize:
-            raise UserError(
-                "--choose-head is for one run, by the gold alignments that --gold names, and for nothing else"
-            )
+        if len(folders) > 1 or as_json or symmetrize:
+            raise UserError("--choose-head is for one run, and goes with neither --json nor --symmetrize")
         choose(folders[0], corpus, answers)
         return
     if symmetrize:
@@ -103,17 +105,23 @@ def check_directions(forward: Path, backward: Path) -> None:
         )
 
 
-def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold]) -> None:
+def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold] | None) -> None:
     """Tries every layer and head, and writes the best into the run's config."""
     from regard.runs import Run
     from regard.translate import load, ranked_viewpoints
 
     tried = ranked_viewpoints(load(folder), corpus, answers)
-    for viewpoint, error in tried:
+    for viewpoint, mutual, error in tried:
         head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
-        typer.echo(f"layer {viewpoint.layer + 1}, {head}: aer {error:.4f}")
+        step = ", the step after" if viewpoint.after else ""
+        rate = "" if error is None else f"aer {error:.4f}, "
+        typer.echo(f"layer {viewpoint.layer + 1}, {head}{step}: {rate}linked both ways {mutual:.1%}")
     best, run = tried[0].viewpoint, Run(folder)
     config = run.config()
-    chosen = {"align_layer": best.layer + 1, "align_head": None if best.head is None else best.head + 1}
+    chosen = {
+        "align_layer": best.layer + 1,
+        "align_head": None if best.head is None else best.head + 1,
+        "align_after": best.after,
+    }
     run.write_config({**config, "model": {**config["model"], **chosen}})
     typer.echo(f"{folder} aligns by the first of these from now on")

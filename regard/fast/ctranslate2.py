@@ -108,7 +108,7 @@ def encoding(encoder: TransformerEncoder) -> Any:
 
 def decoding(decoder: TransformerDecoder) -> Any:
     """The decoder's half; the attention that it gives out is that of the model's viewpoint."""
-    layers, (seen, head) = decoder.decoder_layers(), decoder.viewpoint
+    layers, (seen, head, _) = decoder.decoder_layers(), decoder.viewpoint
     pre, heads = isinstance(layers[0].around_attention, PreNorm), layers[0].attention.heads
     spec = specs.TransformerDecoderSpec(
         len(layers),

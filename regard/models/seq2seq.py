@@ -33,10 +33,19 @@ class Decoded(NamedTuple):
 
 
 class Viewpoint(NamedTuple):
-    """Of several looks at the source, whose is given out: a layer's, from 0, and of its heads one, or their mean."""
+    """Of several looks at the source, whose is given out: a layer's, from 0, and of its heads one, or their mean.
+
+    `after`: where a step looks says less of the word that it writes than of the one before, which it has read (Chen et
+    al. 2020, section 3.2); an alignment takes each word's look from the step after it.
+    """
 
     layer: int = -1
     head: int | None = None
+    after: bool = False
+
+    def steps(self, words: Tensor) -> Tensor:
+        """What is asked of words B,T,S, as it is asked of the steps whose looks are theirs."""
+        return torch.cat((torch.zeros_like(words[:, :1]), words[:, :-1]), 1) if self.after else words
 
 
 class Encoder(nn.Module):
@@ -200,7 +209,7 @@ def added_up(
     if guide is not None:
         if decoded.attended is None:
             raise UserError("loss.guided: a model without attention cannot be guided by alignments")
-        total = total + criterion.guidance(decoded.attended, guide)
+        total = total + criterion.guidance(decoded.attended, model.decoder.viewpoint.steps(guide))
     if passes == 2:
         total = total / 2 + criterion.disagreement(decoded.logits, target_out)
     return total

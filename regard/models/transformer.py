@@ -41,6 +41,7 @@ class TransformerSettings:
     tie: Literal["all", "decoder", "none"] = "all"
     align_layer: int | None = None
     align_head: int | None = None
+    align_after: bool = False
 
     def __post_init__(self) -> None:
         share(self, "dropout")
@@ -326,6 +327,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     viewpoint = Viewpoint(
         -1 if settings.align_layer is None else settings.align_layer - 1,
         None if settings.align_head is None else settings.align_head - 1,
+        settings.align_after,
     )
     decoder = TransformerDecoder(embed(target), decoder_layers, last_norm(), output, viewpoint)
     model = Seq2Seq(encoder, decoder, criterion)

@@ -38,6 +38,11 @@ class Tokens(NamedTuple):
     pieces: Sequence[str] = ()  # none: every token counts as a word's
 
 
+def following(look: Floats) -> Floats:
+    """Of each token the look of the step after it, which has read it; the last has none after it but its own."""
+    return np.concatenate((look[1:], look[-1:]))
+
+
 def align_words(attention: Floats, source: Tokens, target: Tokens) -> Alignment:
     """The alignment of two texts' words, of attention over target tokens × source tokens (EOS last on both sides).
 

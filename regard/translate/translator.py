@@ -39,7 +39,7 @@ from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
 from regard.translate import engines
-from regard.translate.alignment import Alignment, Tokens, align_words
+from regard.translate.alignment import Alignment, Tokens, align_words, following
 from regard.translate.carrying import Carried, Whole, of_markup, of_text
 from regard.translate.options import Options
 from regard.translate.segments import Segment, segments
@@ -246,7 +246,7 @@ class Translator:
     def find(self, some: Sequence[Piece], plan: Plan, way: Way) -> list[list[Hypothesis]]:
         """The targets of a batch of pieces that have words."""
         source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
-        return [overlooking(hypotheses, len(plan.domain)) for hypotheses in way(some, plan, source, lengths)]
+        return [self.placed(hypotheses, plan) for hypotheses in way(some, plan, source, lengths)]
 
     def drawn(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
         """Targets that are drawn from the model."""
@@ -298,7 +298,7 @@ class Translator:
                 prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
                 searching.join(source, lengths, prefix=prefix, force=force)
             for index, hypotheses in searching.step():
-                done(index, overlooking(hypotheses, len(plan.domain)))
+                done(index, self.placed(hypotheses, plan))
             some = more()
 
     def batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -350,8 +350,21 @@ class Translator:
         for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
             source, lengths = self.batch([sources[row] for row in rows])
             found = forced(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
-            judged.update(zip(rows.tolist(), found, strict=True))
+            judged.update(zip(rows.tolist(), map(self.seen, found), strict=True))
         return [judged[row] for row in range(len(pairs))]
+
+    @property
+    def after(self) -> bool:
+        """Whether an alignment takes each word's look from the step after it."""
+        return self.models[0].decoder.viewpoint.after
+
+    def placed(self, hypotheses: list[Hypothesis], plan: Plan) -> list[Hypothesis]:
+        """Hypotheses whose attention is that of their words."""
+        return [placed(hypothesis, len(plan.domain), self.after) for hypothesis in hypotheses]
+
+    def seen(self, judged: Judged) -> Judged:
+        """A target that was judged, with the attention of its words."""
+        return judged._replace(hypothesis=placed(judged.hypothesis, 0, self.after))
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
         """The alignment of each pair of texts, by making the model write the target; None where it has no attention."""
@@ -367,15 +380,15 @@ class Translator:
         return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
 
 
-def overlooking(hypotheses: list[Hypothesis], first: int) -> list[Hypothesis]:
-    """Hypotheses whose attention leaves the first so many places of the source out: no word stands there."""
-    if not first:
-        return hypotheses
-    looks = [one.attention for one in hypotheses]
-    return [
-        one._replace(attention=None if look is None else look[:, first:])
-        for one, look in zip(hypotheses, looks, strict=True)
-    ]
+def placed(hypothesis: Hypothesis, first: int, after: bool) -> Hypothesis:
+    """A hypothesis whose attention leaves the first so many places of the source out, where no word stands.
+
+    With `after` each token's is that of the step after it.
+    """
+    look = hypothesis.attention
+    if look is None:
+        return hypothesis
+    return hypothesis._replace(attention=(following(look) if after else look)[:, first:])
 
 
 def load(
@@ -404,6 +417,9 @@ def load(
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
     models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
+    if len({model.decoder.viewpoint.after for model in models}) > 1:
+        named = ", ".join(map(str, runs))
+        raise UserError(f"of {named} some have model.align_after=true and some do not; an ensemble needs the same")
     learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
     translator = Translator(
         models,

@@ -50,6 +50,10 @@ def decoded(translator: Translator, piece: Piece) -> Iterator[tuple[str, Floats 
     looks: list[Floats] = []
     told, token = 0, BOS
     states = models.start(source, lengths)
+
+    def seen() -> list[Floats]:
+        return [*looks[1:], *looks[-1:]] if translator.after else looks
+
     for _ in range(2 * len(piece.ids) + 12):
         log_probs, states, attention = models.step(states, torch.tensor([token], device=source.device), source.shape[1])
         log_probs[:, [PAD, BOS]] = -torch.inf
@@ -61,21 +65,19 @@ def decoded(translator: Translator, piece: Piece) -> Iterator[tuple[str, Floats 
         written.append(token)
         whole = target.decode(written).split()
         if len(whole) > told + 1:  # the last one may still grow
-            yield from tell(piece, whole[:-1], target.words(written), looks, told)
+            yield from tell(piece, Tokens(whole[:-1], target.words(written), target.pieces(written)), seen(), told)
             told = len(whole) - 1
     whole = target.decode(written).split()
-    yield from tell(piece, whole, target.words(written), looks, told)
+    yield from tell(piece, Tokens(whole, target.words(written), target.pieces(written)), seen(), told)
 
 
-def tell(
-    piece: Piece, whole: list[str], of: list[int], looks: list[Floats], told: int
-) -> Iterator[tuple[str, Floats | None]]:
-    """The words that have not been told yet."""
+def tell(piece: Piece, made: Tokens, looks: list[Floats], told: int) -> Iterator[tuple[str, Floats | None]]:
+    """The words that have not been told yet; `made` may have tokens of one that has not ended."""
     if not looks:
-        yield from ((word, None) for word in whole[told:])
+        yield from ((word, None) for word in made.words[told:])
         return
-    kept = [number for number, word in enumerate(of) if word < len(whole)]
+    kept = [number for number, word in enumerate(made.of) if word < len(made.words)]
     rows = np.stack([looks[number] for number in kept]) if kept else np.zeros((0, len(looks[0])), dtype=np.float32)
-    source = Tokens(piece.segment.text.split(), piece.words)
-    found = align_words(rows, source, Tokens(whole, [of[number] for number in kept]))
-    yield from zip(whole[told:], found.soft[told:], strict=True)
+    target = Tokens(made.words, [made.of[number] for number in kept], [made.pieces[number] for number in kept])
+    found = align_words(rows, Tokens(piece.segment.text.split(), piece.words), target)
+    yield from zip(made.words[told:], found.soft[told:], strict=True)

@@ -91,20 +91,38 @@ def walked(
 ) -> list[list[Found]]:
     """From each one's end back to its beginning, all of them at once."""
     steps, rows = len(tokens), record.sentences * record.width
-    written, parents = tokens.reshape(steps, rows), np.concatenate(record.parents).reshape(steps, rows)
-    looks = np.concatenate(record.looks).reshape(steps, rows, -1) if record.looks else None
+    words, ways = paths(record, at, tokens.reshape(steps, rows))
+    sentence, ends = at[:, 1].tolist(), (at[:, 0] + 1).tolist()
+    written = [path[:end] for path, end in zip(words.T.tolist(), ends, strict=True)]
+    chances, seen = log_probs[tuple(at.T)].tolist(), looked(record, ways, sentence, ends, lengths)
+    made: list[list[Found]] = [[] for _ in range(record.sentences)]
+    for number, one in zip(sentence, map(Found, written, chances, seen), strict=True):
+        made[number].append(one)
+    return made
+
+
+def looked(
+    record: Record, ways: npt.NDArray[np.int64], sentence: list[int], ends: list[int], lengths: Sequence[int]
+) -> Sequence[Floats | None]:
+    """What each hypothesis looked at, tokens × source length."""
+    if not record.looks:
+        return [None] * len(sentence)
+    looks = np.concatenate(record.looks).reshape(len(ways), record.sentences * record.width, -1)
+    each = zip(sentence, ends, ways.T, strict=True)
+    return [looks[np.arange(end), way[:end], : lengths[number]] for number, end, way in each]
+
+
+def paths(record: Record, at: npt.NDArray[np.int64], written: Ints) -> tuple[Ints, npt.NDArray[np.int64]]:
+    """Of each hypothesis the tokens steps,n, and the rows that looked for them."""
     step, sentence, row = at.T
     first = sentence * record.width
+    if record.width == 1:  # who has no rivals stays where it is
+        return written[:, sentence], np.broadcast_to(sentence, (len(written), len(at)))
+    parents = np.concatenate(record.parents).reshape(written.shape)
     here = first + row
-    words, ways = np.zeros((2, steps, len(at)), np.int64)  # of each step, and the rows that looked for them
+    words, ways = np.zeros((len(written), len(at)), np.int32), np.zeros((len(written), len(at)), np.int64)
     for t in range(int(step.max(initial=-1)), -1, -1):
         words[t] = written[t].take(here)
         here = np.where(t <= step, first + parents[t].take(here), here)
         ways[t] = here
-    made: list[list[Found]] = [[] for _ in range(record.sentences)]
-    chances = log_probs[tuple(at.T)].tolist()
-    pairs = zip(sentence.tolist(), (step + 1).tolist(), words.T.tolist(), chances, ways.T, strict=True)
-    for number, length, path, chance, way in pairs:
-        look = None if looks is None else looks[np.arange(length), way[:length], : lengths[number]]
-        made[number].append(Found(path[:length], chance, look))
-    return made
+    return words, ways

@@ -1,0 +1,53 @@
+"""The Hansards' spelling: what it makes of sentences, and that it leaves alone what is spelt so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.reproduce.hansards import english, french
+
+
+@pytest.mark.parametrize(
+    ("text", "spelt"),
+    [
+        ("C'est l'ordre du jour.", "Ce est le ordre de le jour ."),
+        ("Qu’il s'en aille, lorsqu'il pleut aux champs !", "Que il se en aille , lorsque il pleut à les champs !"),
+        ("Des voix : au-dessus, aujourd'hui", "De les voix : au - dessus , aujourd' hui"),
+        ("M. Côté a 1 122 000 $, soit 3,5 % de plus...", "M. Côté a 1 122 000 $ , soit 3,5 % de plus ..."),
+    ],
+)
+def test_french(text: str, spelt: str) -> None:
+    assert french(text) == spelt
+
+
+@pytest.mark.parametrize(
+    ("text", "spelt"),
+    [
+        ("I don't know, Mr. Speaker.", "I do not know , Mr. Speaker ."),
+        ("We can't, won't and shan't.", "We cannot , will not and shall not ."),
+        ("It's John's; they've 1,122,000 well-known ones.", "It 's John 's ; they have 1,122,000 well - known ones ."),
+        ("At 3 p.m. -- in the 1960s", "At 3 p.m. -- in the 1960s"),
+    ],
+)
+def test_english(text: str, spelt: str) -> None:
+    assert english(text) == spelt
+
+
+@given(
+    st.lists(
+        st.sampled_from(["L'un", "du", "aux", "can't", "I'm", "p.m.", "2.8c", ".5", "(a)", "«x»", "--", "M.", "é"])
+    )
+)
+def test_what_is_spelt_so_stays(words: list[str]) -> None:
+    text = " ".join(words)
+    assert french(french(text)) == french(text)
+    assert english(english(text)) == english(text)
+
+
+@given(st.text())
+def test_nothing_but_space_is_lost(text: str) -> None:
+    for spelt in (french(text), english(text)):
+        assert spelt.split() == spelt.split(" ") or not spelt
+        assert bool(spelt) == bool(text.split())
