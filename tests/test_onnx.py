@@ -21,7 +21,7 @@ from regard.fast.onnx_runtime import OnnxModel
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, sample, search
+from regard.search import BeamSearch, Hypothesis, sample, search, search_among
 from regard.translate import engines, load
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,6 +32,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gru": ("luong2015-global", {"cell": "gru"}),
     "two layers": ("luong2015-global", {"layers": 2}),
     "two layers of heads": ("default", {"layers": 2}),
+    "tied": ("bahdanau2015", {"tie": True, "maxout": 16}),
+    "nothing tied": ("vaswani2017-base", {"tie": "none"}),
 }
 QUICK = (
     "luong2015-local-p",
@@ -92,6 +94,9 @@ def test_graphs_find_what_the_model_finds(form: str, tmp_path: Path) -> None:
     same(rolled(graphs), rolled(readable))
     drawn = [sample(one, SOURCES, LENGTHS, samples=2, seed=3, max_length=6) for one in (graphs, readable)]
     same(*drawn)
+    for words in ([5, 9, 14, 20, 29], range(30)):
+        for beam in (1, 4):
+            same(*(search_among(words, [one], SOURCES, LENGTHS, beam=beam, n_best=beam) for one in (graphs, readable)))
 
 
 @pytest.mark.parametrize(
