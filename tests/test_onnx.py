@@ -118,6 +118,8 @@ def test_bytes_are_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> Non
     tokens = torch.tensor([5, 6, 7, 8])
     first, second = (one.decoder.step(one.encode(SOURCES, LENGTHS), tokens)[0] for one in (whole, small))
     assert 0 < (first - second).abs().max() < 0.1
+    _, rows = small.opened
+    assert {some.weights.itemsize for some in rows.values() if some.weights.ndim == 2} == {1}
     words = [0, 1, 2, 3, 5, 6, 7, 8, *range(90, 490, 7)]
     among, places = small.narrowed(words), torch.arange(4, 8)  # where the same tokens are now
     few = among.decoder.step(among.encode(SOURCES, LENGTHS), places)[0]

@@ -17,8 +17,10 @@ FIRST = 16  # ids from here on are words in every library
 class Sizes(NamedTuple):
     """A model. The recurrent one reads with size / 2 in each direction.
 
-    `listed` are the words that a batch has where there is a shortlist; weights are random, so is the list. Of a trained
-    model of that size and real text it was 450 of 8,000 words, and 415 of 32,000.
+    `listed` are the words that a batch may write where there is a shortlist. Weights are random, and so is the list; it is
+    as long as on real text: lists learnt from 20,000 pairs, by the links of IBM's model 1 in the place of a model's
+    attention, have on average 1,700 of 8,000 words for 32 sentences of about 25 tokens of Multi30k (1,890 of
+    LibreOffice's help), and 1,350 of 32,000 of LibreOffice's.
     """
 
     words: int
@@ -30,9 +32,9 @@ class Sizes(NamedTuple):
 
 
 MODELS = {
-    "rnn": Sizes(8_000, 450, 256, 1),
-    "transformer": Sizes(8_000, 450, 256, 3, 4, 1024),
-    "base": Sizes(32_000, 415, 512, 6, 8, 2048),
+    "rnn": Sizes(8_000, 1_700, 256, 1),
+    "transformer": Sizes(8_000, 1_700, 256, 3, 4, 1024),
+    "base": Sizes(32_000, 1_350, 512, 6, 8, 2048),
 }
 TITLES = {
     "rnn": "BiLSTM 2 × 128, LSTM 256, general score, input feeding, 8,000 words",

@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from regard.fast.states import ENCODER, STEP, distinct, filled, sample
+from regard.fast.states import ENCODER, STEP, Mould, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Attended
 
@@ -22,7 +22,7 @@ class OnnxModel:
 
     def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
         """`model` is the readable one that the graphs in the folder were made of."""
-        self.shape = sample(model)
+        self.shape = Mould(sample(model))
         self.step = folder / STEP
         self.threads = threads
         self.encoder = session(folder / ENCODER, threads)
@@ -31,7 +31,7 @@ class OnnxModel:
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """The state before the first token of sources B,S."""
         found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
-        return filled(self.shape, [torch.from_numpy(array) for array in found])
+        return self.shape.filled([torch.from_numpy(array) for array in found])
 
     def narrowed(self, words: Sequence[int]) -> OnnxModel:
         """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
@@ -63,14 +63,13 @@ class OnnxDecoder:
     def __init__(
         self,
         decoder: Any,
-        shape: Any,
+        shape: Mould,
         step: onnxruntime.InferenceSession,
         given: Mapping[str, Any] | None = None,
         words: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
         self.shape = shape
-        self.names = list(distinct(shape))
         self.session = step
         self.given = given or {}
         self.words = words
@@ -83,14 +82,14 @@ class OnnxDecoder:
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
         known = dict(tree.named(state))  # some of them the same, such as the masks of all layers
-        leaves = {name: known[name] for name in self.names}
+        leaves = {name: known[name] for name in self.shape.names}
         read = tokens if self.words is None else self.words[tokens]
         given = {"tokens": read.numpy(), **self.given, **{name: leaf.numpy() for name, leaf in leaves.items()}}
         found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
         log_probs, look = found.pop("log_probs"), found.pop("attention", None)
         after = leaves | {name.removeprefix("new."): leaf for name, leaf in found.items()}
         weights = None if look is None else Attended(look.new_zeros(len(look), 1, 0), look[:, None])
-        return log_probs, filled(self.shape, list(after.values())), weights
+        return log_probs, self.shape.filled(list(after.values())), weights
 
     def select(self, state: Any, rows: Tensor) -> Any:
         """The rows of a state, in any order."""

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from regard.errors import UserError
+
 PRODUCTS = ("Gemm", "MatMul", "MatMulInteger")
 ROUNDED = "DynamicQuantizeLinear"
 INPUT = "among."  # what the names of these inputs begin with
@@ -30,9 +32,13 @@ def opened(path: Path) -> tuple[bytes, dict[str, Rows]]:
     """The graph, and by the names of its further inputs what it was written with."""
     made = onnx.load(path)
     graph = made.graph
+    turn(graph)
     known = {weight.name: weight for weight in graph.initializer}
     found = {}
-    for node, place, words in list(layer(graph, known)):
+    *after, product = last(graph)
+    if product.op_type not in PRODUCTS or product.input[1] not in known:
+        raise UserError(f"{path} was written before a shortlist could be had with it: export it again")
+    for node, place, words in list(layer(product, after, known)):
         weight = known[node.input[place]]
         node.input[place] = name = INPUT + weight.name
         if name not in found:
@@ -47,29 +53,38 @@ def opened(path: Path) -> tuple[bytes, dict[str, Rows]]:
     return made.SerializeToString(), found
 
 
-def layer(graph: Any, known: dict[str, Any]) -> Iterator[tuple[Any, int, int]]:
+def turn(graph: Any) -> None:
+    """Transposes what is known beforehand; the exporter leaves to each step what is the embeddings' as well."""
+    known = {weight.name: weight for weight in graph.initializer}
+    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in known]:
+        way = next(one.ints for one in node.attribute if one.name == "perm")
+        turned = np.ascontiguousarray(numpy_helper.to_array(known[node.input[0]]).transpose(way))
+        graph.initializer.append(numpy_helper.from_array(turned, node.output[0]))
+        graph.node.remove(node)
+
+
+def layer(product: Any, after: Sequence[Any], known: dict[str, Any]) -> Iterator[tuple[Any, int, int]]:
     """Where the output layer's weights go in: a node, the place among its inputs, and their dimension of the words.
 
-    They are what has a number for each word on the way from the last product to the log-probabilities.
+    They are what has a number for each word in the last product and what comes after it.
     """
-    makers = {name: node for node in graph.node for name in node.output}
-    way, waiting, seen = [], [graph.output[0].name], set()
-    while waiting:
-        node = makers.get(waiting.pop())
-        if node is None or node.op_type == ROUNDED or id(node) in seen:
-            continue
-        seen.add(id(node))
-        way.append(node)
-        if node.op_type not in PRODUCTS:
-            waiting.extend(node.input)
-    size = 0
-    for node in way:
-        if node.op_type in PRODUCTS:
-            matrix = known[node.input[1]]
-            words = 0 if any(one.name == "transB" and one.i for one in node.attribute) else 1
-            size = matrix.dims[words]
-            yield node, 1, words
-    for node in way:
+    words = 0 if any(one.name == "transB" and one.i for one in product.attribute) else 1
+    size = known[product.input[1]].dims[words]
+    yield product, 1, words
+    for node in (product, *after):
         for place, name in enumerate(node.input):
             if name in known and list(known[name].dims) == [size]:
                 yield node, place, 0
+
+
+def last(graph: Any) -> list[Any]:
+    """The nodes from the log-probabilities back to the last product, which is the last of them."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found: dict[str, Any] = {}
+    waiting = [graph.output[0].name]
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and node.op_type != ROUNDED and node.output[0] not in found:
+            found[node.output[0]] = node
+            waiting.extend(() if node.op_type in PRODUCTS else node.input)
+    return sorted(found.values(), key=lambda node: node.op_type in PRODUCTS)
