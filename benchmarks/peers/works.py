@@ -17,8 +17,8 @@ FIRST = 16  # ids from here on are words in every library
 class Sizes(NamedTuple):
     """A model. The recurrent one reads with size / 2 in each direction.
 
-    `listed` are the words that a batch may write where there is a shortlist. Weights are random, and so is the list; it is
-    as long as on real text: lists learnt from 20,000 pairs, by the links of IBM's model 1 in the place of a model's
+    `listed` are the words that a batch may write where there is a shortlist. Weights are random, and so is the list; it
+    is as long as on real text: lists learnt from 20,000 pairs, by the links of IBM's model 1 in the place of a model's
     attention, have on average 1,700 of 8,000 words for 32 sentences of about 25 tokens of Multi30k (1,890 of
     LibreOffice's help), and 1,350 of 32,000 of LibreOffice's.
     """
