@@ -4,8 +4,8 @@
 
 A vocabulary of 8,000, batches of 32 sentences, 25 tokens in and 25 out, random weights. The limit beside each line is
 what the products alone would take: two operations for each weight and row at the rate of a large product in fp32,
-measured here, in the same run. Bytes go beyond that limit, since it is that of fp32; so may PyTorch with a shortlist,
-of 20 words for each source word and 450 for the batch, since it is that of the whole vocabulary.
+measured here, in the same run. Bytes go beyond that limit, since it is that of fp32; so may a shortlist, of 20 words
+for each source word and 450 for the batch, since it is that of the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     """Prints a table."""
     rate = products()
     print(f"{torch.get_num_threads()} threads; a large product in fp32: {rate / 1e9:.0f} G operations a second\n")
-    print(f"{'model':<28} {'beam':>4} {'engine':<10} {'tokens/s':>9} {'spread':>7} {'ratio':>6} {'of the limit':>13}")
+    print(f"{'model':<28} {'beam':>4} {'engine':<14} {'tokens/s':>9} {'spread':>7} {'ratio':>6} {'of the limit':>13}")
     for title, (recipe, sizes) in MODELS.items():
         torch.manual_seed(0)
         model = build(recipe, WORDS, WORDS, **sizes).eval()
@@ -48,7 +48,8 @@ def main() -> None:
             for beam in (1, 4):
                 limit = rate / (2 * beam * weights(model))
                 ways = {name: decoding(partial(search, engine), beam) for name, engine in engines.items()}
-                table(title, beam, ways | {"torch list": decoding(listed(model), beam)}, limit)
+                lists = {f"{name} list": decoding(listed(engine), beam) for name, engine in engines.items()}
+                table(title, beam, ways | lists, limit)
 
 
 def made(model: Seq2Seq, folder: Path) -> OnnxModel:
@@ -57,7 +58,7 @@ def made(model: Seq2Seq, folder: Path) -> OnnxModel:
     return OnnxModel(model, folder)
 
 
-def listed(model: Seq2Seq) -> Callable[..., object]:
+def listed(model: Any) -> Callable[..., object]:
     """A search among the words that a batch's own may become, which are looked up first."""
     some = torch.arange(len(NAMES), WORDS)[torch.randperm(WORDS - len(NAMES))[: TOGETHER - len(NAMES)]]
     draws = torch.rand(WORDS, len(some)).argsort(1)[:, :EACH]
@@ -88,7 +89,7 @@ def table(title: str, beam: int, ways: dict[str, Callable[[], object]], limit: f
     for name, speed in speeds.items():
         spread = (max(times[name]) - min(times[name])) / statistics.median(times[name])
         ratio, share = speed / speeds["torch"], speed / limit
-        print(f"{title:<28} {beam:>4} {name:<10} {speed:>9,.0f} {spread:>6.0%} {ratio:>5.1f}× {share:>12.0%}")
+        print(f"{title:<28} {beam:>4} {name:<14} {speed:>9,.0f} {spread:>6.0%} {ratio:>5.1f}× {share:>12.0%}")
 
 
 def weights(model: Seq2Seq) -> int:

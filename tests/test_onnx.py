@@ -15,14 +15,16 @@ import torch
 from conftest import Command, files
 from samples import translators
 
+from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.fast.graphs import export
 from regard.fast.onnx_runtime import OnnxModel
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, sample, search
+from regard.search import BeamSearch, Hypothesis, sample, search, search_among
 from regard.translate import engines, load
+from regard.translate.shortlist import learned
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in translators() if name != "vaswani2017-big"},
@@ -32,6 +34,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gru": ("luong2015-global", {"cell": "gru"}),
     "two layers": ("luong2015-global", {"layers": 2}),
     "two layers of heads": ("default", {"layers": 2}),
+    "tied": ("bahdanau2015", {"tie": True, "maxout": 16}),
+    "nothing tied": ("vaswani2017-base", {"tie": "none"}),
 }
 QUICK = (
     "luong2015-local-p",
@@ -92,6 +96,9 @@ def test_graphs_find_what_the_model_finds(form: str, tmp_path: Path) -> None:
     same(rolled(graphs), rolled(readable))
     drawn = [sample(one, SOURCES, LENGTHS, samples=2, seed=3, max_length=6) for one in (graphs, readable)]
     same(*drawn)
+    for words in ([5, 9, 14, 20, 29], range(30)):
+        for beam in (1, 4):
+            same(*(search_among(words, [one], SOURCES, LENGTHS, beam=beam, n_best=beam) for one in (graphs, readable)))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +118,12 @@ def test_bytes_are_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> Non
     tokens = torch.tensor([5, 6, 7, 8])
     first, second = (one.decoder.step(one.encode(SOURCES, LENGTHS), tokens)[0] for one in (whole, small))
     assert 0 < (first - second).abs().max() < 0.1
+    _, rows = small.opened
+    assert {some.weights.itemsize for some in rows.values() if some.weights.ndim == 2} == {1}
+    words = [0, 1, 2, 3, 5, 6, 7, 8, *range(90, 490, 7)]
+    among, places = small.narrowed(words), torch.arange(4, 8)  # where the same tokens are now
+    few = among.decoder.step(among.encode(SOURCES, LENGTHS), places)[0]
+    torch.testing.assert_close(few, second[:, words].log_softmax(-1), rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +162,21 @@ def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Com
     assert f"decoding by {exported.folder}/engines/onnx-int8" in said.stderr  # what is there, without being asked
     assert len(said.stdout.splitlines()) == 1
     assert not isinstance(load(exported.folder).engines[0], OnnxModel)  # figures and pictures are the model's own
+
+
+def test_graphs_go_by_a_shortlist(exported: Run, corpus: Path, tmp_path: Path) -> None:
+    run, texts = tmp_path / "run", files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
+    shutil.copytree(exported.folder, run)
+    engines.noted(opened(run), learned(load(run), pairs(files(corpus, "dev"))))
+    by_torch, by_graphs = (load(run, engine=one, precision="fp32", shortlist=True) for one in ("torch", "onnx"))
+    assert isinstance(by_graphs.engines[0], OnnxModel)
+    assert by_graphs.shortlist == by_torch.shortlist
+    asked: list[dict[str, Any]] = [{}, {"force": ["Katze"]}, {"prefix": "die"}, {"beam": 1}]
+    for options in asked:
+        made, expected = (each.translate(texts, **options) for each in (by_graphs, by_torch))
+        assert [one.tokens for one in made] == [one.tokens for one in expected]
+        assert [one.score for one in made] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert isinstance(load(run, engine="auto", shortlist=True).engines[0], OnnxModel)  # in bytes
 
 
 def test_graphs_are_made_where_they_are_asked_for(able: Run, regard: Command, tmp_path: Path) -> None:

@@ -198,14 +198,12 @@ def test_a_model_that_cannot_do_with_fewer_words_goes_without(
 
 
 @pytest.mark.parametrize(
-    ("engine", "precision", "message"),
+    ("engine", "message"),
     [
-        ("onnx", None, "a shortlist goes with the engine torch, in fp32"),
-        ("auto", "int8", "a shortlist goes with the engine torch, in fp32"),
-        ("ctranslate2", None, "that of ctranslate2 is exported with its model"),
-        ("ray", None, "--shortlist is not for --engine ray"),
+        ("ctranslate2", "a shortlist goes with torch and onnx; that of ctranslate2 is exported with its model"),
+        ("ray", "--shortlist is not for --engine ray"),
     ],
 )
-def test_a_shortlist_is_pytorchs(engine: str, precision: str | None, message: str) -> None:
+def test_who_has_no_shortlist_says_so(engine: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Engine(engine, precision, None, shortlist=True).check()
+        Engine(engine, None, None, shortlist=True).check()

@@ -130,7 +130,7 @@ def table(workers: Mapping[str, Worker], name: str, turns: Turns) -> None:
     in_fp32 = fastest([one for one in peers if not one.endswith(BYTES)], medians)
     of_all = fastest(peers, medians)
     print(
-        f"  {'':<26} {'tokens/s':>9} {'best':>9} {'spread':>7} {'× fp32 peer':>12} {'× any peer':>11} {'of limit':>9}"
+        f"  {'':<34} {'tokens/s':>9} {'best':>9} {'spread':>7} {'× fp32 peer':>12} {'× any peer':>11} {'of limit':>9}"
     )
     for one, median in medians.items():
         times = seconds[one]
@@ -138,7 +138,7 @@ def table(workers: Mapping[str, Worker], name: str, turns: Turns) -> None:
         spread = (max(times) - min(times)) / median
         ratios = f"{against(times, seconds.get(in_fp32)):>12} {against(times, seconds.get(of_all)):>11}"
         share = f"{float(operations) / peak / median:.0%}" if operations.isdigit() else ""
-        print(f"  {one:<26} {speeds} {spread:>7.0%} {ratios} {share:>9}", flush=True)
+        print(f"  {one:<34} {speeds} {spread:>7.0%} {ratios} {share:>9}", flush=True)
 
 
 def fastest(names: list[str], seconds: Mapping[str, float]) -> str:

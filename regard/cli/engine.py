@@ -36,8 +36,8 @@ Shortlist = Annotated[
     bool,
     typer.Option(
         "--shortlist",
-        help="torch on a CPU: weigh only what `regard export --to shortlist` has seen the source's words become, which "
-        "is faster and nearly the same.",
+        help="torch, onnx, on a CPU: weigh only what `regard export --to shortlist` has seen the source's words "
+        "become, which is faster and nearly the same.",
         rich_help_panel=PANEL,
     ),
 ]

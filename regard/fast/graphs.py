@@ -16,6 +16,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
 from regard.fast.opset import TRANSLATIONS, whole
+from regard.fast.rows import turn
 from regard.fast.states import ENCODER, STEP, B, S, W, begun, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Memory, Recurrent
@@ -126,6 +127,8 @@ class Graph(NamedTuple):
             assert program is not None
             made = program.model_proto
             del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
+            if int8:
+                turn(made.graph)  # what is transposed in each step would not be bytes
             onnx.save(made, path)
             if int8:
                 thin = vectors(made)

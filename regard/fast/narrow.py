@@ -12,7 +12,13 @@ from torch import nn
 from regard.models import Seq2Seq
 
 
-def narrowed(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
+def narrowed(model: Any, words: Sequence[int]) -> Any:
+    """The same model among some words, in the way of the engine that runs it, where that has one of its own."""
+    own = getattr(model, "narrowed", None)
+    return cut(model, words) if own is None else own(words)
+
+
+def cut(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
     """The same model, which reads and writes the given target ids only, and calls them 0, 1, …
 
     What a decoder's `vocabulary` has is cut down to the rows of these words; everything else is the model's own. Its

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from regard.fast.states import ENCODER, STEP, distinct, filled, sample
+from regard.fast.states import ENCODER, STEP, Mould, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Attended
 
@@ -19,30 +22,57 @@ class OnnxModel:
 
     def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
         """`model` is the readable one that the graphs in the folder were made of."""
-        self.shape = sample(model)
+        self.shape = Mould(sample(model))
+        self.step = folder / STEP
+        self.threads = threads
         self.encoder = session(folder / ENCODER, threads)
-        self.decoder = OnnxDecoder(model.decoder, self.shape, session(folder / STEP, threads))
+        self.decoder = OnnxDecoder(model.decoder, self.shape, session(self.step, threads))
 
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """The state before the first token of sources B,S."""
         found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
-        return filled(self.shape, [torch.from_numpy(array) for array in found])
+        return self.shape.filled([torch.from_numpy(array) for array in found])
+
+    def narrowed(self, words: Sequence[int]) -> OnnxModel:
+        """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
+        step, rows = self.opened
+        other = copy.copy(self)
+        given = {name: some.of(words) for name, some in rows.items()}
+        other.decoder = OnnxDecoder(self.decoder.decoder, self.shape, step, given, torch.tensor(words))
+        return other
+
+    @cached_property
+    def opened(self) -> tuple[onnxruntime.InferenceSession, dict[str, Any]]:
+        """A step to which its output layer is given, and all rows of that."""
+        from regard.fast.rows import opened  # onnx is not needed without
+
+        graph, rows = opened(self.step)
+        return session(graph, self.threads), rows
 
 
 class OnnxDecoder:
     """The face of every decoder towards a search; its states are made like the readable one's.
 
     Each hypothesis has the memory of its source for itself, and changes places with others of the same source only: its
-    memory stays where it is.
+    memory stays where it is. What is `given` goes into every step. Where tokens are those of some words alone, `words`
+    are what the graph calls them.
     """
 
     shares = True
 
-    def __init__(self, decoder: Any, shape: Any, step: onnxruntime.InferenceSession) -> None:
+    def __init__(
+        self,
+        decoder: Any,
+        shape: Mould,
+        step: onnxruntime.InferenceSession,
+        given: Mapping[str, Any] | None = None,
+        words: Tensor | None = None,
+    ) -> None:
         self.decoder = decoder
         self.shape = shape
-        self.names = list(distinct(shape))
         self.session = step
+        self.given = given or {}
+        self.words = words
         self.outputs = [one.name for one in step.get_outputs()]
 
     def start(self, encoded: Any) -> Any:
@@ -52,13 +82,14 @@ class OnnxDecoder:
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
         known = dict(tree.named(state))  # some of them the same, such as the masks of all layers
-        leaves = {name: known[name] for name in self.names}
-        given = {"tokens": tokens.numpy()} | {name: leaf.numpy() for name, leaf in leaves.items()}
+        leaves = {name: known[name] for name in self.shape.names}
+        read = tokens if self.words is None else self.words[tokens]
+        given = {"tokens": read.numpy(), **self.given, **{name: leaf.numpy() for name, leaf in leaves.items()}}
         found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
         log_probs, look = found.pop("log_probs"), found.pop("attention", None)
         after = leaves | {name.removeprefix("new."): leaf for name, leaf in found.items()}
         weights = None if look is None else Attended(look.new_zeros(len(look), 1, 0), look[:, None])
-        return log_probs, filled(self.shape, list(after.values())), weights
+        return log_probs, self.shape.filled(list(after.values())), weights
 
     def select(self, state: Any, rows: Tensor) -> Any:
         """The rows of a state, in any order."""
@@ -85,11 +116,11 @@ class OnnxDecoder:
         return self.decoder.trim(state, source, target)
 
 
-def session(path: Path, threads: int | None) -> onnxruntime.InferenceSession:
+def session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:
     """A graph, ready to run, on so many threads; None: as many as PyTorch uses."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3
     # Between two steps the search is PyTorch's, whose threads want the cores that waiting ones would keep busy.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

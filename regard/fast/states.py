@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,8 +29,20 @@ def distinct(state: Any) -> dict[str, Tensor]:
 
 def filled(state: Any, leaves: Any) -> Any:
     """A state like this one, with other tensors."""
-    places = {id(leaf): number for number, leaf in enumerate(distinct(state).values())}
-    return tree.mapped(state, lambda leaf: leaves[places[id(leaf)]])
+    return Mould(state).filled(leaves)
+
+
+class Mould:
+    """What a state is made like, to fill many times."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self.names = list(distinct(state))
+        self.places = {id(leaf): number for number, leaf in enumerate(distinct(state).values())}
+
+    def filled(self, leaves: Sequence[Tensor]) -> Any:
+        """Such a state of these tensors."""
+        return tree.mapped(self.state, lambda leaf: leaves[self.places[id(leaf)]])
 
 
 def sample(model: Any, places: int = S, written: int = W) -> Any:

@@ -91,4 +91,6 @@ def mean(each: list[Tensor]) -> Tensor:
 
 def average(looks: list[Tensor]) -> Tensor | None:
     """The mean of what was looked at, if anything was."""
-    return torch.stack(looks).mean(0) if looks else None
+    if len(looks) < 2:
+        return looks[0] if looks else None
+    return torch.stack(looks).mean(0)

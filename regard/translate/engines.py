@@ -39,9 +39,8 @@ def check(engine: str, precision: str | None, shortlist: bool = False) -> None:
         raise UserError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if precision == INT8 and engine == TORCH:
         raise UserError(f"{INT8} is a precision of the engines {ONNX} and {CTRANSLATE2}; {TORCH} counts in {FP32}")
-    if shortlist and (engine not in (AUTO, TORCH) or precision == INT8):
-        own = f"; that of {CTRANSLATE2} is exported with its model" if engine == CTRANSLATE2 else ""
-        raise UserError(f"a {SHORTLIST} goes with the engine {TORCH}, in {FP32}{own}")
+    if shortlist and engine == CTRANSLATE2:
+        raise UserError(f"a {SHORTLIST} goes with {TORCH} and {ONNX}; that of {CTRANSLATE2} is exported with its model")
 
 
 class Opened(NamedTuple):
@@ -166,7 +165,7 @@ def rewritten(opened: Opened, precision: str, out: Path | None = None, shortlist
 
 
 def noted(opened: Opened, shortlist: Shortlist, out: Path | None = None) -> Path:
-    """A folder with a shortlist of target tokens, for PyTorch."""
+    """A folder with a shortlist of target tokens."""
     return kept(opened, out or opened.run.folder / "engines" / SHORTLIST, shortlist.save)
 
 

@@ -36,7 +36,7 @@ class Shortlist(NamedTuple):
 
     def allowed(self, source: Iterable[int]) -> set[int]:
         """What a sentence may become."""
-        return {*self.common, *(target for id in set(source) for target in self.each.get(id, ()))}
+        return set(self.common).union(*(self.each.get(id, ()) for id in set(source)))
 
     def save(self, folder: Path) -> None:
         """Into a new folder, as `read` has it."""

@@ -400,8 +400,8 @@ def load(
 ) -> Translator:
     """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
 
-    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has; PyTorch also by the
-    `shortlist` of target tokens that `regard export` has put beside the run.
+    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has; PyTorch and onnxruntime also
+    by the `shortlist` of target tokens that `regard export` has put beside the run.
     """
     engines.check(engine, precision, shortlist)
     if not runs:
@@ -432,7 +432,6 @@ def load(
     loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
     if shortlist:
         translator.shortlist = engines.shortlisted(loaded)
-        return translator
     translator.engines = [engines.engaged(engine, precision, each) for each in loaded]
     if engine == engines.CTRANSLATE2:
         if len(loaded) > 1:

@@ -1,4 +1,4 @@
-"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`."""
+"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`; `-shortlist` behind each."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from regard.fast import quicken
 from regard.models import Seq2Seq, build
 from regard.models.recurrent import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
-from regard.search import Ranking, search
-from regard.symbols import EOS
+from regard.search import Ranking, search, search_among
+from regard.symbols import EOS, NAMES
 from regard.training.optimizer import optimizer
 from regard.training.settings import TrainingSettings
+from regard.translate.shortlist import Shortlist
 
 from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, Sizes, Work
 from .line import Run, serve, updating
 
+INT8, LISTED = "int8", "shortlist"
+
 
 def made(work: Work) -> Run | None:
     """The work by the engine that this process was started for."""
-    engine, _, precision = sys.argv[1].partition("-")
+    engine, *more = sys.argv[1].split("-")
+    listed, precision = LISTED in more, INT8 if INT8 in more else "fp32"
     model = quicken(of(work.model, work.sizes))
     if work.task == "train":
         return training(model, work) if engine == "torch" else None
     if engine == "ctranslate2":
-        return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision)
-    return decoding(graphs(model.eval(), precision) if engine == "onnx" else model.eval(), work)
+        return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision, listed)
+    return decoding(graphs(model.eval(), precision) if engine == "onnx" else model.eval(), work, listed)
 
 
 def of(kind: str, sizes: Sizes) -> Seq2Seq:
@@ -47,12 +51,18 @@ def of(kind: str, sizes: Sizes) -> Seq2Seq:
     return model
 
 
-def decoding(model: Any, work: Work) -> Run:
-    """Through the search that `regard translate` goes by."""
+def decoding(model: Any, work: Work, listed: bool) -> Run:
+    """Through the search that `regard translate` goes by; the words of a shortlist are looked up in every run."""
     sources, lengths = work.sources(), torch.full((SENTENCES,), LENGTH)
+    options: dict[str, Any] = {"beam": work.beam, "max_length": LENGTH, "min_length": LENGTH, "attention": False}
+    shortlist = Shortlist([], work.shortlist())
 
     def run() -> list[int]:
-        found = search(model, sources, lengths, beam=work.beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+        if listed:
+            words = shortlist.allowed(sources.flatten().tolist())
+            found = search_among(words, [model], sources, lengths, **options)
+        else:
+            found = search(model, sources, lengths, **options)
         return [len(some[0].tokens) for some in found]
 
     return run
@@ -64,16 +74,18 @@ def graphs(model: Seq2Seq, precision: str) -> Any:
     from regard.fast.onnx_runtime import OnnxModel
 
     with tempfile.TemporaryDirectory() as folder:
-        export(model, Path(folder), precision == "int8")
-        return OnnxModel(model, Path(folder))
+        export(model, Path(folder), precision == INT8)
+        opened = OnnxModel(model, Path(folder))
+        opened.narrowed([EOS])  # the folder is gone when it is wanted
+        return opened
 
 
-def by_ctranslate2(model: Seq2Seq, work: Work, precision: str) -> Run:
+def by_ctranslate2(model: Seq2Seq, work: Work, precision: str, listed: bool) -> Run:
     """The model as `regard translate --engine ctranslate2` runs it: a worker of one thread for each thread."""
     from regard.translate.runtime import Runtime
 
     with tempfile.TemporaryDirectory() as folder:
-        exported(model, work, Path(folder), precision)
+        exported(model, work, Path(folder), precision, listed)
         runtime = Runtime(Path(folder), workers=torch.get_num_threads())
     sources = work.sources().tolist()
 
@@ -84,15 +96,18 @@ def by_ctranslate2(model: Seq2Seq, work: Work, precision: str) -> Run:
     return run
 
 
-def exported(model: Seq2Seq, work: Work, folder: Path, precision: str) -> None:
+def exported(model: Seq2Seq, work: Work, folder: Path, precision: str, listed: bool = False) -> None:
     """Writes a Transformer that never ends a target by itself, for CTranslate2."""
-    from regard.fast.ctranslate2 import export
+    from regard.fast.ctranslate2 import VMAP, export, spelt
 
     with torch.no_grad():
         # Random weights give logits around 0 to the words; 0 is never among the first of thousands.
         model.decoder.get_submodule("output").get_parameter("weight")[EOS] = 0.0
     pieces = [str(id) for id in range(work.sizes.words)]
-    export(model, pieces, pieces, folder, "int8" if precision == "int8" else None)
+    export(model, pieces, pieces, folder, INT8 if precision == INT8 else None)
+    if listed:
+        written = Shortlist(list(range(len(NAMES))), work.shortlist()).written(spelt(pieces), spelt(pieces))
+        (folder / VMAP).write_text(written, encoding="utf-8")
 
 
 def training(model: Seq2Seq, work: Work) -> Run:
