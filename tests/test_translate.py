@@ -20,7 +20,7 @@ from regard.evaluate import aer, read_gold
 from regard.models import Viewpoint
 from regard.runs import Run
 from regard.training import train
-from regard.translate import Translator, assess, load
+from regard.translate import Translator, assess, load, ranked_viewpoints
 from regard.translate.translator import AT_ONCE
 from regard.translate.wording import ForbiddenWords, filled
 from regard.translate.writing import words
@@ -159,6 +159,17 @@ def test_training_from_python_leaves_a_report(corpus: Path, tmp_path: Path) -> N
     made = regard.train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
     assert "<h2>Where it looked</h2>" in (made.folder / "report.html").read_text(encoding="utf-8")
     assert Path(made.config()["data"]["train"][0]).is_absolute()
+
+
+def test_training_ends_with_the_best_layer_and_head(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "model.heads": 2, "training.steps": 5}
+    made = regard.train("default", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    chosen = made.config()["model"]
+    tried = ranked_viewpoints(load(made.folder), pairs(files(corpus, "dev")))
+    shares = {one.viewpoint: one.mutual for one in tried}
+    assert len(shares) == 2 * 3 * chosen["layers"]
+    assert isinstance(chosen["align_layer"], int)
+    assert shares[load(made.folder).models[0].decoder.viewpoint] == max(shares.values())
 
 
 def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:

@@ -69,6 +69,7 @@ class OnnxDecoder:
         words: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
+        self.viewpoint = decoder.viewpoint
         self.shape = shape
         self.session = step
         self.given = given or {}

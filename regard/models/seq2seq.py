@@ -91,6 +91,10 @@ class Decoder(nn.Module):
         """What `viewpoint` may be set to, where a model looks at the source from more than one."""
         return []
 
+    def looks(self, encoded: Encoded, target_in: Tensor) -> list[Tensor]:
+        """Teacher forcing: where each of the viewpoints looks, B,T,S, in their order."""
+        return []
+
     def units(self) -> list[nn.Module]:
         """The parts whose weights are needed one part after the other; what each does is `forward` and `project`."""
         return []

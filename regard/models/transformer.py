@@ -39,7 +39,7 @@ class TransformerSettings:
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_positions: int = 1000
     tie: Literal["all", "decoder", "none"] = "all"
-    align_layer: int | None = None
+    align_layer: int | Literal["auto"] | None = None
     align_head: int | None = None
     align_after: bool = False
 
@@ -52,7 +52,7 @@ class TransformerSettings:
             ("align_layer", self.align_layer, self.layers),
             ("align_head", self.align_head, self.heads),
         ):
-            if chosen is not None and not 1 <= chosen <= most:
+            if isinstance(chosen, int) and not 1 <= chosen <= most:
                 raise ValueError(f"{name} counts from 1: there are {most}, not {chosen}")
 
 
@@ -237,16 +237,20 @@ class TransformerDecoder(Decoder):
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
         """Tokens B,T, any number at once: logits B,T,V, the state after them, and a look at the source."""
+        x, after, looks = self.passed(state, tokens)
+        seen, head = looks[self.viewpoint.layer], self.viewpoint.head
+        weights = seen.weights.mean(1) if head is None else seen.weights[:, head]
+        return self.output(self.norm(x)), after, Attended(seen.context, weights)
+
+    def passed(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, list[Attended]]:
+        """Tokens B,T through all layers: the last one's output, the state after them, and every layer's look."""
         x = self.embedding(tokens, state.step)
         pasts, looks, real = [], [], state.real(tokens.shape[1])
         for layer, past, source in zip(self.decoder_layers(), state.past, state.source, strict=True):
             x, past, attended = layer(x, past, real, source)
             pasts.append(past)
             looks.append(attended)
-        after = TransformerState(state.source, pasts, state.step + tokens.shape[1])
-        seen, head = looks[self.viewpoint.layer], self.viewpoint.head
-        weights = seen.weights.mean(1) if head is None else seen.weights[:, head]
-        return self.output(self.norm(x)), after, Attended(seen.context, weights)
+        return x, TransformerState(state.source, pasts, state.step + tokens.shape[1]), looks
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
@@ -274,6 +278,11 @@ class TransformerDecoder(Decoder):
         layers = self.decoder_layers()
         heads: list[int | None] = [None, *range(layers[0].cross_attention.heads)]
         return [Viewpoint(layer, head) for layer in range(len(layers)) for head in heads]
+
+    def looks(self, encoded: Encoded, target_in: Tensor) -> list[Tensor]:
+        """All of them in one pass."""
+        _, _, looks = self.passed(self.start(encoded), target_in)
+        return [look for seen in looks for look in (seen.weights.mean(1), *seen.weights.unbind(1))]
 
     def vocabulary(self) -> list[nn.Module]:
         """The embedding's matrix and the output's, which may be the same."""
@@ -325,7 +334,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     decoder_layers = [DecoderLayer(size, settings.heads, hidden, residual) for _ in range(settings.layers)]
     encoder = TransformerEncoder(embed(source), encoder_layers, last_norm())
     viewpoint = Viewpoint(
-        -1 if settings.align_layer is None else settings.align_layer - 1,
+        settings.align_layer - 1 if isinstance(settings.align_layer, int) else -1,
         None if settings.align_head is None else settings.align_head - 1,
         settings.align_after,
     )

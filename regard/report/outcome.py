@@ -17,13 +17,14 @@ from regard.runs.summary import summary
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
 from regard.tasks import TASKS, Prediction, Task, task_of
-from regard.translate import Translation, Translator, all_heads, load
+from regard.translate import Translation, Translator, all_heads, load, settled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 5
 MEASURED = 200  # dev sentences that BLEU by length is of
+ALIGNED = 100  # dev pairs by which it is found which layer and head align best
 
 
 def write_outcome(run: Run) -> Path:
@@ -64,6 +65,8 @@ def followed(run: Run, lots: Sequence[Sequence[Track]]) -> Path:
 def translated(run: Run) -> Path:
     """The report of a run whose model translates."""
     dev = [asked for asked in TASKS["translate"].dev(run) if asked.input.strip()][:MEASURED]
+    if run.config()["model"].get("align_layer") == "auto":
+        settled(run, [(asked.input, asked.answer) for asked in dev[:ALIGNED]])
     sources, references = [asked.input for asked in dev], [asked.answer for asked in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])

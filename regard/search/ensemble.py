@@ -10,17 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.models import Seq2Seq, log_probs
+from regard.models import Seq2Seq, Viewpoint, log_probs
+from regard.nn import Attended
 
 
 class Ensemble:
-    """The decoders of several models as one: probabilities and attention are averaged."""
+    """The decoders of several models as one: probabilities and attention are averaged.
+
+    A step of one may look for the word that it writes, and of another for the word before: attention is that of those
+    which do as the first does.
+    """
 
     def __init__(self, model_or_models: Seq2Seq | Sequence[Seq2Seq]) -> None:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
         if not self.models:
             raise ValueError("no model to search with")
         self.decoders = [model.decoder for model in self.models]
+        self.alike = [after(decoder) == after(self.decoders[0]) for decoder in self.decoders]
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""
@@ -29,8 +35,17 @@ class Ensemble:
     def step(self, states: list[Any], tokens: Tensor, source_size: int) -> tuple[Tensor, list[Any], Tensor | None]:
         """Tokens B -> log-probabilities B,V, the states, and attention B,S over those models that have it."""
         stepped = [model.decoder.step(state, tokens) for model, state in zip(self.models, states, strict=True)]
-        looks = [attended.dense(source_size)[:, 0] for _, _, attended in stepped if attended is not None]
-        return mean([log_prob for log_prob, _, _ in stepped]), [state for _, state, _ in stepped], average(looks)
+        look = self.look([attended for _, _, attended in stepped], source_size)
+        return (
+            mean([log_prob for log_prob, _, _ in stepped]),
+            [state for _, state, _ in stepped],
+            None if look is None else look[:, 0],
+        )
+
+    def look(self, attended: Sequence[Attended | None], source_size: int) -> Tensor | None:
+        """The mean of what was looked at B,T,S, if anything was."""
+        seen = [one for one, alike in zip(attended, self.alike, strict=True) if one is not None and alike]
+        return average([one.dense(source_size) for one in seen])
 
     def widen(self, states: list[Any], width: int, rows: Tensor) -> list[Any]:
         """Every row of each state `width` times: `rows` are the rows that the new ones are."""
@@ -63,8 +78,8 @@ class Ensemble:
     def forced(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
         """A given target all at once: log-probabilities B,T,V, and attention B,T,S."""
         decoded = [model.decoder(model.encode(source, lengths), target_in) for model in self.models]
-        looks = [one.attended.dense(source.shape[1]) for one in decoded if one.attended is not None]
-        return mean([log_probs(one.logits) for one in decoded]), average(looks)
+        look = self.look([one.attended for one in decoded], source.shape[1])
+        return mean([log_probs(one.logits) for one in decoded]), look
 
     @contextmanager
     def resting(self) -> Iterator[None]:
@@ -84,13 +99,18 @@ def shares(decoder: Any) -> bool:
     return getattr(decoder, "shares", False)
 
 
+def after(decoder: Any) -> bool:
+    """Whether its steps look for the words before; a decoder need not know of that."""
+    return getattr(decoder, "viewpoint", Viewpoint()).after
+
+
 def mean(each: list[Tensor]) -> Tensor:
     """The logarithm of the mean probability."""
     return each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
 
 
 def average(looks: list[Tensor]) -> Tensor | None:
-    """The mean of what was looked at, if anything was."""
+    """Their mean, if there are any."""
     if len(looks) < 2:
         return looks[0] if looks else None
     return torch.stack(looks).mean(0)

@@ -6,7 +6,7 @@ from regard.translate.options import Options
 from regard.translate.trace import all_heads, traced
 from regard.translate.translation import Translation
 from regard.translate.translator import Translator, load
-from regard.translate.viewpoints import ranked_viewpoints
+from regard.translate.viewpoints import ranked_viewpoints, settled
 
 __all__ = [
     "Alignment",
@@ -19,5 +19,6 @@ __all__ = [
     "assess",
     "load",
     "ranked_viewpoints",
+    "settled",
     "traced",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -64,16 +63,14 @@ def all_heads(translator: Translator, source: str, target: str) -> dict[str, Flo
 def heads(translator: Translator, source: Sequence[int], ids: Sequence[int]) -> dict[str, Floats]:
     """The same, of ids."""
     model = one_model(translator)
-    decoder = copy.copy(model.decoder)  # with a viewpoint of its own: the model may be at work meanwhile
     batch, lengths = translator.batch([source])
-    encoded, target_in = model.encode(batch, lengths), torch.tensor([[BOS, *ids[:-1]]], device=batch.device)
-    looks = {}
-    for viewpoint in decoder.viewpoints():
-        if viewpoint.head is not None:
-            decoder.viewpoint = viewpoint
-            attended = decoder(encoded, target_in).attended
-            looks[f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}"] = array(attended.dense(batch.shape[1])[0])
-    return looks
+    target_in = torch.tensor([[BOS, *ids[:-1]]], device=batch.device)
+    looks = model.decoder.looks(model.encode(batch, lengths), target_in)
+    return {
+        f"layer {viewpoint.layer + 1}, head {viewpoint.head + 1}": array(look[0])
+        for viewpoint, look in zip(model.decoder.viewpoints(), looks, strict=True)
+        if viewpoint.head is not None
+    }
 
 
 def window(attended: Attended, length: int) -> tuple[int, int] | None:

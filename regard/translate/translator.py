@@ -25,6 +25,7 @@ from regard.models import Seq2Seq
 from regard.runs import Run
 from regard.search import (
     BeamSearch,
+    Floats,
     Hypothesis,
     ImpossibleError,
     Judged,
@@ -372,9 +373,12 @@ class Translator:
 
     def aligned(self, pair: tuple[str, str], judged: Judged) -> Alignment | None:
         """The alignment of a pair that was judged."""
-        look, (source, target) = judged.hypothesis.attention, pair
-        if look is None:
-            return None
+        look = judged.hypothesis.attention
+        return None if look is None else self.linked(pair, look)
+
+    def linked(self, pair: tuple[str, str], look: Floats) -> Alignment:
+        """The alignment of a pair, by attention over the tokens of both."""
+        source, target = pair
         read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
         ids, words = self.tokenizers.target.split(target)
         return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
@@ -417,9 +421,6 @@ def load(
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
                 raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
     models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
-    if len({model.decoder.viewpoint.after for model in models}) > 1:
-        named = ", ".join(map(str, runs))
-        raise UserError(f"of {named} some have model.align_after=true and some do not; an ensemble needs the same")
     learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
     translator = Translator(
         models,

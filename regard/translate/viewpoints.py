@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from regard.errors import UserError
 from regard.evaluate import Gold
 from regard.models import Viewpoint
-from regard.search import Floats, Judged
-from regard.translate.alignment import Alignment
+from regard.runs import Run
+from regard.search import Floats
+from regard.symbols import BOS
+from regard.translate.alignment import Alignment, following
 from regard.translate.assessment import against
-from regard.translate.trace import one_model
-from regard.translate.translator import Translator, placed
+from regard.translate.trace import array, one_model, spelled
+from regard.translate.translator import Translator, load
 
 
 class Tried(NamedTuple):
@@ -25,6 +28,19 @@ class Tried(NamedTuple):
     aer: float | None
 
 
+def settled(run: Run, pairs: Sequence[tuple[str, str]], gold: Sequence[Gold] | None = None) -> list[Tried]:
+    """Every viewpoint of a run's model, the best first, by which the run aligns from now on."""
+    tried = ranked_viewpoints(load(run.folder), pairs, gold)
+    best, config = tried[0].viewpoint, run.config()
+    chosen = {
+        "align_layer": best.layer + 1,
+        "align_head": None if best.head is None else best.head + 1,
+        "align_after": best.after,
+    }
+    run.write_config({**config, "model": {**config["model"], **chosen}})
+    return tried
+
+
 def ranked_viewpoints(
     translator: Translator, pairs: Sequence[tuple[str, str]], gold: Sequence[Gold] | None = None
 ) -> list[Tried]:
@@ -33,28 +49,24 @@ def ranked_viewpoints(
     Without gold the best is the one by which most words are linked both ways: each is what the other looks at most.
     """
     decoder = one_model(translator).decoder
-    tried = []
-    for viewpoint in decoder.viewpoints():
-        decoder.viewpoint = viewpoint
-        judged = translator.judge(pairs)
-        tried += [
-            measured(viewpoint._replace(after=after), alignments(translator, pairs, judged, after), gold)
-            for after in (False, True)
-        ]
-    if not tried:
+    points = [point._replace(after=after) for point in decoder.viewpoints() for after in (False, True)]
+    if not points:
         raise UserError("this model looks at the source from one place only; there is nothing to choose")
+    each = [alignments(translator, pair) for pair in pairs]
+    tried = [measured(point, some, gold) for point, some in zip(points, zip(*each, strict=True), strict=False)]
     tried.sort(key=lambda one: -one.mutual if one.aer is None else one.aer)
     decoder.viewpoint = tried[0].viewpoint
     return tried
 
 
-def alignments(
-    translator: Translator, pairs: Sequence[tuple[str, str]], judged: Sequence[Judged], after: bool
-) -> list[Alignment]:
-    """Those of pairs that were judged step by step."""
-    seen = (one._replace(hypothesis=placed(one.hypothesis, 0, after)) for one in judged)
-    found = [translator.aligned(pair, one) for pair, one in zip(pairs, seen, strict=True)]
-    return [one for one in found if one is not None]
+@torch.inference_mode()
+def alignments(translator: Translator, pair: tuple[str, str]) -> list[Alignment]:
+    """Those of a pair from every viewpoint, at the step that writes a word and at the one after it."""
+    model, (source, target) = one_model(translator), spelled(translator, *pair)
+    batch, lengths = translator.batch([source])
+    target_in = torch.tensor([[BOS, *target[:-1]]], device=batch.device)
+    looks = [array(look[0]) for look in model.decoder.looks(model.encode(batch, lengths), target_in)]
+    return [translator.linked(pair, step(look)) for look in looks for step in (np.asarray, following)]
 
 
 def measured(viewpoint: Viewpoint, found: Sequence[Alignment], gold: Sequence[Gold] | None) -> Tried:
