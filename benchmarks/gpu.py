@@ -32,6 +32,7 @@ from regard.models.seq2seq import Encoded
 from regard.search import search
 
 WARM, ROUNDS = 5, 20
+ROW = 5  # steps of training in a row: nobody waits for one, and the host works ahead
 OUT = 32  # tokens in and out of a search
 SIZE, LAYERS, WORDS, VOCABULARY = 1000, 2, 30, 32000
 LUONG: dict[str, Any] = {"config": "luong2015-global", "size": SIZE, "layers": LAYERS, "score": "general"}
@@ -47,17 +48,18 @@ class Work(NamedTuple):
     bytes: float  # that have to come from the card's memory, whatever it keeps nearer
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """How long a call takes on the card."""
+def seconds(call: Callable[[], object], row: int) -> float:
+    """How long a call takes on the card, of so many in a row."""
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     began.record()
-    call()
+    for _ in range(row):
+        call()
     ended.record()
     torch.cuda.synchronize()
-    return float(began.elapsed_time(ended)) / 1000
+    return float(began.elapsed_time(ended)) / 1000 / row
 
 
-def measured(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+def measured(calls: Mapping[str, Callable[[], object]], row: int = 1) -> dict[str, list[float]]:
     """The seconds of each in every round, after some that do not count."""
     for call in calls.values():
         for _ in range(WARM):
@@ -65,7 +67,7 @@ def measured(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            times[name].append(seconds(call))
+            times[name].append(seconds(call, row))
     return times
 
 
@@ -80,13 +82,17 @@ def limits() -> tuple[float, float]:
 
 
 def table(
-    title: str, work: Work, calls: Mapping[str, Callable[[], object]], card: tuple[float, float] | None = None
+    title: str,
+    work: Work,
+    calls: Mapping[str, Callable[[], object]],
+    card: tuple[float, float] | None = None,
+    row: int = 1,
 ) -> None:
     """One line for each alternative, and the limits, where they are known."""
     print(f"\n{title}")
     print(f"| {'':<34} | {'tokens/s':>10} | {'from':>10} | {'to':>10} | {'ms':>8} |")
     print(f"|{'-' * 36}|{'-' * 11}:|{'-' * 11}:|{'-' * 11}:|{'-' * 9}:|")
-    for name, times in measured(calls).items():
+    for name, times in measured(calls, row).items():
         middle, slow, fast = (work.tokens / time for time in (statistics.median(times), max(times), min(times)))
         print(f"| {name:<34} | {middle:10,.0f} | {slow:10,.0f} | {fast:10,.0f} | {1e3 * work.tokens / middle:8.2f} |")
     if card is None:
@@ -118,13 +124,14 @@ def luong() -> None:
             "fast": partial(played, captured=Captured()),
         }
         decoding = {name: decoding_step(model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()}
-        table(f"decoder, {sentences} sentences, forwards and backwards", decoder_work(sentences), decoding, card)
+        table(f"decoder, {sentences} sentences, forwards and backwards", decoder_work(sentences), decoding, card, ROW)
         training = {name: training_step(model(LUONG, loop, 0.2), sentences) for name, loop in loops.items()}
         table(
             f"whole model with dropout, {sentences} sentences, forwards, backwards and Adam",
             model_work(sentences),
             training,
             card,
+            ROW,
         )
 
 
@@ -138,7 +145,7 @@ def bahdanau() -> None:
             name: decoding_step(model(BAHDANAU, loop, 0.0), sentences)
             for name, loop in (("readable loop", plain), ("readable loop, by graphs", graphed))
         }
-        table(f"decoder, {sentences} sentences, forwards and backwards", bahdanau_work(sentences), calls, card)
+        table(f"decoder, {sentences} sentences, forwards and backwards", bahdanau_work(sentences), calls, card, ROW)
 
 
 def bahdanau_work(sentences: int) -> Work:
