@@ -35,4 +35,7 @@ def shortcut(
         found = way(models.models[0], source, lengths, Wish(beam, n_best, min_length, most, penalties, attention))
     if found is None:
         return None
-    return [[ranking.hypothesis(*each) for each in some] for some in found]
+    return [
+        [Hypothesis(tokens, chance, chance / penalties[len(tokens)], look) for tokens, chance, look in some]
+        for some in found
+    ]

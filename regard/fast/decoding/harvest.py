@@ -46,8 +46,10 @@ class Record:
         W, count = self.width, len(who)
         size = (len(slab)) // (CHUNK * 3 * W + 1)
         steps = slab[:-size].reshape(CHUNK, 3, size, W)[:, :, :count]
-        whole = np.zeros((3, CHUNK, self.sentences, W), np.int32)
-        whole[:, :, who] = steps.transpose(1, 0, 2, 3)
+        whole = np.array(steps.transpose(1, 0, 2, 3))  # the next chunk may write to the same memory
+        if count < self.sentences:
+            some, whole = whole, np.zeros((3, CHUNK, self.sentences, W), np.int32)
+            whole[:, :, who] = some
         log_probs, parents, tokens = whole
         self.log_probs.append(log_probs.view(np.float32))
         self.parents.append(parents)
