@@ -33,4 +33,6 @@ def cut(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
     known: dict[int, Any] = {id(weights): weights for weights in decoder.parameters()}
     known |= {id(part): part for part in decoder.modules() if whole.keys().isdisjoint(map(id, part.parameters()))}
     known |= {key: nn.Parameter(weights.detach()[rows], requires_grad=False) for key, weights in whole.items()}
-    return Seq2Seq(model.encoder, copy.deepcopy(decoder, known), model.criterion).train(model.training)
+    smaller = Seq2Seq(model.encoder, copy.deepcopy(decoder, known), model.criterion).train(model.training)
+    smaller.stepper = model.stepper
+    return smaller

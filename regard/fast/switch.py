@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.fast.cached import cached
 from regard.fast.decoding import way as decoding
 from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
@@ -24,7 +25,7 @@ M = TypeVar("M", bound=nn.Module)
 
 def quicken(model: M) -> M:
     """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding,
-    searches on the device."""
+    and its steps without copies, searches on the device."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
@@ -38,6 +39,8 @@ def quicken(model: M) -> M:
             model.way = way.Packed()
         if isinstance(model, Seq2Seq) and decoding.covers(model):
             model.shortcut = decoding.Shortcut()
+        if isinstance(model, Seq2Seq):
+            model.stepper = cached
     return model
 
 

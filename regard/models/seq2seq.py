@@ -6,6 +6,7 @@ logits of every position (teacher forcing); `start` and `step` give one token at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -155,6 +156,7 @@ class Seq2Seq(Model):
         self.criterion = criterion
         self.way: Way = added_up  # a faster one may take its place
         self.shortcut: Any = None  # a search of its own that finds the same, where there is a faster one
+        self.stepper: Callable[[Decoder], Any] | None = None  # gives a decoder that takes the same steps, but faster
 
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Source ids B,S, right-padded, EOS at the end of each; lengths B count it."""

@@ -25,16 +25,17 @@ class Ensemble:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
         if not self.models:
             raise ValueError("no model to search with")
-        self.decoders = [model.decoder for model in self.models]
-        self.alike = [after(decoder) == after(self.decoders[0]) for decoder in self.decoders]
+        self.decoders = [stepping(model) for model in self.models]
+        self.alike = [after(model.decoder) == after(self.models[0].decoder) for model in self.models]
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""
-        return [model.decoder.start(model.encode(source, lengths)) for model in self.models]
+        pairs = zip(self.decoders, self.models, strict=True)
+        return [decoder.start(model.encode(source, lengths)) for decoder, model in pairs]
 
     def step(self, states: list[Any], tokens: Tensor, source_size: int) -> tuple[Tensor, list[Any], Tensor | None]:
         """Tokens B -> log-probabilities B,V, the states, and attention B,S over those models that have it."""
-        stepped = [model.decoder.step(state, tokens) for model, state in zip(self.models, states, strict=True)]
+        stepped = [decoder.step(state, tokens) for decoder, state in zip(self.decoders, states, strict=True)]
         look = self.look([attended for _, _, attended in stepped], source_size)
         return (
             mean([log_prob for log_prob, _, _ in stepped]),
@@ -69,11 +70,11 @@ class Ensemble:
 
     def join(self, states: list[Any], others: list[Any]) -> list[Any]:
         """The rows of each model's state, and behind them those of another."""
-        return [model.decoder.join(*both) for model, *both in zip(self.models, states, others, strict=True)]
+        return [decoder.join(*both) for decoder, *both in zip(self.decoders, states, others, strict=True)]
 
     def trim(self, states: list[Any], source: int, target: int) -> list[Any]:
         """Each model's state without padding: no row has more source positions, or tokens behind it, than this."""
-        return [model.decoder.trim(state, source, target) for model, state in zip(self.models, states, strict=True)]
+        return [decoder.trim(state, source, target) for decoder, state in zip(self.decoders, states, strict=True)]
 
     def forced(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
         """A given target all at once: log-probabilities B,T,V, and attention B,T,S."""
@@ -92,6 +93,12 @@ class Ensemble:
         finally:
             for model in training:
                 model.train()
+
+
+def stepping(model: Any) -> Any:
+    """The model's decoder, or a faster one that takes the same steps."""
+    faster = getattr(model, "stepper", None)
+    return model.decoder if faster is None else faster(model.decoder)
 
 
 def shares(decoder: Any) -> bool:

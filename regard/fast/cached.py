@@ -1,0 +1,196 @@
+"""A Transformer's decoder on a CPU whose past is not copied: the fast twin of `TransformerDecoder`'s steps.
+
+A hypothesis looks at the words of all hypotheses of its source, and a table says which of them are its own; the others
+are masked. So a beam gets another order by its table alone, keys and values stay where they are, and the queries of a
+beam share one product, as they do over the source.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.fast.packed.way import KNOWN
+from regard.fast.room import Room
+from regard.models.seq2seq import Decoder, Encoded, log_probs
+from regard.models.transformer import TransformerDecoder
+from regard.nn import Attended, MultiHeadAttention
+
+WIDEST = 16  # hypotheses that look at each other's words; of more, each has a room of its own
+
+
+def cached(decoder: Decoder) -> Decoder | CachedDecoder:
+    """The faster one of a decoder that is known here; any other is its own."""
+    return CachedDecoder(decoder) if isinstance(decoder, TransformerDecoder) and covers(decoder) else decoder
+
+
+def covers(decoder: TransformerDecoder) -> bool:
+    """Whether this is the readable decoder, not one that somebody made of it, with its weights here, on a CPU."""
+    inside, weights = list(decoder.layers.modules()), list(decoder.parameters())
+    known = type(decoder) is TransformerDecoder and {type(part) for part in inside} <= KNOWN
+    heard = any(part._forward_hooks or part._forward_pre_hooks for part in inside)
+    here = all(type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights)
+    whole = {weight.dtype for weight in weights} in ({torch.float32}, {torch.float64})
+    return known and not heard and here and whole and not torch.is_autocast_enabled("cpu")
+
+
+class CachedState(NamedTuple):
+    """Between two steps, of B rows, which are hypotheses of A sources."""
+
+    keys: Tensor  # layers,A,heads,d_k,S; those of the sources …
+    values: Tensor  # layers,A,heads,S,d_k
+    mask: Tensor  # A,S
+    room: Room  # … and of the words so far
+    table: Tensor  # B,t; the slot of each word so far, −1 where a row has fewer
+    step: int | Tensor  # how many they are, in all rows or B in each
+
+    def shared(self) -> bool:
+        """Whether the rows of a source are a group in the room; otherwise each row is one."""
+        return self.room.groups == len(self.mask)
+
+
+class CachedDecoder:
+    """Gives what the readable decoder gives, from states of its own."""
+
+    shares = True
+
+    def __init__(self, decoder: TransformerDecoder) -> None:
+        self.decoder = decoder
+        self.layers = decoder.decoder_layers()
+
+    def start(self, encoded: Encoded) -> CachedState:
+        """Projects the memory once for each layer."""
+        memory = encoded.memory
+        rows, size = memory.mask.shape
+        both = torch.stack([layer.cross_attention.project(memory.keys, memory.values) for layer in self.layers])
+        heads = both.view(len(both), rows, size, 2, self.layers[0].cross_attention.heads, -1)
+        keys, values = heads[:, :, :, 0].permute(0, 1, 3, 4, 2), heads[:, :, :, 1].permute(0, 1, 3, 2, 4)
+        room = Room(keys[..., :0, None], values[..., :0, None, :], 0)
+        nothing = torch.empty(rows, 0, dtype=torch.long)
+        return CachedState(keys.contiguous(), values.contiguous(), memory.mask, room, nothing, 0)
+
+    def step(self, state: CachedState, tokens: Tensor) -> tuple[Tensor, CachedState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        decoder, place = self.decoder, state.table.shape[1]
+        room = state.room.after(place)
+        own = torch.arange(room.slots).repeat(room.groups)
+        state = state._replace(room=room, table=torch.cat((state.table, own[:, None]), 1))
+        words, there = self.masks(state)
+        x = decoder.embedding(tokens[:, None], state.step)[:, 0]
+        looks = []
+        for number, layer in enumerate(self.layers):
+            q, k, v = heads_of(layer.attention, layer.around_attention.enter(x), 3, room.groups)
+            found, _ = attend(q, *room.write(number, place, k, v), words)
+            x = layer.around_attention.leave(x, layer.attention.out_proj(found))
+            [q] = heads_of(layer.cross_attention, layer.around_cross_attention.enter(x), 1, len(state.mask))
+            found, weights = attend(q, state.keys[number], state.values[number], there)
+            looks.append(seen(layer.cross_attention.out_proj(found), weights, state.mask))
+            x = layer.around_cross_attention.leave(x, looks[-1].context)
+            x = layer.around_feedforward.leave(x, layer.feedforward(layer.around_feedforward.enter(x)))
+        context, weights, *_ = looks[decoder.viewpoint.layer]
+        head = decoder.viewpoint.head
+        look = (weights.mean(1) if head is None else weights[:, head]).reshape(len(tokens), 1, -1)
+        after = state._replace(step=state.step + 1)
+        return log_probs(decoder.output(decoder.norm(x))), after, Attended(context[:, None], look)
+
+    def masks(self, state: CachedState) -> tuple[Tensor | None, Tensor]:
+        """What is added to scores of words so far, if anything need be, and of sources."""
+        slots, dtype = state.room.slots, state.keys.dtype
+        there = added(state.mask[:, None, None], dtype)
+        if slots == 1 and isinstance(state.step, int):
+            return None, there
+        own = state.table[..., None] == torch.arange(slots)  # B,t,slots
+        return added(own.view(state.room.groups, 1, slots, -1), dtype), there
+
+    def select(self, state: CachedState, rows: Tensor) -> CachedState:
+        """Rows of a state that was not widened."""
+        return self.keep(state, rows, rows)
+
+    def widen(self, state: CachedState, width: int) -> CachedState:
+        """Each row so many times, beside each other in the room if they are not too many."""
+        beside = state.shared() and (width <= WIDEST or state.room.slots > 1)
+        room = state.room.widen(width) if beside else state.room.repeat(width)
+        table = state.table * (width if beside else 1)
+        table = table.clamp(min=-1).repeat_interleave(width, 0)
+        step = state.step if isinstance(state.step, int) else state.step.repeat_interleave(width)
+        return state._replace(room=room, table=table, step=step)
+
+    def reorder(self, state: CachedState, rows: Tensor) -> CachedState:
+        """The rows of each source among themselves: only those that do not lie beside each other move."""
+        if state.shared():
+            return followed(state, rows)
+        stay = torch.equal(rows, torch.arange(len(rows)))
+        return state if stay else followed(state._replace(room=state.room.select(rows)), rows)
+
+    def keep(self, state: CachedState, rows: Tensor, sources: Tensor) -> CachedState:
+        """Some rows, of the sources that are left."""
+        room = state.room.select(sources if state.shared() else rows)
+        keys, values = state.keys.index_select(1, sources), state.values.index_select(1, sources)
+        left = CachedState(keys, values, state.mask.index_select(0, sources), room, state.table, state.step)
+        return followed(left, rows)
+
+    def join(self, first: CachedState, second: CachedState) -> CachedState:
+        """Padding goes behind the shorter sources, and before the words of rows that have written less."""
+        both = (first, second)
+        size, last = (max(sizes) for sizes in zip(*((s.mask.shape[1], s.table.shape[1]) for s in both), strict=True))
+        more = [size - state.mask.shape[1] for state in both]
+        rooms = [state.room.placed(state.table.shape[1], last) for state in both]
+        pairs = list(zip(both, more, strict=True))
+        return CachedState(
+            torch.cat([F.pad(state.keys, (0, pad)) for state, pad in pairs], 1),
+            torch.cat([F.pad(state.values, (0, 0, 0, pad)) for state, pad in pairs], 1),
+            torch.cat([F.pad(state.mask, (0, pad)) for state, pad in pairs]),
+            rooms[0].join(rooms[1]),
+            torch.cat([F.pad(state.table, (last - state.table.shape[1], 0), value=-1) for state in both]),
+            torch.cat([torch.as_tensor(state.step).expand(len(state.table)) for state in both]),
+        )
+
+    def trim(self, state: CachedState, source: int, target: int) -> CachedState:
+        """Cuts the padding behind sources, and before the words so far."""
+        keys, values, mask = state.keys[..., :source], state.values[..., :source, :], state.mask[:, :source]
+        size, room, table = state.table.shape[1], state.room, state.table
+        if target < size:
+            room, table = room.placed(size, target), table[:, size - target :]
+        return CachedState(keys, values, mask, room, table, state.step)
+
+
+def heads_of(attention: MultiHeadAttention, x: Tensor, parts: int, groups: int) -> Tensor:
+    """The first of queries, keys and values of x B,size: parts,groups,heads,B/groups,d_k."""
+    size = parts * attention.size
+    projected = F.linear(x, attention.in_proj_weight[:size], attention.in_proj_bias[:size])
+    return projected.view(groups, -1, parts, attention.heads, attention.size // attention.heads).permute(2, 0, 3, 1, 4)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Queries A,heads,T,d_k over keys A,heads,d_k,S and values A,heads,S,d_k: what they find A·T,size, and weights."""
+    A, heads, T, d_k = q.shape
+    nothing, scale = q.new_zeros(1), 1 / math.sqrt(d_k)
+    scores = torch.baddbmm(nothing, q.flatten(0, 1), keys.flatten(0, 1), beta=0, alpha=scale).view(A, heads, T, -1)
+    weights = (scores if mask is None else scores.add_(mask)).softmax(-1)
+    found = torch.bmm(weights.flatten(0, 1), values.flatten(0, 1)).view(A, heads, T, d_k)
+    return found.transpose(1, 2).reshape(A * T, -1), weights
+
+
+def seen(context: Tensor, weights: Tensor, mask: Tensor) -> Attended:
+    """What was found B,size by weights A,heads,·,S; in a source without a word nothing is."""
+    some = mask.any(1)
+    if some.all():
+        return Attended(context, weights)
+    return Attended(
+        context * some.repeat_interleave(len(context) // len(some))[:, None], weights * some[:, None, None, None]
+    )
+
+
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a mask is True, elsewhere the lowest number: what is added to scores."""
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def followed(state: CachedState, rows: Tensor) -> CachedState:
+    """With the tables of these rows."""
+    step = state.step if isinstance(state.step, int) else state.step.index_select(0, rows)
+    return state._replace(table=state.table.index_select(0, rows), step=step)
