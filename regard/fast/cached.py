@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.packed.way import KNOWN
-from regard.fast.room import Room
+from regard.fast.room import Room, placed
 from regard.models.seq2seq import Decoder, Encoded, log_probs
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attended, MultiHeadAttention
@@ -80,6 +80,8 @@ class CachedDecoder:
         own = torch.arange(room.slots).repeat(room.groups)
         state = state._replace(room=room, table=torch.cat((state.table, own[:, None]), 1))
         words, there = self.masks(state)
+        sighted = state.mask.any(1)
+        blind = None if sighted.all() else ~sighted
         x = decoder.embedding(tokens[:, None], state.step)[:, 0]
         looks = []
         for number, layer in enumerate(self.layers):
@@ -88,7 +90,7 @@ class CachedDecoder:
             x = layer.around_attention.leave(x, layer.attention.out_proj(found))
             [q] = heads_of(layer.cross_attention, layer.around_cross_attention.enter(x), 1, len(state.mask))
             found, weights = attend(q, state.keys[number], state.values[number], there)
-            looks.append(seen(layer.cross_attention.out_proj(found), weights, state.mask))
+            looks.append(seen(layer.cross_attention.out_proj(found), weights, blind))
             x = layer.around_cross_attention.leave(x, looks[-1].context)
             x = layer.around_feedforward.leave(x, layer.feedforward(layer.around_feedforward.enter(x)))
         context, weights, *_ = looks[decoder.viewpoint.layer]
@@ -138,13 +140,12 @@ class CachedDecoder:
         both = (first, second)
         size, last = (max(sizes) for sizes in zip(*((s.mask.shape[1], s.table.shape[1]) for s in both), strict=True))
         more = [size - state.mask.shape[1] for state in both]
-        rooms = [state.room.placed(state.table.shape[1], last) for state in both]
         pairs = list(zip(both, more, strict=True))
         return CachedState(
             torch.cat([F.pad(state.keys, (0, pad)) for state, pad in pairs], 1),
             torch.cat([F.pad(state.values, (0, 0, 0, pad)) for state, pad in pairs], 1),
             torch.cat([F.pad(state.mask, (0, pad)) for state, pad in pairs]),
-            rooms[0].join(rooms[1]),
+            placed([(state.room, state.table.shape[1]) for state in both], last),
             torch.cat([F.pad(state.table, (last - state.table.shape[1], 0), value=-1) for state in both]),
             torch.cat([torch.as_tensor(state.step).expand(len(state.table)) for state in both]),
         )
@@ -154,7 +155,7 @@ class CachedDecoder:
         keys, values, mask = state.keys[..., :source], state.values[..., :source, :], state.mask[:, :source]
         size, room, table = state.table.shape[1], state.room, state.table
         if target < size:
-            room, table = room.placed(size, target), table[:, size - target :]
+            room, table = placed([(room, size)], target), table[:, size - target :]
         return CachedState(keys, values, mask, room, table, state.step)
 
 
@@ -175,14 +176,12 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tupl
     return found.transpose(1, 2).reshape(A * T, -1), weights
 
 
-def seen(context: Tensor, weights: Tensor, mask: Tensor) -> Attended:
-    """What was found B,size by weights A,heads,·,S; in a source without a word nothing is."""
-    some = mask.any(1)
-    if some.all():
+def seen(context: Tensor, weights: Tensor, blind: Tensor | None) -> Attended:
+    """What was found B,size by weights A,heads,·,S; of sources without a word, if there are such A, it is nothing."""
+    if blind is None:
         return Attended(context, weights)
-    return Attended(
-        context * some.repeat_interleave(len(context) // len(some))[:, None], weights * some[:, None, None, None]
-    )
+    rows = blind.repeat_interleave(len(context) // len(blind))
+    return Attended(context.masked_fill(rows[:, None], 0.0), weights.masked_fill(blind[:, None, None, None], 0.0))
 
 
 def added(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 from torch import Tensor
 
 CHUNK = 16  # positions that a room grows by, at the least
@@ -31,14 +32,7 @@ class Room:
 
     def after(self, size: int) -> Room:
         """With `size` positions and free ones behind them: this one, unless it is full, or written to by others."""
-        if self.used == size < self.keys.shape[4]:
-            return self
-        return self.placed(size, size, max(CHUNK, size // 2))
-
-    def placed(self, size: int, last: int, more: int = 0) -> Room:
-        """The last of `size` positions as the last of so many, behind padding where they are fewer, and some more."""
-        keys, values = (moved(both, dim, size, last, last + more) for both, dim in ((self.keys, 4), (self.values, 3)))
-        return Room(keys, values, last)
+        return self if self.used == size < self.keys.shape[4] else placed([(self, size)], size)
 
     def write(self, layer: int, place: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Takes those of a step in, groups,heads,slots,d_k; all so far, groups,heads,d_k,n and groups,heads,n,d_k."""
@@ -60,16 +54,26 @@ class Room:
         """Every group so many times."""
         return Room(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1), self.used)
 
-    def join(self, other: Room) -> Room:
-        """The groups of both, which have equally many positions."""
-        return Room(torch.cat((self.keys, other.keys), 1), torch.cat((self.values, other.values), 1), self.used)
+
+def placed(rooms: Sequence[tuple[Room, int]], last: int) -> Room:
+    """The groups of some rooms in one, with free positions.
+
+    Of each room the last of so many positions become the last of as many as are wanted, behind padding if need be.
+    """
+    more = max(CHUNK, last // 2)
+    keys = laid([(room.keys, size) for room, size in rooms], 4, last, last + more)
+    values = laid([(room.values, size) for room, size in rooms], 3, last, last + more)
+    return Room(keys, values, last)
 
 
-def moved(x: Tensor, dim: int, size: int, last: int, whole: int) -> Tensor:
-    """The last of `size` entries along a dimension so that they are the last of so many, in a whole with free ones."""
-    shape, both = list(x.shape), min(size, last)
-    shape[dim] = whole
-    out = x.new_empty(shape)
-    out.narrow(dim, 0, last - both).zero_()  # is read, and must be numbers
-    out.narrow(dim, last - both, both).copy_(x.narrow(dim, size - both, both))
+def laid(parts: Sequence[tuple[Tensor, int]], dim: int, last: int, whole: int) -> Tensor:
+    """Tensors behind each other, of each the last of so many entries along `dim` in front of `last`."""
+    shape, first = list(parts[0][0].shape), 0
+    shape[1], shape[dim] = sum(part.shape[1] for part, _ in parts), whole
+    out = parts[0][0].new_empty(shape)
+    for part, size in parts:
+        own, both = out.narrow(1, first, part.shape[1]), min(size, last)
+        own.narrow(dim, 0, last - both).zero_()  # is read, though masked, and must be numbers
+        own.narrow(dim, last - both, both).copy_(part.narrow(dim, size - both, both))
+        first += part.shape[1]
     return out
