@@ -69,8 +69,9 @@ class Tape(NamedTuple):
 
 def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
-    if words.is_cuda and words.shape[1] and covers(decoder) and alike(state, words):
-        return played(decoder, state, words, graphs(decoder))
+    known = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
+    if known and words.shape[1] and covers(decoder) and alike(state, words):
+        return played(decoder, state, words, graphs(decoder) if words.is_cuda else None)
     return recorded(one_by_one, decoder, state, words, drops_input=True)
 
 

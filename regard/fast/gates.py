@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.nn import masked_softmax
 
+sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
 LONGEST = 1024  # source positions; a kernel has the scores of all of them at hand
 
 
@@ -108,7 +109,7 @@ class Plain:
 
     def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
         """See `Steps`."""
-        scores = torch.bmm(keys, query[:, :, None]).squeeze(2)
+        scores = torch.bmm(query[:, None], keys.transpose(1, 2)).squeeze(1)
         weights.copy_(masked_softmax(scores.to(weights.dtype), mask))
         context.copy_(torch.bmm(weights.to(values.dtype)[:, None], values).squeeze(1))
 
@@ -124,7 +125,7 @@ class Plain:
         d_all: Tensor,
     ) -> None:
         """See `Steps`."""
-        came = torch.bmm(values, d_context[:, :, None]).squeeze(2) + d_weights
+        came = torch.bmm(d_context[:, None], values.transpose(1, 2)).squeeze(1) + d_weights
         d_scores.copy_(weights * (came - (weights * came).sum(-1, keepdim=True)))
         torch.add(torch.bmm(d_scores[:, None], keys).squeeze(1), d_query, out=d_all)
 
@@ -140,6 +141,46 @@ class Plain:
         d_z.copy_((d_out + dropped(d_fed, kept, scale)) * (1 - out * out))
 
 
+class Squashing(Plain):
+    """The same with fewer passes, where all is in one precision: gates are squashed in place, and left like that.
+
+    So the way back reads them as they are, and each of its lines is one of PyTorch's own operations.
+    """
+
+    def lstm(
+        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
+    ) -> None:
+        """See `Steps`; after this `pre` are gates."""
+        in_and_forget, g, o = pre.tensor_split([pre.shape[1] // 2, pre.shape[1] // 4 * 3], 1)
+        i, f = in_and_forget.sigmoid_().chunk(2, 1)
+        torch.mul(i, g.tanh_(), out=after).addcmul_(f, c)
+        torch.mul(o.sigmoid_(), after.tanh(), out=h)
+        if above is not h:
+            above.copy_(dropped(h, kept, scale))
+
+    def lstm_back(
+        self,
+        pre: Tensor,
+        c: Tensor,
+        after: Tensor,
+        d_above: Tensor,
+        kept: Tensor | None,
+        scale: float,
+        d_h: Tensor,
+        d_c: Tensor,
+        d_pre: Tensor,
+    ) -> None:
+        """See `Steps`; `pre` are gates."""
+        (i, f, g, o), (d_i, d_f, d_g, d_o) = pre.chunk(4, 1), d_pre.chunk(4, 1)
+        seen, came = after.tanh(), dropped(d_above, kept, scale) + d_h
+        sigmoid_back(came * seen, o, grad_input=d_o)
+        d_c += tanh_back(came.mul_(o), seen, grad_input=came)
+        sigmoid_back(d_c * g, i, grad_input=d_i)
+        sigmoid_back(d_c * c, f, grad_input=d_f)
+        tanh_back(d_c * i, g, grad_input=d_g)
+        d_c *= f
+
+
 def dropped(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
     """What dropout leaves of x."""
     return x if kept is None else x * kept * scale
@@ -149,7 +190,8 @@ def chosen(words: Tensor, source: int) -> Steps:
     """Kernels on a GPU with Triton, in single or half precision, for sources that are not too long."""
     if words.is_cuda and words.dtype != torch.float64 and 0 < source <= LONGEST:
         return kernels()
-    return Plain()
+    one = words.device.type == "cpu" and words.dtype in (torch.float32, torch.float64)
+    return Squashing() if one else Plain()
 
 
 @cache

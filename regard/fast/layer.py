@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from regard.fast.lstm import steps
 from regard.nn import State, parts
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell
 from regard.nn.recurrent import at_end, unroll
@@ -26,6 +27,8 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
     """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word."""
     kernel = KERNELS.get(kind(cell))
+    if kernel is lstm and x.device.type == "cpu" and x.shape[1] and not torch.is_autocast_enabled("cpu"):
+        return by_hand(cell, x, lengths, initial)
     if kernel is None or not x.is_cuda or not x.shape[1]:
         return unroll(cell, x, lengths, initial)
     assert isinstance(cell, Cell)
@@ -36,6 +39,16 @@ def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None)
         return kernel(
             x.to(dtype), lengths, [part.to(dtype) for part in begin], [w.to(dtype) for w in cell.parameters()]
         )
+
+
+def by_hand(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
+    """An LSTM on a CPU."""
+    assert isinstance(cell, LSTMCell)
+    h, c = (cell.zeros(x), cell.zeros(x)) if initial is None else parts(initial)
+    tracks = steps(x, h, c, cell.weight_ih, cell.weight_hh, cell.bias_ih + cell.bias_hh)
+    last = tuple(at_end(track, lengths, first) for track, first in zip(tracks, (h, c), strict=True))
+    real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    return tracks[0] * real[..., None], last
 
 
 def lstm(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.fast import output
 from regard.fast.cached import cached
 from regard.fast.decoding import way as decoding
 from regard.fast.feeding import looped
@@ -37,6 +38,8 @@ def quicken(model: M) -> M:
                 module.loop = partial(recorded, one_by_one)
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
+        elif isinstance(model, Seq2Seq) and output.covers(model):
+            model.way = output.added_up
         if isinstance(model, Seq2Seq) and decoding.covers(model):
             model.shortcut = decoding.Shortcut()
         if isinstance(model, Seq2Seq):
