@@ -1,4 +1,4 @@
-"""When a Transformer's loss is added up without padding: on a GPU with Triton, in fp32 or bf16, unguided."""
+"""When a Transformer's loss is added up without padding: unguided, on a CPU, or on a GPU with Triton in fp32 or bf16."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.console import say
 from regard.fast.packed import stack
 from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
+from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
 from regard.models import seq2seq
@@ -72,18 +73,19 @@ class Packed:
     ) -> Tensor:
         """A scalar."""
         self.batches += model.training
+        given = (source, lengths, target_in, target_out)
         ready = self.batches > FIRST and source.is_cuda and guide is None and takes(model)
         fused = parts() if ready else None
-        found = None if fused is None else self.packed(model, (source, lengths, target_in, target_out), fused)
+        found = None if fused is None else self.packed(model, given, fused)
+        if guide is None and leans(model, source):
+            found = leanly(model, given)
         return seq2seq.added_up(model, source, lengths, target_in, target_out, guide) if found is None else found
 
     def packed(self, model: Seq2Seq, given: Given, fused: Parts) -> Tensor | None:
         """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
-        source, lengths, target_in, target_out = given
-        least, *words = torch.stack((lengths.min(), lengths.sum(), heard(target_in, target_out).sum())).tolist()
-        if not least or not words[1]:
+        sizes, kind = counted(given), precision(model)
+        if sizes is None:
             return None
-        sizes, kind = Sizes(len(source), *words), precision(model)
         r_drop = model.criterion.settings.r_drop if model.training else 0.0
         learns = torch.is_grad_enabled() and model.training
 
@@ -116,6 +118,29 @@ class Packed:
         return self.recorder.loss(name, model, compute, inputs)
 
 
+def counted(given: Given) -> Sizes | None:
+    """How much there is in a batch; None where a source has no word, or no target has."""
+    source, lengths, target_in, target_out = given
+    least, *words = torch.stack((lengths.min(), lengths.sum(), heard(target_in, target_out).sum())).tolist()
+    return Sizes(len(source), *words) if least and words[1] else None
+
+
+def leans(model: Seq2Seq, source: Tensor) -> bool:
+    """Whether the parts for a CPU do: in the precision that weights are kept in, and without R-Drop."""
+    weight = next(model.parameters())
+    here = source.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    known = whole(model) and weight.dtype in (torch.float32, torch.float64)
+    return here and known and not (model.training and model.criterion.settings.r_drop)
+
+
+def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
+    """The loss on a CPU."""
+    sizes = counted(given)
+    if sizes is None:
+        return None
+    return stack.summed(model, packed(*given, sizes, 1), 0.0, next(model.parameters()).dtype, LEAN)
+
+
 def works(model: Seq2Seq, loss: Callable[[], Tensor]) -> bool:
     """Whether the kernels compile for this model and this card, there and back; if not, that is said."""
     try:
@@ -136,9 +161,13 @@ def precision(model: Seq2Seq) -> torch.dtype:
 
 
 def takes(model: Seq2Seq) -> bool:
-    """Whether all weights are here whole, not in parts among processes, and counted with as the kernels do."""
-    whole = all(type(weight) is nn.Parameter for weight in model.parameters())
-    return whole and precision(model) in (torch.float32, torch.bfloat16)
+    """Whether all weights are here whole, and counted with as the kernels do."""
+    return whole(model) and precision(model) in (torch.float32, torch.bfloat16)
+
+
+def whole(model: Seq2Seq) -> bool:
+    """Whether no weight lies in parts among processes."""
+    return all(type(weight) is nn.Parameter for weight in model.parameters())
 
 
 @cache
