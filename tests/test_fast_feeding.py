@@ -89,6 +89,14 @@ def test_the_fast_loop_gives_the_readable_ones_numbers_and_gradients(form: str, 
     agree(everything(model, at_once, *SHAPES[shape]), expected)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_on_a_cpu_models_take_it_by_themselves_in_single_precision_too(shape: str) -> None:
+    model = model_of().float()
+    expected = everything(model, one_by_one, *SHAPES[shape])
+    for one, other in zip(everything(quicken(model), looped, *SHAPES[shape]), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_what_is_padding_gets_no_weight_at_all() -> None:
     _, context, weights, *_ = everything(model_of(), at_once, [5, 2, 0, 4], 3)
     assert torch.equal(weights[1, :, 2:], torch.zeros(3, 3, dtype=torch.float64))

@@ -51,6 +51,15 @@ def test_a_kernel_gives_the_loops_numbers_and_gradients(name: str, lengths: list
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_an_lstm_on_a_cpu_has_a_loop_of_its_own_with_the_same_numbers(lengths: list[int], given: bool) -> None:
+    for found, expected in zip(
+        everything(unrolled, "lstm", lengths, given), everything(unroll, "lstm", lengths, given), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_a_cell_without_a_kernel_goes_by_the_loop() -> None:
     assert kind(GRUCell(2, 3)) not in KERNELS
     assert kind(nn.GRUCell(2, 3)) not in KERNELS

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.packed import plain, stack, way
+from regard.fast import output, quicken
+from regard.fast.packed import lean, plain, stack, way
 from regard.fast.packed.batch import Sizes, heard, packed
 from regard.fast.packed.spans import spans
 from regard.models import build, seq2seq
@@ -120,7 +120,7 @@ def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(quicken(model("pre")).way, way.Packed)
     recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
     assert isinstance(recurrent, Seq2Seq)
-    assert quicken(recurrent).way is seq2seq.added_up
+    assert quicken(recurrent).way is output.added_up
     monkeypatch.setenv("REGARD_FAST", "0")
     assert quicken(model("pre")).way is seq2seq.added_up
 
@@ -185,7 +185,66 @@ def test_weights_that_lie_apart_are_not_taken(tmp_path: Path) -> None:
     assert asked == [False]
 
 
-def test_without_a_gpu_the_loss_is_the_readable_one() -> None:
-    made, given = model("pre"), batch([3, 2], [2, 4])
-    expected = made.summed(*given)
-    torch.testing.assert_close(quicken(made).summed(*given), expected, rtol=0, atol=0)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_on_a_cpu_the_loss_and_its_gradients_are_the_readable_ones(lengths: Any, smoothing: float, norm: str) -> None:
+    given, made = batch(*lengths), model(norm, smoothing=smoothing)
+    for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        expected = everything(made.to(kind), seq2seq.added_up(made, *given, None))
+        found = everything(made, quicken(made).summed(*given))
+        torch.testing.assert_close(found, expected, rtol=error, atol=error)
+
+
+def test_on_a_cpu_padding_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, read = quicken(model("pre")), []
+
+    def spy(x: Tensor, *weights: Tensor) -> Tensor:
+        read.append(len(x))
+        return lean.feed_forward(x, *weights)
+
+    monkeypatch.setattr(way, "LEAN", lean.LEAN._replace(feed_forward=spy))
+    made.summed(*batch([5, 1, 3, 4], [2, 6, 1, 3]))
+    assert read == [13, 13, 12, 12]
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_what_the_parts_for_a_cpu_do_not_know_goes_the_readable_way(r_drop: float) -> None:
+    made, given = quicken(model("pre", r_drop)), batch([3, 2], [2, 4])
+    made.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
+    guide = None if r_drop else torch.rand(2, 4, 3)
+    expected = seq2seq.added_up(made, *given, guide)
+    torch.testing.assert_close(made.summed(*given, guide), expected, rtol=0, atol=0)
+
+
+def test_a_source_without_words_goes_the_readable_way() -> None:
+    made, (source, lengths, target_in, target_out) = model("pre"), batch([3, 2], [2, 4])
+    given = source, lengths * torch.tensor([1, 0]), target_in, target_out
+    torch.testing.assert_close(quicken(made).summed(*given), seq2seq.added_up(made, *given, None), rtol=0, atol=0)
+
+
+def test_dropout_on_a_cpu_has_its_share_and_makes_up_for_it() -> None:
+    torch.manual_seed(0)
+    like = torch.empty(301, 333)
+    kept = lean.kept(like, 0.3)
+    assert float((kept == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
+    assert torch.equal(kept.unique(), torch.tensor([0, 2**16 / (2**16 - round(0.3 * 2**16))]))
+    across = (kept[:, 1:] == 0).logical_and(kept[:, :-1] == 0)
+    assert float(across.float().mean()) == pytest.approx(0.09, abs=0.005)  # neighbours know nothing of each other
+    assert not lean.kept(like, 1.0).any()
+    assert bool((lean.kept(like, 0.0) == 1).all())
+
+
+def test_on_a_cpu_a_seed_gives_the_same_dropout_again() -> None:
+    made, given = quicken(model("pre")), batch([3, 2], [2, 4])
+    for part in made.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.4
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return made.summed(*given).item()
+
+    assert loss(1) == loss(1) != loss(2)
+    assert made.eval() is made
+    assert loss(1) == loss(2)

@@ -45,7 +45,8 @@ def added_up(
     """The loss of a batch, summed up; by the readable way on a GPU, and where more is asked for than cross-entropy."""
     layer, settings = last(model), model.criterion.settings
     assert isinstance(layer, nn.Linear)
-    if guide is not None or (model.training and settings.r_drop) or not counts(layer):
+    more = guide is not None or (model.training and settings.r_drop)
+    if more or layer._forward_hooks or layer._forward_pre_hooks or not here(model):
         return seq2seq.added_up(model, source, lengths, target_in, target_out, guide)
     with passing(layer):
         decoded: Decoded = model.decoder(model.encode(source, lengths), target_in)
@@ -53,11 +54,12 @@ def added_up(
     return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing)
 
 
-def counts(layer: nn.Linear) -> bool:
-    """Whether it is on a CPU, whole, in the precision that it is kept in, and nobody listens to it."""
-    heard = layer._forward_hooks or layer._forward_pre_hooks
-    whole = type(layer.weight) is nn.Parameter and layer.weight.device.type == "cpu"
-    return whole and not heard and not torch.is_autocast_enabled("cpu")
+def here(model: Seq2Seq) -> bool:
+    """Whether it is on a CPU, whole, not in parts among processes, and in single precision at the least."""
+    weights = list(model.parameters())
+    whole = all(type(weight) is nn.Parameter for weight in weights)
+    wide = weights[0].dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    return whole and wide and weights[0].device.type == "cpu"
 
 
 @contextmanager

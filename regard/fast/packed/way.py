@@ -1,4 +1,4 @@
-"""When a Transformer's loss is added up without padding: unguided, on a CPU, or on a GPU with Triton in fp32 or bf16."""
+"""When a Transformer's loss is added up without padding: unguided, on a CPU or, in fp32 or bf16, with Triton on a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.console import say
+from regard.fast import output
 from regard.fast.packed import stack
 from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
 from regard.fast.packed.lean import LEAN
@@ -77,7 +78,7 @@ class Packed:
         ready = self.batches > FIRST and source.is_cuda and guide is None and takes(model)
         fused = parts() if ready else None
         found = None if fused is None else self.packed(model, given, fused)
-        if guide is None and leans(model, source):
+        if guide is None and leans(model):
             found = leanly(model, given)
         return seq2seq.added_up(model, source, lengths, target_in, target_out, guide) if found is None else found
 
@@ -125,12 +126,9 @@ def counted(given: Given) -> Sizes | None:
     return Sizes(len(source), *words) if least and words[1] else None
 
 
-def leans(model: Seq2Seq, source: Tensor) -> bool:
-    """Whether the parts for a CPU do: in the precision that weights are kept in, and without R-Drop."""
-    weight = next(model.parameters())
-    here = source.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    known = whole(model) and weight.dtype in (torch.float32, torch.float64)
-    return here and known and not (model.training and model.criterion.settings.r_drop)
+def leans(model: Seq2Seq) -> bool:
+    """Whether the parts for a CPU do, which know nothing of R-Drop."""
+    return output.here(model) and not (model.training and model.criterion.settings.r_drop)
 
 
 def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
@@ -161,13 +159,9 @@ def precision(model: Seq2Seq) -> torch.dtype:
 
 
 def takes(model: Seq2Seq) -> bool:
-    """Whether all weights are here whole, and counted with as the kernels do."""
-    return whole(model) and precision(model) in (torch.float32, torch.bfloat16)
-
-
-def whole(model: Seq2Seq) -> bool:
-    """Whether no weight lies in parts among processes."""
-    return all(type(weight) is nn.Parameter for weight in model.parameters())
+    """Whether all weights are here whole, not in parts among processes, and counted with as the kernels do."""
+    whole = all(type(weight) is nn.Parameter for weight in model.parameters())
+    return whole and precision(model) in (torch.float32, torch.bfloat16)
 
 
 @cache
