@@ -828,7 +828,7 @@ def test_guided_attention_follows_the_links_it_is_given(corpus: Path, tmp_path: 
     gold = read_gold(corpus / "test.align", test)
     errors = []
     for weight in (0.0, 5.0):
-        more = {"loss.guided": weight, "data.alignments": str(corpus / "train.align"), "training.steps": 40}
+        more = {"loss.guided": weight, "data.alignments": str(corpus / "train.align"), "training.steps": 60}
         run = train(
             "vaswani2017-base", files(corpus, "train"), tmp_path / str(weight), **{**QUICK, "model.heads": 2, **more}
         )

@@ -1,4 +1,4 @@
-"""When a Transformer's loss is added up without padding: unguided, on a CPU or, in fp32 or bf16, with Triton on a GPU."""
+"""When a Transformer's loss is added up without padding: unguided, on a CPU, or by Triton on a GPU in fp32 or bf16."""
 
 from __future__ import annotations
 
