@@ -1,7 +1,7 @@
 """A recurrent layer over whole sentences in one call: cuDNN's kernels, the fast twin of `regard.nn.recurrent.unroll`.
 
 The readable loop makes some twenty calls for each word; on a GPU the calls, not the sums, are what takes the time. On
-a CPU the loop is as fast as PyTorch's own kernels, and stays.
+a CPU it is as fast as PyTorch's own kernels, and stays, but for LSTMs, which have a loop of their own.
 """
 
 from __future__ import annotations

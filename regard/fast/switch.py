@@ -25,8 +25,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def quicken(model: M) -> M:
-    """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding,
-    and its steps without copies, searches on the device."""
+    """The same model: recurrent layers and loops by kernels for the device, a Transformer's loss without padding and
+    its steps without copies, any other's loss over some rows of logits at a time, searches on the device."""
     if wanted():
         torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32 by either way
         for module in model.modules():
