@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -120,7 +122,7 @@ def test_r_drop_guides_and_listeners_go_the_readable_way(monkeypatch: pytest.Mon
     made = quicken(model(guided=0.5))
     torch.testing.assert_close(made.summed(*given, guide), seq2seq.added_up(made, *given, guide), rtol=0, atol=0)
     heard: list[torch.Size] = []
-    output.last(made).register_forward_hook(lambda layer, read, given: heard.append(given.shape))
+    made.decoder.W_s.register_forward_hook(lambda layer, read, given: heard.append(given.shape))  # type: ignore[union-attr]
     made.summed(*given)
     assert heard == [(2, 4, 19)]
 
@@ -148,3 +150,41 @@ def test_a_transformer_that_is_not_known_within_has_its_loss_by_rows() -> None:
     expected = everything(made, made.summed(*given))
     assert quicken(made).way is output.added_up
     torch.testing.assert_close(everything(made, made.summed(*given)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_another_thread_gets_logits_meanwhile() -> None:
+    made = model()
+    layer = output.last(made)
+    assert isinstance(layer, nn.Linear)
+    x = torch.randn(2, layer.in_features)
+    found: list[Tensor] = []
+    with output.passing(layer):
+        other = Thread(target=lambda: found.append(layer(x)))
+        other.start()
+        other.join()
+        assert layer(x) is x
+    torch.testing.assert_close(found[0], layer(x))
+
+
+def replaced(made: Seq2Seq) -> None:
+    layers: Any = made.encoder
+    layers.layers[0].feedforward[1] = nn.GELU()
+
+
+def biased(made: Seq2Seq) -> None:
+    decoder: Any = made.decoder
+    decoder.output = nn.Linear(8, 19)
+
+
+def doubled(made: Seq2Seq) -> None:
+    decoder: Any = made.decoder
+    decoder.layers[0].register_forward_hook(lambda part, given, out: (2 * out[0], *out[1:]))
+
+
+@pytest.mark.parametrize("change", [replaced, biased, doubled])
+def test_a_transformer_that_somebody_changes_later_is_taken_as_it_is(change: Callable[[Seq2Seq], None]) -> None:
+    made = quicken(build("default", 19, 19, size=8, layers=1, heads=2, dropout=0.0)).double().train()
+    change(made.double())
+    made.double()
+    given = batch(*LENGTHS["ragged"])
+    torch.testing.assert_close(made.summed(*given), seq2seq.added_up(made, *given, None))

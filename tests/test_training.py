@@ -765,6 +765,7 @@ def test_the_default_is_sized_by_the_corpus_and_the_config_says_how(corpus: Path
     quick: dict[str, Any] = {"training.steps": 1, "training.validate_pairs": 1, "training.tensorboard": False}
     run = train("default", files(corpus, "train"), tmp_path / "run", **quick)
     config = run.config()
+    assert config["model"].pop("align_layer") == "auto", "this one is found when training ends"
     assert "auto" not in [*config["model"].values(), *config["text"].values(), config["training"]["batch_tokens"]]
     assert (config["model"]["size"], config["model"]["layers"]) == (128, 3)
     assert (config["data"]["source"], config["data"]["target"]) == ("en", "de")

@@ -164,12 +164,33 @@ def test_training_from_python_leaves_a_report(corpus: Path, tmp_path: Path) -> N
 def test_training_ends_with_the_best_layer_and_head(corpus: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "model.heads": 2, "training.steps": 5}
     made = regard.train("default", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
-    chosen = made.config()["model"]
     tried = ranked_viewpoints(load(made.folder), pairs(files(corpus, "dev")))
     shares = {one.viewpoint: one.mutual for one in tried}
-    assert len(shares) == 2 * 3 * chosen["layers"]
-    assert isinstance(chosen["align_layer"], int)
+    assert len(shares) == 2 * 3 * made.config()["model"]["layers"]
+    assert made.config()["model"]["align_layer"] == "auto", "training goes on by what was asked for"
     assert shares[load(made.folder).models[0].decoder.viewpoint] == max(shares.values())
+    for damage in ("{", "[]", '{"layer": 9, "head": null, "after": false}', '{"layer": 0, "head": "1", "after": true}'):
+        (made.folder / "viewpoint.json").write_text(damage, encoding="utf-8")
+        with pytest.raises(UserError, match=r"viewpoint\.json is damaged"):
+            load(made.folder)
+
+
+def test_attention_of_an_ensemble_does_not_depend_on_who_looks_at_nothing(corpus: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "training.steps": 1}
+    runs = [
+        train(name, files(corpus, "train"), tmp_path / name, dev=files(corpus, "dev"), **quick)
+        for name in ("sutskever2014", "bahdanau2015")
+    ]
+    looks = []
+    for order in (runs, runs[::-1]):
+        translator = load(*(run.folder for run in order))
+        next(model for model in translator.models if "a_t" in model.decoder.order).decoder.viewpoint = Viewpoint(
+            after=True
+        )
+        looks.append(translator.judge([("The dog sleeps .", "Der Hund .")])[0].hypothesis.attention)
+    assert looks[0] is not None
+    assert looks[1] is not None
+    np.testing.assert_allclose(looks[0], looks[1], atol=1e-6)
 
 
 def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:

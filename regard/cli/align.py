@@ -108,12 +108,19 @@ def check_directions(forward: Path, backward: Path) -> None:
 def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold] | None) -> None:
     """Tries every layer and head, and writes the best into the run's config."""
     from regard.runs import Run
-    from regard.translate import settled
+    from regard.translate import load, ranked_viewpoints
 
-    tried = settled(Run(folder), corpus, answers)
+    tried, run = ranked_viewpoints(load(folder), corpus, answers), Run(folder)
     for viewpoint, mutual, error in tried:
         head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
         step = ", the step after" if viewpoint.after else ""
         rate = "" if error is None else f"aer {error:.4f}, "
         typer.echo(f"layer {viewpoint.layer + 1}, {head}{step}: {rate}linked both ways {mutual:.1%}")
+    best, config = tried[0].viewpoint, run.config()
+    chosen = {
+        "align_layer": best.layer + 1,
+        "align_head": None if best.head is None else best.head + 1,
+        "align_after": best.after,
+    }
+    run.write_config({**config, "model": {**config["model"], **chosen}})
     typer.echo(f"{folder} aligns by the first of these from now on")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from regard.models import seq2seq
 from regard.models.bahdanau import BahdanauDecoder
@@ -25,6 +27,7 @@ from regard.models.sutskever import SutskeverDecoder
 from regard.models.transformer import TransformerDecoder
 from regard.symbols import PAD
 
+LOCK = Lock()  # one thread at a time trains
 LOGITS = 2**21  # numbers, of which there are hardly more at a time
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
@@ -34,9 +37,9 @@ def covers(model: Seq2Seq) -> bool:
     return type(model) is Seq2Seq and type(model.decoder) in DECODERS and type(last(model)) is nn.Linear
 
 
-def last(model: Seq2Seq) -> nn.Module:
-    """The output layer, which may have the embedding's matrix."""
-    return model.decoder.vocabulary()[-1]
+def last(model: Seq2Seq) -> nn.Module | None:
+    """The output layer, which may have the embedding's matrix; None where a decoder does not say which it is."""
+    return next(reversed(model.decoder.vocabulary()), None)
 
 
 def added_up(
@@ -44,14 +47,24 @@ def added_up(
 ) -> Tensor:
     """The loss of a batch, summed up; by the readable way on a GPU, and where more is asked for than cross-entropy."""
     layer, settings = last(model), model.criterion.settings
-    assert isinstance(layer, nn.Linear)
     more = guide is not None or (model.training and settings.r_drop)
-    if more or layer._forward_hooks or layer._forward_pre_hooks or not here(model):
+    if more or not covers(model) or not here(model) or not isinstance(layer, nn.Linear) or heard(layer):
         return seq2seq.added_up(model, source, lengths, target_in, target_out, guide)
     with passing(layer):
         decoded: Decoded = model.decoder(model.encode(source, lengths), target_in)
     h = decoded.logits.flatten(0, 1)  # what the layer was to read
     return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing)
+
+
+def heard(part: nn.Module) -> bool:
+    """Whether somebody listens to what a part is given or gives, or does it in another way."""
+    return bool(
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or part._backward_hooks
+        or part._backward_pre_hooks
+        or "forward" in part.__dict__
+    )
 
 
 def here(model: Seq2Seq) -> bool:
@@ -64,12 +77,14 @@ def here(model: Seq2Seq) -> bool:
 
 @contextmanager
 def passing(layer: nn.Linear) -> Iterator[None]:
-    """A layer that gives what it reads, meanwhile."""
-    layer.__dict__["forward"] = lambda x: x
-    try:
-        yield
-    finally:
-        del layer.__dict__["forward"]
+    """A layer that gives what it reads, meanwhile, to this thread."""
+    own = get_ident()
+    with LOCK:
+        layer.__dict__["forward"] = lambda x: x if get_ident() == own else F.linear(x, layer.weight, layer.bias)
+        try:
+            yield
+        finally:
+            del layer.__dict__["forward"]
 
 
 def losses(h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:

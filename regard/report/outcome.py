@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SAMPLES = 5
 MEASURED = 200  # dev sentences that BLEU by length is of
-ALIGNED = 100  # dev pairs by which it is found which layer and head align best
+ALIGNED = 100  # dev pairs by which it is found which layer and head align best …
+LONGEST = 500  # … and the characters that these have at most
 
 
 def write_outcome(run: Run) -> Path:
@@ -65,8 +66,9 @@ def followed(run: Run, lots: Sequence[Sequence[Track]]) -> Path:
 def translated(run: Run) -> Path:
     """The report of a run whose model translates."""
     dev = [asked for asked in TASKS["translate"].dev(run) if asked.input.strip()][:MEASURED]
-    if run.config()["model"].get("align_layer") == "auto":
-        settled(run, [(asked.input, asked.answer) for asked in dev[:ALIGNED]])
+    aligned = [(asked.input, asked.answer) for asked in dev if short(asked.input) and short(asked.answer)][:ALIGNED]
+    if aligned and run.config()["model"].get("align_layer") == "auto":
+        settled(run, aligned)
     sources, references = [asked.input for asked in dev], [asked.answer for asked in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])
@@ -76,6 +78,11 @@ def translated(run: Run) -> Path:
     shown = [Shown(translation, reference, heads(translator, translation)) for translation, reference in both]
     quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
     return write_page(run, best(run), shown, by_length(sources, quick, references))
+
+
+def short(text: str) -> bool:
+    """Whether a text has words, and is no page: every head's look at it is kept at once."""
+    return 0 < len(text) <= LONGEST
 
 
 def heads(translator: Translator, translation: Translation) -> dict[str, Floats]:

@@ -21,7 +21,7 @@ from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import build, outline
 from regard.recipes import SECTIONS, Recipe, from_yaml
-from regard.runs import checkpoint
+from regard.runs import checkpoint, viewpoint
 from regard.text import TextSettings, Tokenizers
 
 STEP = re.compile(r"step-(0|[1-9][0-9]*)")
@@ -163,6 +163,8 @@ class Run:
         weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
         model = quicken(build(config, *sizes))
         model.load_state_dict(weights, strict=False)
+        if config["model"].get("align_layer") == "auto":
+            model.decoder.viewpoint = viewpoint.read(self.folder, model.decoder)
         return model.eval()
 
     def weights(self, expected: nn.Module, candidates: Sequence[Path]) -> dict[str, Tensor]:

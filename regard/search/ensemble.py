@@ -18,7 +18,7 @@ class Ensemble:
     """The decoders of several models as one: probabilities and attention are averaged.
 
     A step of one may look for the word that it writes, and of another for the word before: attention is that of those
-    which do as the first does.
+    which do as the first of them does.
     """
 
     def __init__(self, model_or_models: Seq2Seq | Sequence[Seq2Seq]) -> None:
@@ -26,7 +26,7 @@ class Ensemble:
         if not self.models:
             raise ValueError("no model to search with")
         self.decoders = [stepping(model) for model in self.models]
-        self.alike = [after(model.decoder) == after(self.models[0].decoder) for model in self.models]
+        self.after = [after(model.decoder) for model in self.models]
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""
@@ -45,8 +45,8 @@ class Ensemble:
 
     def look(self, attended: Sequence[Attended | None], source_size: int) -> Tensor | None:
         """The mean of what was looked at B,T,S, if anything was."""
-        seen = [one for one, alike in zip(attended, self.alike, strict=True) if one is not None and alike]
-        return average([one.dense(source_size) for one in seen])
+        seen = [(one, after) for one, after in zip(attended, self.after, strict=True) if one is not None]
+        return average([one.dense(source_size) for one, after in seen if after == seen[0][1]])
 
     def widen(self, states: list[Any], width: int, rows: Tensor) -> list[Any]:
         """Every row of each state `width` times: `rows` are the rows that the new ones are."""

@@ -76,7 +76,12 @@ class Opened(NamedTuple):
             found.update(tensor.detach().cpu().float().contiguous().numpy().data)
         for side in self.tokenizers:
             found.update("\0".join(side.pieces(range(side.size))).encode("utf-8", "surrogatepass"))
-        return {"regard": VERSION, "weights": found.hexdigest(), "model": self.run.config()["model"]}
+        # From which step an alignment takes its look is decided outside of any engine.
+        section = {key: value for key, value in self.run.config()["model"].items() if key != "align_after"}
+        if section.get("align_layer") == "auto":
+            layer, head, _ = self.model.decoder.viewpoint
+            section |= {"align_layer": layer, "align_head": head}
+        return {"regard": VERSION, "weights": found.hexdigest(), "model": section}
 
 
 def engaged(engine: str, precision: str | None, opened: Opened) -> Any:

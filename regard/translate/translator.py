@@ -356,8 +356,9 @@ class Translator:
 
     @property
     def after(self) -> bool:
-        """Whether an alignment takes each word's look from the step after it."""
-        return self.models[0].decoder.viewpoint.after
+        """Whether an alignment takes each word's look from the step after it, as the first model that looks has it."""
+        looking = (model.decoder for model in self.models if "a_t" in model.decoder.order)
+        return next((decoder.viewpoint.after for decoder in looking), False)
 
     def placed(self, hypotheses: list[Hypothesis], plan: Plan) -> list[Hypothesis]:
         """Hypotheses whose attention is that of their words."""
@@ -378,10 +379,14 @@ class Translator:
 
     def linked(self, pair: tuple[str, str], look: Floats) -> Alignment:
         """The alignment of a pair, by attention over the tokens of both."""
+        return align_words(look, *self.worded(pair))
+
+    def worded(self, pair: tuple[str, str]) -> tuple[Tokens, Tokens]:
+        """The words of both texts, and their tokens."""
         source, target = pair
-        read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
         ids, words = self.tokenizers.target.split(target)
-        return align_words(look, read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids)))
+        read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
+        return read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids))
 
 
 def placed(hypothesis: Hypothesis, first: int, after: bool) -> Hypothesis:

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 
 from regard.errors import UserError
-from regard.evaluate import Gold
+from regard.evaluate import Gold, Link, alignment_score
 from regard.models import Viewpoint
-from regard.runs import Run
+from regard.runs import Run, viewpoint
 from regard.search import Floats
 from regard.symbols import BOS
-from regard.translate.alignment import Alignment, following
-from regard.translate.assessment import against
+from regard.translate.alignment import Alignment, align_words, following
 from regard.translate.trace import array, one_model, spelled
 from regard.translate.translator import Translator, load
 
@@ -28,17 +27,9 @@ class Tried(NamedTuple):
     aer: float | None
 
 
-def settled(run: Run, pairs: Sequence[tuple[str, str]], gold: Sequence[Gold] | None = None) -> list[Tried]:
-    """Every viewpoint of a run's model, the best first, by which the run aligns from now on."""
-    tried = ranked_viewpoints(load(run.folder), pairs, gold)
-    best, config = tried[0].viewpoint, run.config()
-    chosen = {
-        "align_layer": best.layer + 1,
-        "align_head": None if best.head is None else best.head + 1,
-        "align_after": best.after,
-    }
-    run.write_config({**config, "model": {**config["model"], **chosen}})
-    return tried
+def settled(run: Run, pairs: Sequence[tuple[str, str]]) -> None:
+    """Finds from where a run's model aligns best, and keeps it."""
+    viewpoint.write(run.folder, ranked_viewpoints(load(run.folder), pairs)[0].viewpoint)
 
 
 def ranked_viewpoints(
@@ -52,11 +43,27 @@ def ranked_viewpoints(
     points = [point._replace(after=after) for point in decoder.viewpoints() for after in (False, True)]
     if not points:
         raise UserError("this model looks at the source from one place only; there is nothing to choose")
-    each = [alignments(translator, pair) for pair in pairs]
-    tried = [measured(point, some, gold) for point, some in zip(points, zip(*each, strict=True), strict=False)]
+    words, both = 0, [0] * len(points)
+    links: list[list[set[Link]]] = [[] for _ in points]
+    for pair in pairs:
+        found = alignments(translator, pair)
+        words += sum(found[0].soft.shape)
+        for number, one in enumerate(found):
+            both[number] += 2 * mutual(one.soft)
+            if gold is not None:
+                links[number].append(set(one.pairs))
+    tried = [
+        Tried(point, linked / max(1, words), None if gold is None else error(some, gold))
+        for point, linked, some in zip(points, both, links, strict=True)
+    ]
     tried.sort(key=lambda one: -one.mutual if one.aer is None else one.aer)
     decoder.viewpoint = tried[0].viewpoint
     return tried
+
+
+def error(links: Sequence[set[Link]], gold: Sequence[Gold]) -> float:
+    """The alignment error rate."""
+    return alignment_score(links, [one.sure for one in gold], [one.possible for one in gold]).aer
 
 
 @torch.inference_mode()
@@ -66,14 +73,8 @@ def alignments(translator: Translator, pair: tuple[str, str]) -> list[Alignment]
     batch, lengths = translator.batch([source])
     target_in = torch.tensor([[BOS, *target[:-1]]], device=batch.device)
     looks = [array(look[0]) for look in model.decoder.looks(model.encode(batch, lengths), target_in)]
-    return [translator.linked(pair, step(look)) for look in looks for step in (np.asarray, following)]
-
-
-def measured(viewpoint: Viewpoint, found: Sequence[Alignment], gold: Sequence[Gold] | None) -> Tried:
-    """What alignments from a viewpoint are worth."""
-    words = sum(sum(one.soft.shape) for one in found)
-    both = sum(2 * mutual(one.soft) for one in found)
-    return Tried(viewpoint, both / max(1, words), None if gold is None else against(found, gold).aer)
+    both = translator.worded(pair)
+    return [align_words(step(look), *both) for look in looks for step in (np.asarray, following)]
 
 
 def mutual(soft: Floats) -> int:

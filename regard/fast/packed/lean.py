@@ -79,7 +79,11 @@ def looked(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, heads: 
     if causal:
         hidden = hidden | (places > places[:, None])
     if hidden.any():
-        scores = scores.view(rows, heads, *scores.shape[1:]).masked_fill_(hidden, -math.inf).flatten(0, 1)
+        scores = (
+            scores.view(rows, heads, *scores.shape[1:])
+            .masked_fill_(hidden, torch.finfo(scores.dtype).min)
+            .flatten(0, 1)
+        )
     found = torch.bmm(scores.softmax(-1), v).view(rows, heads, queries.longest, -1).transpose(1, 2)
     count = len(queries.rows)
     return found.reshape(count, -1) if count == rows * queries.longest else queries.pack(found).flatten(1)

@@ -46,7 +46,7 @@ def covers(model: Seq2Seq) -> bool:
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
     inside = [part for each in (encoder.layers, encoder.norm, decoder.layers, decoder.norm) for part in each.modules()]
-    heard = any(part._forward_hooks or part._forward_pre_hooks for part in inside)
+    heard = any(map(output.heard, (*inside, decoder.output)))
     kinds = {type(part) for part in inside}
     return kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and decoder.output.bias is None and not heard
 
@@ -128,7 +128,7 @@ def counted(given: Given) -> Sizes | None:
 
 def leans(model: Seq2Seq) -> bool:
     """Whether the parts for a CPU do, which know nothing of R-Drop."""
-    return output.here(model) and not (model.training and model.criterion.settings.r_drop)
+    return covers(model) and output.here(model) and not (model.training and model.criterion.settings.r_drop)
 
 
 def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
