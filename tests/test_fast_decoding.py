@@ -329,11 +329,11 @@ def test_a_model_that_somebody_changes_later_is_not_taken_any_more(
 def test_without_a_gpu_the_search_is_the_readable_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(way, "FIRST", 0)
     monkeypatch.setattr(way, "parts", lambda: pytest.fail("there is no GPU"))
-    model, given = model_of(LUONG), batch(3, 2)
+    model, given = quicken(model_of(LUONG)), batch(3, 2)
+    found = search(model, *given)
+    model.shortcut = None
     expected = search(model, *given)
-    found = search(quicken(model), *given)
-    assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in expected]
-    assert found[0][0].score == pytest.approx(expected[0][0].score, rel=1e-9)
+    assert [[one[:3] for one in some] for some in found] == [[one[:3] for one in some] for some in expected]
 
 
 def test_what_searches_keep_is_given_back() -> None:

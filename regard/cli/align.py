@@ -48,7 +48,7 @@ def align(
     """
     from regard.console import say
     from regard.data.corpus import pairs
-    from regard.evaluate import alignment_score, grow_diag_final_and, pharaoh, read_gold
+    from regard.evaluate import gold_score, grow_diag_final_and, pharaoh, read_gold
     from regard.translate import load
 
     end_with_the_pipe()
@@ -89,7 +89,7 @@ def align(
             sys.stdout.write((json.dumps(document, ensure_ascii=False) if as_json else pharaoh(links)) + "\n")
         sys.stdout.flush()
     if answers is not None:
-        score = alignment_score(found, [one.sure for one in answers], [one.possible for one in answers])
+        score = gold_score(found, answers)
         say(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
 
 

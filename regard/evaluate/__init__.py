@@ -4,7 +4,7 @@ from regard.data.links import Link, pharaoh
 from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
 from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, together
 from regard.evaluate.confusion import Confusion, LabelFigures
-from regard.evaluate.gold import Gold, read_gold
+from regard.evaluate.gold import Gold, gold_score, read_gold
 from regard.evaluate.nearest import nearest
 from regard.evaluate.scores import Compared, Group, Score, bleu, bleu_of_several, by_length, chrf, compare, ter
 from regard.evaluate.symmetry import grow_diag_final_and
@@ -29,6 +29,7 @@ __all__ = [
     "chunks",
     "compare",
     "count_chunks",
+    "gold_score",
     "grow_diag_final_and",
     "nearest",
     "pharaoh",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import lines
 from regard.data.links import Link
 from regard.errors import UserError
+from regard.evaluate.alignment import AlignmentScore, alignment_score
 
 PHARAOH = re.compile(r"(\d{1,9})([-?p])(\d{1,9})")
 NAACL = re.compile(r"(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?")
@@ -20,6 +22,11 @@ class Gold(NamedTuple):
 
     sure: frozenset[Link]
     possible: frozenset[Link]
+
+
+def gold_score(found: Iterable[AbstractSet[Link]], gold: Sequence[Gold]) -> AlignmentScore:
+    """Links of pairs against the gold ones."""
+    return alignment_score(found, [one.sure for one in gold], [one.possible for one in gold])
 
 
 class Entry(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from regard.data.corpus import Pair
 from regard.errors import UserError
-from regard.evaluate import AlignmentScore, Gold, Group, Score, alignment_score, bleu, by_length, chrf, ter
+from regard.evaluate import AlignmentScore, Gold, Group, Score, bleu, by_length, chrf, gold_score, ter
 from regard.search import Judged
 from regard.translate.alignment import Alignment
 from regard.translate.translation import Translation
@@ -59,4 +59,4 @@ def against(found: Sequence[Alignment | None], gold: Sequence[Gold]) -> Alignmen
     if any(alignment is None for alignment in found):
         raise UserError("this model has no attention, so there are no alignments to hold against the gold ones")
     links = [set(alignment.pairs) for alignment in found if alignment is not None]
-    return alignment_score(links, [one.sure for one in gold], [one.possible for one in gold])
+    return gold_score(links, gold)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regard.errors import UserError
-from regard.evaluate import Gold, Link, alignment_score
+from regard.evaluate import Gold, Link, gold_score
 from regard.models import Viewpoint
 from regard.runs import Run, viewpoint
 from regard.search import Floats
@@ -53,17 +53,12 @@ def ranked_viewpoints(
             if gold is not None:
                 links[number].append(set(one.pairs))
     tried = [
-        Tried(point, linked / max(1, words), None if gold is None else error(some, gold))
+        Tried(point, linked / max(1, words), None if gold is None else gold_score(some, gold).aer)
         for point, linked, some in zip(points, both, links, strict=True)
     ]
     tried.sort(key=lambda one: -one.mutual if one.aer is None else one.aer)
     decoder.viewpoint = tried[0].viewpoint
     return tried
-
-
-def error(links: Sequence[set[Link]], gold: Sequence[Gold]) -> float:
-    """The alignment error rate."""
-    return alignment_score(links, [one.sure for one in gold], [one.possible for one in gold]).aer
 
 
 @torch.inference_mode()
