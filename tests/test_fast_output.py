@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast import output, quicken
+from regard.fast import quicken
+from regard.fast.output import rows
+from regard.fast.output import way as output
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
@@ -64,25 +66,25 @@ def everything(made: Seq2Seq, loss: Tensor) -> list[Tensor]:
 def test_the_loss_and_its_gradients_are_the_readable_ones(
     recipe: str, smoothing: float, lengths: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "LOGITS", 19 * 3)  # three rows at a time, and some that are left
+    monkeypatch.setattr(rows, "LOGITS", 19 * 3)  # three rows at a time, and some that are left
     made, given = model(recipe, label_smoothing=smoothing), batch(*LENGTHS[lengths])
     assert output.covers(made)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         expected = everything(made.to(kind), seq2seq.added_up(made, *given, None))
-        assert quicken(made).way is output.added_up
+        assert isinstance(quicken(made).way, output.Thin)
         found = everything(made, made.summed(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
 def test_logits_are_never_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "LOGITS", 19 * 2)
-    made, seen, entropy = quicken(model()), [], output.entropy
+    monkeypatch.setattr(rows, "LOGITS", 19 * 2)
+    made, seen, entropy = quicken(model()), [], rows.entropy
 
     def spy(logits: Tensor, *rest: Any) -> Tensor:
         seen.append(logits.shape)
         return entropy(logits, *rest)
 
-    monkeypatch.setattr(output, "entropy", spy)
+    monkeypatch.setattr(rows, "entropy", spy)
     made.summed(*batch([5, 1, 3], [2, 4, 1]))
     assert seen == [(2, 19)] * 3 + [(1, 19)]  # what is padding is not among them
 
@@ -93,7 +95,7 @@ def test_large_logits_do_not_overflow_and_unlikely_words_have_a_loss() -> None:
         torch.tensor([[0.0, 0.0], [5000.0, 1.0], [-5000.0, 2.0]]),
     )
     for target in (1, 2):
-        found = output.losses(h, weight, None, torch.tensor([target]), 0.1)
+        found = rows.losses(h, weight, None, torch.tensor([target]), 0.1)
         expected = F.cross_entropy(h @ weight.t(), torch.tensor([target]), label_smoothing=0.1)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(torch.autograd.grad(found, h), torch.autograd.grad(expected, h))
@@ -101,7 +103,7 @@ def test_large_logits_do_not_overflow_and_unlikely_words_have_a_loss() -> None:
 
 def test_targets_that_are_all_padding_have_no_loss() -> None:
     h, weight = torch.randn(3, 2, requires_grad=True), torch.randn(5, 2, requires_grad=True)
-    loss = output.losses(h, weight, None, torch.full((3,), PAD), 0.1)
+    loss = rows.losses(h, weight, None, torch.full((3,), PAD), 0.1)
     assert loss.item() == 0
     assert not any(slope.any() for slope in torch.autograd.grad(loss, (h, weight)))
 
@@ -115,7 +117,7 @@ def test_without_learning_there_are_no_gradients() -> None:
 
 
 def test_r_drop_guides_and_listeners_go_the_readable_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(output, "losses")
+    monkeypatch.delattr(rows, "losses")
     given, guide = batch([3, 2], [2, 4]), torch.rand(2, 4, 3)
     made = quicken(model(r_drop=1.0))
     torch.testing.assert_close(made.summed(*given), seq2seq.added_up(made, *given, None), rtol=0, atol=0)
@@ -148,7 +150,7 @@ def test_a_transformer_that_is_not_known_within_has_its_loss_by_rows() -> None:
     made.decoder.output = nn.Linear(8, 19)
     given = batch([3, 2], [2, 4])
     expected = everything(made, made.summed(*given))
-    assert quicken(made).way is output.added_up
+    assert isinstance(quicken(made).way, output.Thin)
     torch.testing.assert_close(everything(made, made.summed(*given)), expected, rtol=1e-5, atol=1e-5)
 
 

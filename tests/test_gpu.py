@@ -31,10 +31,12 @@ from regard.fast.feeding import looped, played
 from regard.fast.gates import Plain
 from regard.fast.layer import unrolled
 from regard.fast.looping import replayed
+from regard.fast.output import way as output
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places
-from regard.models import bahdanau, build
+from regard.models import bahdanau, build, seq2seq
+from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.luong import one_by_one
 from regard.nn import parts
 from regard.nn.recurrent import unroll
@@ -47,6 +49,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
 ]
+RECURRENT = ["luong2015-global", "luong2015-local-p", "bahdanau2015", "cho2014", "sutskever2014"]
 NAMES = [name for name in translators() if name != "vaswani2017-big"]
 
 
@@ -119,8 +122,8 @@ def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(way, "FIRST", 0)
-    monkeypatch.setattr(decoding, "FIRST", 0)
+    for each in (way, output, decoding):
+        monkeypatch.setattr(each, "FIRST", 0)
 
 
 PACKED = (
@@ -214,20 +217,58 @@ def test_recorded_dropout_is_drawn_anew_and_follows_the_seed() -> None:
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
 def test_the_loss_of_an_output_layer_is_added_up_in_pieces(r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.fast.packed import fused
+    from regard.fast.output import fused
 
     monkeypatch.setattr(fused, "LOGITS", 5 * 10_007)
     torch.manual_seed(0)
-    h, weight = torch.randn(14, 24).cuda(), torch.randn(10_007, 24).cuda()
+    h, weight, bias = torch.randn(14, 24).cuda(), torch.randn(10_007, 24).cuda(), torch.randn(10_007).cuda()
     targets = torch.tensor([4, 5, 0, 7, 10_006, 4, 9]).repeat(2).cuda()
 
+    def wide(h: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """A bias is one more number that is always read."""
+        return plain.losses(torch.nn.functional.pad(h, (0, 1), value=1.0), torch.cat((weight, bias[:, None]), 1), *rest)
+
     def gradients(losses: Any) -> list[torch.Tensor]:
-        leaves = [h.clone().requires_grad_(), weight.clone().requires_grad_()]
+        leaves = [each.clone().requires_grad_() for each in (h, weight, bias)]
         loss = losses(*leaves, targets, 0.1, r_drop)
         (loss * 0.25).backward()
         return [loss.detach(), *(leaf.grad for leaf in leaves)]
 
-    torch.testing.assert_close(gradients(fused.losses), gradients(plain.losses), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients(fused.losses), gradients(wide), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 1.5])
+@pytest.mark.parametrize(("kind", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize(
+    "recipe", ["luong2015-global", "luong2015-local-p", "bahdanau2015", "cho2014", "sutskever2014"]
+)
+def test_the_loss_of_a_recurrent_model_is_the_readable_one(
+    recipe: str, kind: torch.dtype, close: float, r_drop: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regard.fast.output import fused
+
+    taken = []
+    losses = fused.losses
+    monkeypatch.setattr(fused, "losses", lambda *given: taken.append(given) or losses(*given))  # type: ignore[func-returns-value]
+    output.fused.cache_clear()
+    torch.manual_seed(0)
+    made: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
+    made.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
+    given = [each.cuda() for each in batch([5, 1, 9, 4], [2, 6, 1, 3])]
+
+    def everything(way: Any) -> list[torch.Tensor]:
+        made.zero_grad()
+        with torch.autocast("cuda", kind, enabled=kind != torch.float32):
+            loss = way(made, *given, None)
+        loss.backward()
+        return [loss.detach(), *(weight.grad for weight in made.parameters() if weight.grad is not None)]
+
+    thin = output.Thin()
+    everything(thin)  # the first tries the kernels
+    found, expected = everything(thin), everything(seq2seq.added_up)
+    assert len(taken) == 4  # two of the trial, and two
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine.float() - theirs.float()).norm() <= close * theirs.float().norm() + 1e-5
 
 
 def test_dropout_drops_its_share_and_the_same_on_the_way_back() -> None:

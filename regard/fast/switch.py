@@ -9,12 +9,12 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from regard.fast import output
 from regard.fast.cached import cached
 from regard.fast.decoding import way as decoding
 from regard.fast.feeding import looped
 from regard.fast.layer import unrolled
 from regard.fast.looping import recorded
+from regard.fast.output import way as output
 from regard.fast.packed import way
 from regard.models.bahdanau import BahdanauDecoder, one_by_one
 from regard.models.luong import LuongDecoder
@@ -39,7 +39,7 @@ def quicken(model: M) -> M:
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
         elif isinstance(model, Seq2Seq) and output.covers(model):
-            model.way = output.added_up
+            model.way = output.Thin()
         if isinstance(model, Seq2Seq) and decoding.covers(model):
             model.shortcut = decoding.Shortcut()
         if isinstance(model, Seq2Seq):

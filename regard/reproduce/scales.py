@@ -58,12 +58,12 @@ FULL: dict[str, Any] = {
     "model.layers": 2,
     "model.dropout": 0.2,
     "data.max_length": 50,
-    "training.learning_rate": 0.001,
+    "training.learning_rate": 0.002,
     "training.warmup": 400,
-    "training.batch_tokens": 12_000,
-    "training.steps": 3000,  # about eight times through the mixed corpora
-    "training.validate_every": 1000,
-    "training.checkpoint_every": 1000,
+    "training.batch_tokens": 4000,
+    "training.steps": 9000,  # about eight times through the mixed corpora
+    "training.validate_every": 1500,
+    "training.checkpoint_every": 1500,
 }
 CAPTIONS: dict[str, Any] = {  # what suits a corpus of 29,000 short pairs
     "text.kind": "bpe",
@@ -76,6 +76,7 @@ CAPTIONS: dict[str, Any] = {  # what suits a corpus of 29,000 short pairs
     "model.dropout": 0.3,
     "training.learning_rate": 0.003,
     "training.batch_tokens": 6000,
+    "training.steps": 3000,
     "training.validate_every": 500,
     "training.checkpoint_every": 500,
 }
@@ -88,7 +89,13 @@ TRANSFORMER: dict[str, dict[str, Any]] = {
         "model.norm": "pre",
         "training.learning_rate": 0.005,
     },
-    "mixed-ende": {"model.layers": 5, "model.heads": 8, "model.feedforward": 2048, "model.norm": "pre"},
+    "mixed-ende": {
+        "model.layers": 5,
+        "model.heads": 8,
+        "model.feedforward": 2048,
+        "model.norm": "pre",
+        "training.learning_rate": 0.001,
+    },
     "multi30k": {
         "model.layers": 4,
         "model.heads": 4,

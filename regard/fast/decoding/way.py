@@ -16,7 +16,7 @@ from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.harvest import Found
 from regard.fast.decoding.outline import Outline
 from regard.fast.decoding.parts import Parts
-from regard.fast.packed.way import precision
+from regard.fast.output.way import precision
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import TransformerDecoder
 

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 from regard.fast.kernels import power
+from regard.fast.output import fused as output
+from regard.fast.output.fused import product
 from regard.fast.packed import kernels, plain
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
-from regard.symbols import PAD
 
 PROGRAMS = 1024  # that share the sums over rows: some for each of a large card's processors
 WIDEST = 128  # numbers of a head that one program holds at once
-LOGITS = 2**28  # numbers, of which there are never more at a time
 
 
 def longest(kind: torch.dtype) -> int:
@@ -31,13 +31,6 @@ def longest(kind: torch.dtype) -> int:
 def seed(dropout: float, like: Tensor) -> Tensor | None:
     """Of a dropout, drawn on the device, so that a recorded graph draws a new one each time."""
     return torch.randint(2**31 - 1, (2,), device=like.device) if dropout else None
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """aᵀ b in fp32, the gradient of a weight."""
-    if a.dtype == torch.float32 or not a.is_cuda:
-        return (a.t() @ b).float()
-    return torch.mm(a.t(), b, out_dtype=torch.float32)
 
 
 def sums(x: Tensor, kept: Tensor | None = None) -> Tensor:
@@ -198,44 +191,6 @@ def launch(
     )  # fmt: skip
 
 
-class Losses(Function):
-    """Cross-entropy and R-Drop with no more than `LOGITS` logits at a time: their gradients are taken at once."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float, learns: bool
-    ) -> Tensor:
-        """A scalar."""
-        W, passes = weight.to(h.dtype), 2 if r_drop else 1
-        half, V = len(h) // passes, len(W)
-        losses = h.new_empty(half, dtype=torch.float32)
-        dh = torch.empty_like(h)
-        dW = torch.zeros_like(W, dtype=torch.float32) if learns else W
-        C = min(4096, power(V))
-        halves, to_halves, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
-        chunk = max(1, LOGITS // (V * passes))
-        for first in range(0, half, chunk):
-            rows = halves[:, first : first + chunk].flatten(0, 1)
-            logits = rows @ W.t()
-            count = len(rows) // passes
-            here = kinds[first : first + chunk], losses[first : first + chunk]
-            if r_drop:
-                kernels.r_drop[(count,)](logits, *here, count, V, smoothing, r_drop, PAD, C, num_warps=8)
-            else:
-                kernels.cross_entropy[(count,)](logits, *here, V, smoothing, PAD, C, num_warps=8)
-            if learns:
-                to_halves[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
-                dW += product(logits, rows)
-        ctx.save_for_backward(dh, dW)
-        return losses.sum()
-
-    @staticmethod
-    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        """What is there already, as much as is asked for."""
-        dh, dW = ctx.saved_tensors
-        return (dh.float() * by).to(dh.dtype), dW * by, None, None, None, None
-
-
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """X Wᵀ + b."""
     return Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call,no-any-return]
@@ -269,7 +224,7 @@ def add_norm(
 
 def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
     """Σ −log p(y), smoothed, and R-Drop."""
-    return Losses.apply(h, weight, targets, smoothing, r_drop, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
+    return output.losses(h, weight, None, targets, smoothing, r_drop)
 
 
 FUSED = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

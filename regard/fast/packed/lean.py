@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.fast import output
+from regard.fast.output import rows
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.plain import linear
 from regard.fast.packed.spans import Spans
@@ -110,7 +110,7 @@ def kept(like: Tensor, dropout: float) -> Tensor:
 def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
     """Σ −log p(y), smoothed; R-Drop is for the readable way."""
     assert not r_drop
-    return output.losses(h, weight, None, targets, smoothing)
+    return rows.losses(h, weight, None, targets, smoothing)
 
 
 LEAN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.console import say
-from regard.fast import output
+from regard.fast.output import way as output
+from regard.fast.output.way import precision, takes
 from regard.fast.packed import stack
 from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
 from regard.fast.packed.lean import LEAN
@@ -150,18 +151,6 @@ def works(model: Seq2Seq, loss: Callable[[], Tensor]) -> bool:
         say(f"training goes without fused kernels: {' '.join(str(error).split())[:200]}")
         return False
     return True
-
-
-def precision(model: Seq2Seq) -> torch.dtype:
-    """What matrix products are to be counted in."""
-    weight = next(model.parameters())
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
-
-
-def takes(model: Seq2Seq) -> bool:
-    """Whether all weights are here whole, not in parts among processes, and counted with as the kernels do."""
-    whole = all(type(weight) is nn.Parameter for weight in model.parameters())
-    return whole and precision(model) in (torch.float32, torch.bfloat16)
 
 
 @cache
