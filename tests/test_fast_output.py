@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -129,21 +128,6 @@ def test_r_drop_guides_and_listeners_go_the_readable_way(monkeypatch: pytest.Mon
     assert heard == [(2, 4, 19)]
 
 
-def test_the_layer_is_itself_again_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, given = quicken(model()), batch([3, 2], [2, 4])
-
-    def fails(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(made.decoder, "loop", fails)
-    with pytest.raises(KeyboardInterrupt):
-        made.summed(*given)
-    layer = output.last(made)
-    assert isinstance(layer, nn.Linear)
-    assert layer(torch.ones(1, 6)).shape == (1, 19)
-    assert "forward" not in vars(layer)
-
-
 def test_a_transformer_that_is_not_known_within_has_its_loss_by_rows() -> None:
     made = build("vaswani2017-base", 19, 19, size=8, layers=1, heads=2, dropout=0.0)
     assert isinstance(made, Seq2Seq)
@@ -152,20 +136,6 @@ def test_a_transformer_that_is_not_known_within_has_its_loss_by_rows() -> None:
     expected = everything(made, made.summed(*given))
     assert isinstance(quicken(made).way, output.Thin)
     torch.testing.assert_close(everything(made, made.summed(*given)), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_another_thread_gets_logits_meanwhile() -> None:
-    made = model()
-    layer = output.last(made)
-    assert isinstance(layer, nn.Linear)
-    x = torch.randn(2, layer.in_features)
-    found: list[Tensor] = []
-    with output.passing(layer):
-        other = Thread(target=lambda: found.append(layer(x)))
-        other.start()
-        other.join()
-        assert layer(x) is x
-    torch.testing.assert_close(found[0], layer(x))
 
 
 def replaced(made: Seq2Seq) -> None:

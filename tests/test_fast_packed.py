@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.fast import quicken
 from regard.fast.output.way import Thin, takes
 from regard.fast.packed import lean, plain, stack, way
-from regard.fast.packed.batch import Sizes, heard, packed
+from regard.fast.packed.batch import Sizes, packed, present
 from regard.fast.packed.spans import spans
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
@@ -140,10 +140,10 @@ def watched(made: Seq2Seq) -> None:
 
 @pytest.mark.parametrize("change", [gelu, biased, watched])
 def test_a_model_that_somebody_has_changed_within_is_not_taken(change: Callable[[Seq2Seq], None]) -> None:
-    made = model("pre")
-    assert way.covers(made)
+    made, taken = model("pre"), way.Packed()
+    assert taken.knows(made)
     change(made)
-    assert not way.covers(made)
+    assert not taken.knows(made)
 
 
 def test_padding_before_the_last_word_of_a_target_counts_as_a_word() -> None:
@@ -151,7 +151,7 @@ def test_padding_before_the_last_word_of_a_target_counts_as_a_word() -> None:
     source, lengths, target_in, target_out = batch([3, 2], [5, 3])
     target_in[0, 2] = target_out[0, 1] = PAD
     expected = everything(made, made.summed(source, lengths, target_in, target_out))
-    words = Sizes(2, 5, int(heard(target_in, target_out).sum()))
+    words = Sizes(2, 5, int(present(target_in, target_out).sum()))
     laid = packed(source, lengths, target_in, target_out, words, 1)
     found = everything(made, stack.summed(made, laid, 0.0, torch.float64, plain.PLAIN))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.fast.hearing import heard
 from regard.fast.packed.way import KNOWN
 from regard.fast.room import Room, placed
 from regard.models.seq2seq import Decoder, Encoded, log_probs
@@ -32,10 +33,9 @@ def covers(decoder: TransformerDecoder) -> bool:
     """Whether this is the readable decoder, not one that somebody made of it, with its weights here, on a CPU."""
     inside, weights = list(decoder.layers.modules()), list(decoder.parameters())
     known = type(decoder) is TransformerDecoder and {type(part) for part in inside} <= KNOWN
-    heard = any(part._forward_hooks or part._forward_pre_hooks for part in inside)
     here = all(type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights)
     whole = {weight.dtype for weight in weights} in ({torch.float32}, {torch.float64})
-    return known and not heard and here and whole and not torch.is_autocast_enabled("cpu")
+    return known and not heard(decoder, *inside) and here and whole and not torch.is_autocast_enabled("cpu")
 
 
 class CachedState(NamedTuple):

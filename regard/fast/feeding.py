@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.captured import Captured, Form, graphs
 from regard.fast.gates import Steps, chosen, dropped
+from regard.fast.hearing import heard, rate
 from regard.fast.looping import recorded
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
@@ -112,6 +113,8 @@ def covers(decoder: LuongDecoder) -> bool:
         and type(attention.alignment) is Global
         and type(W_c) is nn.Linear
         and W_c.bias is None
+        and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
+        and not heard(*decoder.modules())
     )
 
 
@@ -167,16 +170,16 @@ def drawn(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[flo
     """What dropout leaves of the words B,T,E, of h̃ B,T,F and between layers B,T,H; nothing where there is none."""
     cells = decoder.recurrent.forwards
     inner = len(cells) - 1
-    rates = [decoder.dropout.p] * 2 + [decoder.recurrent.dropout.p] * inner
-    if not decoder.training or not any(rates):
+    rates = [rate(decoder.dropout)] * 2 + [rate(decoder.recurrent.dropout)] * inner
+    if not any(rates):
         return [], ()
     H = decoder.recurrent.output_size
     widths = [words.shape[2], decoder.W_c.out_features] + [H] * inner
     kept = [
-        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - rate)
-        for width, rate in zip(widths, rates, strict=True)
+        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - share)
+        for width, share in zip(widths, rates, strict=True)
     ]
-    return kept, tuple(1 / (1 - rate) if rate < 1 else 0.0 for rate in rates)
+    return kept, tuple(1 / (1 - share) if share < 1 else 0.0 for share in rates)
 
 
 def flat(given: Given) -> list[Tensor]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from regard.fast.hearing import heard
 from regard.fast.lstm import steps
 from regard.nn import State, parts
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell
@@ -26,7 +27,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
     """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word."""
-    kernel = KERNELS.get(kind(cell))
+    kernel = None if heard(cell) else KERNELS.get(kind(cell))
     if kernel is lstm and x.device.type == "cpu" and x.shape[1] and not torch.is_autocast_enabled("cpu"):
         return by_hand(cell, x, lengths, initial)
     if kernel is None or not x.is_cuda or not x.shape[1]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.fast.captured import Captured, Form, graphs
+from regard.fast.hearing import heard, rate
 from regard.fast.states import distinct, filled
 from regard.nn import (
     Attended,
@@ -73,6 +74,8 @@ def records(decoder: Any, state: Any, words: Tensor) -> bool:
         and mask.shape[0] == words.shape[0]
         and mask.shape[1] > 0
         and isinstance(state.step, int)
+        and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
+        and not heard(*decoder.modules())
     )
 
 
@@ -102,11 +105,9 @@ def letters(name: str, leaf: Tensor) -> str:
 
 def dropped(decoder: Any, drops_input: bool) -> list[Link]:
     """Where the loop calls dropout, in the order of its calls; nowhere where nothing is dropped."""
-    if not decoder.training:
-        return []
     cells = decoder.recurrent.forwards
-    above = [Link("recurrent", cell.input_size, decoder.recurrent.dropout.p) for cell in cells[1:]]
-    below = [Link("", cells[0].input_size, decoder.dropout.p)] if drops_input else []
+    above = [Link("recurrent", cell.input_size, rate(decoder.recurrent.dropout)) for cell in cells[1:]]
+    below = [Link("", cells[0].input_size, rate(decoder.dropout))] if drops_input else []
     return [link for link in below + above if link.rate]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.console import say
 
 T = TypeVar("T")
-LOCK = Lock()
+LOCK = RLock()  # all of a process share the stream that is recorded
 
 
 class Recorder:
@@ -70,7 +70,7 @@ def aside(work: Callable[[], T]) -> T:
     """What it gives, done beside the main stream: kernels are compiled, and libraries make what they need."""
     side = beside(torch.cuda.current_device())
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with LOCK, torch.cuda.stream(side):
         given = work()
     torch.cuda.current_stream().wait_stream(side)
     return given

@@ -110,9 +110,19 @@ class BahdanauDecoder(Decoder):
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
+        read, attended = self.taken(encoded, target_in)
+        return Decoded(self.output(*read), attended)
+
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
+        """The maxout layer's t_i."""
+        read, attended = self.taken(encoded, target_in)
+        return self.output.features(*read), attended
+
+    def taken(self, encoded: Encoded, target_in: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Attended]:
+        """All steps: the states, words and contexts that the readout reads, and what was attended to."""
         words = self.dropout(self.embedding(target_in))
         shown, attended = self.loop(self, self.start(encoded), words)
-        return Decoded(self.output(shown, words, attended.context), attended)
+        return (shown, words, attended.context), attended
 
     def step(self, state: BahdanauState, tokens: Tensor) -> tuple[Tensor, BahdanauState, Attended]:
         """Tokens B -> log-probabilities B,V."""

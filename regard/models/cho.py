@@ -77,13 +77,21 @@ class ChoDecoder(Decoder):
         return [self.embedding, self.output.W_o]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
+        """Target_in B,T -> logits B,T,V."""
+        return Decoded(self.output(*self.taken(encoded, target_in)), None)
+
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
+        """The maxout layer's."""
+        return self.output.features(*self.taken(encoded, target_in)), None
+
+    def taken(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The states, words and contexts that the readout reads: nothing waits for attention, so all at once."""
         words = self.dropout(self.embedding(target_in))
         state = self.start(encoded)
         c = state.context[:, None].expand(-1, words.shape[1], -1)
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(torch.cat((words, c), -1), lengths, state.recurrent)
-        return Decoded(self.output(h, words, c), None)
+        return h, words, c
 
     def step(self, state: ChoState, tokens: Tensor) -> tuple[Tensor, ChoState, None]:
         """Tokens B -> log-probabilities B,V."""

@@ -111,11 +111,15 @@ class LuongDecoder(Decoder):
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
+        output, attended = self.features(encoded, target_in)
+        return Decoded(self.W_s(output), attended)
+
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
+        """h̃_t of all steps."""
         words = self.embedding(target_in)
         state = self.start(encoded)
         waits = self.input_feeding or self.attention.coverage is not None
-        output, attended = self.loop(self, state, words) if waits else self.all_at_once(state, words)
-        return Decoded(self.W_s(output), attended)
+        return self.loop(self, state, words) if waits else self.all_at_once(state, words)
 
     def all_at_once(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         """Without input feeding attention waits for nothing: all h_t first, then one look for all of them."""

@@ -20,6 +20,11 @@ class DeepOutput(nn.Module):
 
     def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
         """States B,T,n, embedded words B,T,m, contexts B,T,· -> logits B,T,V."""
-        t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
-        logits: Tensor = self.W_o(self.dropout(t))
+        logits: Tensor = self.W_o(self.features(state, word, context))
         return logits
+
+    def features(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
+        """The same -> t_i B,T,·, with dropout."""
+        t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
+        dropped: Tensor = self.dropout(t)
+        return dropped

@@ -72,6 +72,10 @@ class Decoder(nn.Module):
         """Teacher forcing: target_in B,T begins with BOS. The same numbers as repeated `step`."""
         raise NotImplementedError
 
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended | None]:
+        """Teacher forcing up to the output layer, the last of `vocabulary`: B,T,· that it makes logits of."""
+        raise NotImplementedError
+
     def start(self, encoded: Encoded) -> Any:
         """The state before the first token."""
         raise NotImplementedError

@@ -66,11 +66,16 @@ class SutskeverDecoder(Decoder):
         return [self.embedding, self.output]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V: nothing waits for attention, so all at once."""
+        """Target_in B,T -> logits B,T,V."""
+        h, _ = self.features(encoded, target_in)
+        return Decoded(self.output(h), None)
+
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
+        """The top layer's h_t: nothing waits for attention, so all at once."""
         words = self.dropout(self.embedding(target_in))
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(words, lengths, self.start(encoded).recurrent)
-        return Decoded(self.output(self.dropout(h)), None)
+        return self.dropout(h), None
 
     def step(self, state: SutskeverState, tokens: Tensor) -> tuple[Tensor, SutskeverState, None]:
         """Tokens B -> log-probabilities B,V."""

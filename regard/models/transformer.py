@@ -236,11 +236,11 @@ class TransformerDecoder(Decoder):
         return TransformerState(source, [memory.keys.new_zeros(rows, 0, 2 * size) for _ in source], 0)
 
     def advance(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
-        """Tokens B,T, any number at once: logits B,T,V, the state after them, and a look at the source."""
+        """Tokens B,T, any number at once: what the output layer reads, the state after them, a look at the source."""
         x, after, looks = self.passed(state, tokens)
         seen, head = looks[self.viewpoint.layer], self.viewpoint.head
         weights = seen.weights.mean(1) if head is None else seen.weights[:, head]
-        return self.output(self.norm(x)), after, Attended(seen.context, weights)
+        return self.norm(x), after, Attended(seen.context, weights)
 
     def passed(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, list[Attended]]:
         """Tokens B,T through all layers: the last one's output, the state after them, and every layer's look."""
@@ -254,13 +254,18 @@ class TransformerDecoder(Decoder):
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
-        logits, _, attended = self.advance(self.start(encoded), target_in)
-        return Decoded(logits, attended)
+        x, attended = self.features(encoded, target_in)
+        return Decoded(self.output(x), attended)
+
+    def features(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
+        """The last layer's output, normed."""
+        x, _, attended = self.advance(self.start(encoded), target_in)
+        return x, attended
 
     def step(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
         """Tokens B -> log-probabilities B,V."""
-        logits, state, attended = self.advance(state, tokens[:, None])
-        return log_probs(logits[:, 0]), state, attended
+        x, state, attended = self.advance(state, tokens[:, None])
+        return log_probs(self.output(x)[:, 0]), state, attended
 
     def join(self, first: TransformerState, second: TransformerState) -> TransformerState:
         """Rows that have written more, and rows that have written less: padding goes before the words of these."""

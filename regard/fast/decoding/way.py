@@ -14,8 +14,9 @@ from regard.fast.decoding import luong, transformer
 from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.harvest import Found
-from regard.fast.decoding.outline import Outline
 from regard.fast.decoding.parts import Parts
+from regard.fast.hearing import heard
+from regard.fast.outline import Outline
 from regard.fast.output.way import precision
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import TransformerDecoder
@@ -88,7 +89,7 @@ class Shortcut:
 
 def plain(module: nn.Module) -> bool:
     """Whether a module does what its class says: nobody listens in, and nothing is dropped at random."""
-    return not (module._forward_hooks or module._forward_pre_hooks or module.training)
+    return not (module.training or heard(module))
 
 
 def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from threading import Lock, get_ident
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.console import say
+from regard.fast.hearing import heard
 from regard.fast.output import rows
 from regard.models import seq2seq
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.cho import ChoDecoder
+from regard.models.criterion import CrossEntropy
 from regard.models.luong import LuongDecoder
-from regard.models.seq2seq import Decoded, Seq2Seq
+from regard.models.readout import DeepOutput
+from regard.models.seq2seq import Seq2Seq
 from regard.models.sutskever import SutskeverDecoder
 from regard.models.transformer import TransformerDecoder
 
 FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
-LOCK = Lock()  # one thread at a time trains
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
 
@@ -38,14 +36,22 @@ class Losses(Protocol):
 
 
 def covers(model: Seq2Seq) -> bool:
-    """Whether what the output layer gives are the logits, and nobody but the loss reads them."""
-    return type(model) is Seq2Seq and type(model.decoder) in DECODERS and last(model) is not None
+    """Whether this is a model whose output layer gives the logits, its loss cross-entropy, and nothing another's."""
+    layer = last(model)
+    known = (type(model), type(model.criterion)) == (Seq2Seq, CrossEntropy) and type(model.decoder) in DECODERS
+    return known and layer is not None and all(type(part) is DeepOutput for part in above(model, layer)[1:-1])
 
 
 def last(model: Seq2Seq) -> nn.Linear | None:
     """The output layer, which may have the embedding's matrix; None where a decoder does not say which it is."""
     found = next(reversed(model.decoder.vocabulary()), None)
     return found if type(found) is nn.Linear else None
+
+
+def above(model: Seq2Seq, layer: nn.Linear) -> list[nn.Module]:
+    """What is not called as it is: from the decoder down to its output layer."""
+    path = next(name for name, part in model.decoder.named_modules() if part is layer).split(".")
+    return [model.decoder.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
 
 
 class Thin:
@@ -71,15 +77,14 @@ class Thin:
         """A scalar."""
         self.batches += model.training
         layer = last(model) if guide is None and covers(model) else None
-        losses = None if layer is None or heard(layer) else self.losses(model, layer)
+        losses = None if layer is None or heard(*above(model, layer)) else self.losses(model, layer)
         if layer is None or losses is None:
             return seq2seq.added_up(model, source, lengths, target_in, target_out, guide)
         settings, given = model.criterion.settings, (source, lengths, target_in, target_out)
         r_drop = settings.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([each, each]) for each in given) if r_drop else given
-        with passing(layer):
-            decoded: Decoded = model.decoder(model.encode(source, lengths), target_in)
-        h = decoded.logits.flatten(0, 1).to(precision(model))  # what the layer was to read
+        features, _ = model.decoder.features(model.encode(source, lengths), target_in)
+        h = features.flatten(0, 1).to(precision(model))
         return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
 
     def losses(self, model: Seq2Seq, layer: nn.Linear) -> Losses | None:
@@ -91,17 +96,6 @@ class Thin:
         if found is not None and model.training and kind not in self.tried:
             self.tried[kind] = works(found, layer, kind)
         return found if self.tried.get(kind) else None
-
-
-def heard(part: nn.Module) -> bool:
-    """Whether somebody listens to what a part is given or gives, or does it in another way."""
-    return bool(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-        or "forward" in part.__dict__
-    )
 
 
 def here(model: Seq2Seq) -> bool:
@@ -126,18 +120,6 @@ def precision(model: Seq2Seq) -> torch.dtype:
     weight = next(model.parameters())
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-
-
-@contextmanager
-def passing(layer: nn.Linear) -> Iterator[None]:
-    """A layer that gives what it reads, meanwhile, to this thread."""
-    own = get_ident()
-    with LOCK:
-        layer.__dict__["forward"] = lambda x: x if get_ident() == own else F.linear(x, layer.weight, layer.bias)
-        try:
-            yield
-        finally:
-            del layer.__dict__["forward"]
 
 
 def works(losses: Losses, layer: nn.Linear, kind: torch.dtype) -> bool:

@@ -57,7 +57,7 @@ def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tenso
         laid(lengths, source.shape[1], sizes.pairs, sizes.source, passes), sizes.source * passes, source.shape[1]
     )
     here = spans(
-        laid(heard(target_in, target_out), target_in.shape[1], sizes.pairs, sizes.target, passes),
+        laid(present(target_in, target_out), target_in.shape[1], sizes.pairs, sizes.target, passes),
         sizes.target * passes,
         target_in.shape[1],
     )
@@ -69,7 +69,7 @@ def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tenso
     return Batch(words(source, there), there, words(target_in, here), words(target_out, here), here)
 
 
-def heard(target_in: Tensor, target_out: Tensor) -> Tensor:
+def present(target_in: Tensor, target_out: Tensor) -> Tensor:
     """The lengths B of targets: up to the last word of either, whatever stands before it."""
     real = (target_in != PAD) | (target_out != PAD)
     return (real * torch.arange(1, real.shape[1] + 1, device=real.device)).amax(1)

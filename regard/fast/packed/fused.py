@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from regard.fast.kernels import power
 from regard.fast.output import fused as output
@@ -55,6 +56,7 @@ class Linear(Function):
         return x @ W.t() if bias is None else torch.addmm(bias.to(x.dtype), x, W.t())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of weights are fp32."""
         x, W = ctx.saved_tensors
@@ -74,6 +76,7 @@ class FeedForward(Function):
         return h @ V_2.t()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
         """Through the bend and into b_1 in one pass."""
         x, h, V_1, V_2 = ctx.saved_tensors
@@ -115,6 +118,7 @@ class AddNorm(Function):
         return s if wide is None else wide, n
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, ds: Tensor | None, dn: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of the three vectors are added up over programs."""
         s, weight, mean, scale = ctx.saved_tensors
@@ -154,6 +158,7 @@ class Attention(Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         """Each gradient is laid out as what it belongs to."""
         own, source = ctx.saved_tensors

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def mixed(x):
+def hashed(x):
     """A hash of 32 bits in which every bit of the input reaches every bit of the output (C. Wellons' lowbias32)."""
     x = (x ^ (x >> 16)) * 0x21F0AAAD
     x = (x ^ (x >> 15)) * 0xD35A2D97
@@ -18,7 +18,7 @@ def mixed(x):
 def passed(seed, at, p):
     """Whether dropout lets a number pass: a hash of its place with a seed. Philox would cost more than all else."""
     first, second = tl.load(seed).to(tl.uint32), tl.load(seed + 1).to(tl.uint32)
-    drawn = mixed(mixed(at.to(tl.uint32) + first) ^ second)
+    drawn = hashed(hashed(at.to(tl.uint32) + first) ^ second)
     return (drawn >> 8).to(tl.float32) * (1 / 16777216) >= p
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from regard.console import say
 from regard.fast.recording import aside, reason, recording
@@ -91,6 +92,7 @@ class Replayed(Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         """As much of them as is asked for."""
         return None, None, *split(ctx.gradients * by, ctx.weights)

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.console import say
-from regard.fast.output import way as output
-from regard.fast.output.way import precision, takes
+from regard.fast.hearing import heard
+from regard.fast.outline import Outline
+from regard.fast.output.way import here, precision, takes
 from regard.fast.packed import stack
-from regard.fast.packed.batch import Given, Sizes, folded, heard, packed, unfolded
+from regard.fast.packed.batch import Given, Sizes, folded, packed, present, unfolded
 from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
 from regard.models import seq2seq
+from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import (
     DecoderLayer,
@@ -44,12 +46,19 @@ def covers(model: Seq2Seq) -> bool:
     encoder, decoder = model.encoder, model.decoder
     if (type(model), type(encoder), type(decoder)) != (Seq2Seq, TransformerEncoder, TransformerDecoder):
         return False
+    assert isinstance(decoder, TransformerDecoder)
+    kinds = {type(part) for part in within(model)[2:]}
+    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and decoder.output.bias is None
+    return known and type(model.criterion) is CrossEntropy
+
+
+def within(model: Seq2Seq) -> list[nn.Module]:
+    """What of a Transformer `stack` stands in for: its two halves, and their parts but for the embeddings."""
+    encoder, decoder = model.encoder, model.decoder
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
-    inside = [part for each in (encoder.layers, encoder.norm, decoder.layers, decoder.norm) for part in each.modules()]
-    heard = any(map(output.heard, (*inside, decoder.output)))
-    kinds = {type(part) for part in inside}
-    return kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and decoder.output.bias is None and not heard
+    parts = (encoder.layers, encoder.norm, decoder.layers, decoder.norm, decoder.output)
+    return [encoder, decoder, *(part for each in parts for part in each.modules())]
 
 
 class Packed:
@@ -59,6 +68,8 @@ class Packed:
         self.recorder = LossRecorder()
         self.batches = 0
         self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
+        self.outline: Outline | None = None  # of the model that was last asked for
+        self.known: list[nn.Module] | None = None  # what of it is stood in for, where `stack` knows it
 
     def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
         """A copy begins anew: recordings are of one model's weights, where these are."""
@@ -76,12 +87,26 @@ class Packed:
         """A scalar."""
         self.batches += model.training
         given = (source, lengths, target_in, target_out)
-        ready = self.batches > FIRST and source.is_cuda and guide is None and takes(model)
-        fused = parts() if ready else None
-        found = None if fused is None else self.packed(model, given, fused)
-        if guide is None and leans(model):
-            found = leanly(model, given)
+        found = self.quick(model, given) if guide is None else None
         return seq2seq.added_up(model, source, lengths, target_in, target_out, guide) if found is None else found
+
+    def quick(self, model: Seq2Seq, given: Given) -> Tensor | None:
+        """By kernels, or on a CPU by parts for it; None where neither will do."""
+        lean = leans(model)
+        ready = self.batches > FIRST and given[0].is_cuda and takes(model)
+        if not (lean or ready) or not self.knows(model):
+            return None
+        if lean:
+            return leanly(model, given)
+        fused = parts()
+        return None if fused is None else self.packed(model, given, fused)
+
+    def knows(self, model: Seq2Seq) -> bool:
+        """Whether the model is still one that `stack` knows; recordings of what it was before are given up."""
+        if self.outline is None or not self.outline.fits(model):
+            known = within(model) if covers(model) else None
+            self.outline, self.known, self.recorder = Outline(model), known, LossRecorder()
+        return self.known is not None and type(model.criterion) is CrossEntropy and not heard(*self.known)
 
     def packed(self, model: Seq2Seq, given: Given, fused: Parts) -> Tensor | None:
         """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
@@ -123,13 +148,13 @@ class Packed:
 def counted(given: Given) -> Sizes | None:
     """How much there is in a batch; None where a source has no word, or no target has."""
     source, lengths, target_in, target_out = given
-    least, *words = torch.stack((lengths.min(), lengths.sum(), heard(target_in, target_out).sum())).tolist()
+    least, *words = torch.stack((lengths.min(), lengths.sum(), present(target_in, target_out).sum())).tolist()
     return Sizes(len(source), *words) if least and words[1] else None
 
 
 def leans(model: Seq2Seq) -> bool:
     """Whether the parts for a CPU do, which know nothing of R-Drop."""
-    return covers(model) and output.here(model) and not (model.training and model.criterion.settings.r_drop)
+    return here(model) and not (model.training and model.criterion.settings.r_drop)
 
 
 def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
