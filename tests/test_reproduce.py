@@ -129,6 +129,36 @@ def test_runs_are_shared_and_what_is_there_is_not_trained_again(lab: Lab, monkey
     assert said[2].startswith("  does not hold here  a model knows all (plain ")
 
 
+def test_a_table_of_what_is_trained_leaves_the_others_out(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = training(**{"training.seed": 77})
+    more_rows = Experiment(
+        name="partly",
+        title="Partly",
+        source="Nobody 1999",
+        about="One row is not trained.",
+        rows=lambda scale: [rows(scale)[0], Row("new", [missing], {"beam": 1})],
+        measure=translation,
+        columns=("perplexity", "bleu"),
+        claims=(
+            Claim("a model is at a loss", over("perplexity", "plain", 1.0)),
+            Claim("another", more("bleu", "new", "plain")),
+        ),
+        charts=(Bars("bleu", "BLEU"),),
+    )
+    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
+    outcome = conduct(more_rows, lab, trains=False)
+    assert "partly 2/2: new is left out: it is not trained" in capsys.readouterr().err
+    assert [result.row.name for result in outcome.results] == ["plain"]
+    assert [found.verdict for _, found in outcome.findings] == [Verdict.HOLDS, Verdict.OPEN]
+    assert "| new |" not in (lab.results / "partly" / "table.md").read_text(encoding="utf-8")
+    with pytest.raises(AssertionError, match="nothing was to be trained"):
+        conduct(more_rows, lab)
+    with pytest.raises(UserError, match="partly: no row is trained yet at the scale full"):
+        conduct(more_rows, Lab(lab.out / "other", "full"), trains=False)
+
+
 def no_training(*_: Any, **__: Any) -> None:
     raise AssertionError("nothing was to be trained")
 

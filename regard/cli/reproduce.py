@@ -25,6 +25,9 @@ def reproduce(
     ] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="Train so many models at once, on one GPU or one CPU.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
+    trained: Annotated[
+        bool, typer.Option("--trained", help="Train nothing: table and page of the rows whose models are there.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be trained, as commands, and end.")
     ] = False,
@@ -56,8 +59,8 @@ def reproduce(
         return
     asked = "--all" if everything else " ".join(one.name for one in chosen)
     with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --seeds {seeds} --jobs {jobs} --out {out}"):
-        if jobs > 1:
+        if jobs > 1 and not trained:
             together(chosen, lab, seeds, jobs)
         for experiment in chosen:
-            typer.echo(summary(conduct(experiment, lab, seeds)))
+            typer.echo(summary(conduct(experiment, lab, seeds, trains=not trained)))
             typer.echo(f"  table and page: {lab.results / experiment.name}")

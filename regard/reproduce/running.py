@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.console import say
+from regard.errors import UserError
 from regard.report import document
 from regard.reproduce import page, sheet
 from regard.reproduce.experiment import Experiment, Values
@@ -20,13 +21,20 @@ from regard.reproduce.sheet import Outcome, Result, Spent, concluded
 from regard.reproduce.verdict import DEVIATIONS, SEEDS
 
 
-def conduct(experiment: Experiment, lab: Lab, seeds: int = 1) -> Outcome:
-    """Trains what is missing, each model with so many seeds, measures it, and writes what came of it."""
+def conduct(experiment: Experiment, lab: Lab, seeds: int = 1, trains: bool = True) -> Outcome:
+    """Trains what is missing, each model with so many seeds, measures it, and writes what came of it.
+
+    Not `trains`: a row whose models are not all there is left out, and what is claimed of it not decided.
+    """
     began, worked, rows, results = time.monotonic(), time.process_time(), experiment.rows(lab.scale), []
     for number, row in enumerate(rows, 1):
-        say(f"{experiment.name} {number}/{len(rows)}: {row.name}")
         times = [row.again(turn) for turn in range(seeds if row.trainings else 1)]
-        results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))
+        there = trains or all(lab.has(training) for one in times for training in one.trainings)
+        say(f"{experiment.name} {number}/{len(rows)}: {row.name}{'' if there else ' is left out: it is not trained'}")
+        if there:
+            results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))
+    if not results:
+        raise UserError(f"{experiment.name}: no row is trained yet at the scale {lab.scale}; without --trained it is")
     spent = Spent(time.monotonic() - began, time.process_time() - worked)
     outcome = concluded(experiment, results, lab.scale, spent)
     folder = lab.results / experiment.name
