@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import re
 import shlex
 import signal
 from collections.abc import Mapping
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Command
+import torch
+from conftest import QUICK, ROOT, Command
+from torch import Tensor
 
 from regard.cli.reproduce import reproduce
 from regard.cli.train import is_override
@@ -20,6 +23,10 @@ from regard.data.corpus import Pair, pairs
 from regard.data.embedded import write as write_embedded
 from regard.errors import UserError
 from regard.evaluate import read_gold
+from regard.fast.output import way as output
+from regard.fast.packed import way as packed
+from regard.fast.packed.replay import OFTEN
+from regard.models import Seq2Seq
 from regard.recipes import parse_override
 from regard.reproduce import (
     EXPERIMENTS,
@@ -30,6 +37,7 @@ from regard.reproduce import (
     Row,
     Training,
     conduct,
+    measures,
     plan,
     running,
     summary,
@@ -40,6 +48,7 @@ from regard.reproduce.experiment import Bars, Curves
 from regard.reproduce.experiments.cost import COST
 from regard.reproduce.experiments.scaling import SCALING
 from regard.reproduce.measures import dictionary, spread, translation
+from regard.reproduce.scales import SETTINGS
 from regard.reproduce.verdict import (
     TYPICAL,
     Deviation,
@@ -54,10 +63,13 @@ from regard.reproduce.verdict import (
     under,
 )
 from regard.runs import Run
-from regard.training import Interrupted, Trainer
+from regard.training import Interrupted, Trainer, TrainingSettings
 from regard.training.configuration import check
+from regard.translate import load
 
 TINY = {**QUICK, "model.size": 8, "training.steps": 3, "training.validate_every": 3, "training.checkpoint_every": 1}
+
+PAGE = ROOT / "docs" / "reproduce.md"
 
 
 def tiny(folder: Path) -> None:
@@ -363,6 +375,29 @@ def test_every_experiment_can_be_trained_as_it_is_written(scale: str) -> None:
     assert {one.config()["training"]["device"] for one in wanted.values()} <= {"cpu", "auto"}
 
 
+def test_the_page_says_what_each_experiment_says_of_itself() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    told = re.findall(r"^### (.+)\n\n.+\n\n(.+)$", page, re.MULTILINE)
+    about = {one.title: one.about for one in EXPERIMENTS.values()}
+    assert {title for title, _ in told} == set(about)
+    assert all(about[title] == said for title, said in told)
+
+
+@pytest.mark.parametrize("corpus", ["mixed-ende", "mixed-enfr", "multi30k"])
+def test_the_page_has_the_sizes_of_the_full_scale(corpus: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| models \|.*\|(.*)\|$", page, re.MULTILINE)
+    mixed, captions = line.split(";")
+    keys = SETTINGS[corpus]
+    size, layers, steps, tokens = (
+        keys[name] for name in ("model.size", "model.layers", "training.steps", "training.batch_tokens")
+    )
+    if corpus == "multi30k":
+        assert captions.strip() == f"{size} wide, {steps:,} of {tokens:,} tokens, for Multi30k"
+    else:
+        assert mixed.strip() == f"{size} wide, {layers} layers, {steps:,} updates of {tokens:,} tokens"
+
+
 class Asked(dict[str, Mapping[str, Any]]):
     """Figures that note which rows and measures a rule asks for."""
 
@@ -501,13 +536,63 @@ def test_what_is_missing_is_said_in_a_sentence(real: Path, tmp_path: Path, monke
 
 
 def test_a_dictionary_has_the_rare_word_that_a_word_comes_with_most(lab: Lab) -> None:
-    from regard.translate import load
-
     translator = load(lab.folder(training()))
     corpus = [Pair("the xylophone plays", "das Xylophon spielt"), Pair("a xylophone", "ein Xylophon")]
     corpus += [Pair("the zebra runs", "das Zebra läuft"), Pair("the zebra", "das Zebra")]
     found = dictionary(corpus, translator)
     assert (found["xylophone"], found["zebra"]) == ("Xylophon", "Zebra")
+
+
+@pytest.mark.parametrize(("precision", "half"), [("fp32", False), ("auto", False), ("bf16", True)])
+def test_training_is_timed_on_all_lengths_in_the_runs_precision(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, precision: Any, half: bool
+) -> None:
+    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+    seen: list[tuple[int, int, bool]] = []
+
+    def summed(model: Seq2Seq, source: Tensor, *rest: Any) -> Tensor:
+        seen.append((source.shape[1], len(source), torch.is_autocast_enabled("cpu")))
+        return plain(model, source, *rest)
+
+    plain = Seq2Seq.summed
+    monkeypatch.setattr(Seq2Seq, "summed", summed)
+    settings = TrainingSettings(batch_tokens=100, device="cpu", precision=precision)
+    assert measures.pace(translator, train, settings) > 0
+    lengths = [length for length, _, _ in seen[1:]]
+    words = [len(translator.tokenizers.source.encode(pair.source)) + 1 for pair in train]
+    assert len(seen) == 1 + measures.SAMPLE, "one to begin with, on a CPU"
+    assert len(set(lengths)) >= 4
+    assert lengths[0] <= sorted(words)[len(words) // 4]
+    assert lengths[-1] >= sorted(words)[-len(words) // 4]
+    assert all(length * sentences <= 100 for length, sentences, _ in seen)
+    assert {autocast for *_, autocast in seen} == {half}
+
+
+def test_speed_of_training_is_in_tokens_without_padding(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+    ticks = iter([3.0, 5.0])
+    monkeypatch.setattr(measures, "clock", lambda device: next(ticks))
+    found = measures.pace(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
+    words = sum(len(translator.tokenizers.target.encode(pair.target)) + 1 for pair in train)
+    assert found == measures.SAMPLE * words / 2.0, "one batch has them all, and comes as often as there should be some"
+
+
+def test_what_was_not_trained_on_is_not_timed(lab: Lab) -> None:
+    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+    kept = measures.batches(translator, train, longest=8)
+    assert 0 < sum(batch.rows for batch in kept) < len(train)
+    assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "with the end"
+
+
+def test_the_clock_waits_for_the_faster_ways_of_a_gpu() -> None:
+    last = max(packed.FIRST, output.FIRST)
+    assert last + measures.SAMPLE * (OFTEN + 1) <= measures.SAMPLE * measures.UNTIMED, "recordings included"
+
+
+def test_pairs_are_taken_from_all_over_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "LOOKED", 4)
+    assert [pair.source for pair in measures.thinned([Pair(str(number), "") for number in range(9)])] == list("02468")
+    assert len(measures.thinned([Pair("", "")] * 3)) == 3
 
 
 def test_spread_is_entropy_and_the_share_of_faint_weights() -> None:

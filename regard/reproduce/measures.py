@@ -6,19 +6,26 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from regard import api
+from regard.config import parse
+from regard.data.batches import Batch
 from regard.data.corpus import Pair, pairs
 from regard.data.order import cuts
 from regard.evaluate import Gold, bleu, by_length, read_gold
 from regard.reproduce.experiment import Row, Training, Values
+from regard.runs import Run
 from regard.search import Floats
 from regard.symbols import BOS, PAD
+from regard.training import TrainingSettings, choose_device
+from regard.training.gradients import Gradients
+from regard.training.objective import Objective
+from regard.training.processes import ALONE
 from regard.translate import Translator, against, load
 from regard.translate.assessment import fluency
 
@@ -27,7 +34,9 @@ if TYPE_CHECKING:
 
 FAINT = 0.01  # a weight below this is as good as none
 BATCH_TOKENS = 500
-WARM, TIMED = 1, 6  # batches before the clock counts, and after
+SAMPLE = 6  # batches that training is timed by
+UNTIMED, TIMED = 14, 5  # times that they come on a GPU before the clock counts, and after
+LOOKED = 10_000  # pairs that they are chosen from, or some more
 
 
 def translation(lab: Lab, row: Row) -> Values:
@@ -43,9 +52,14 @@ def translation(lab: Lab, row: Row) -> Values:
     return {
         **written(lab, translator, row, test),
         **judged(translator, test, gold),
-        "training_speed": pace(translator, test),
+        "training_speed": pace(translator, pairs(corpus.train), training_of(folders[0])),
         "parameters": sum(parameter.numel() for parameter in translator.models[0].parameters()),
     }
+
+
+def training_of(folder: Path) -> TrainingSettings:
+    """How a run was trained."""
+    return parse(TrainingSettings, Run(folder).config()["training"], "training")
 
 
 def written(lab: Lab, translator: Translator, row: Row, test: Sequence[Pair]) -> dict[str, Any]:
@@ -70,37 +84,53 @@ def written(lab: Lab, translator: Translator, row: Row, test: Sequence[Pair]) ->
     }
 
 
-def pace(translator: Translator, test: Sequence[Pair]) -> float:
-    """Target tokens a second of training, without the optimizer: loss and gradients of some batches of one size."""
-    model = copy.deepcopy(translator.models[0]).train()
-    tokens, seconds = 0, 0.0
-    for number, batch in enumerate(batches(translator, test)[: WARM + TIMED]):
-        began = clock(translator.device)
-        model.loss(batch.source, batch.lengths, batch.target_in, batch.target_out).backward()  # type: ignore[no-untyped-call]
-        model.zero_grad()
-        if number >= WARM:
-            seconds += clock(translator.device) - began
-            tokens += int((batch.target_out != PAD).sum())
-    return tokens / max(1e-9, seconds)
+def pace(translator: Translator, train: Sequence[Pair], settings: TrainingSettings) -> float:
+    """Target tokens a second of training, padding not counted: gradients, without the optimizer, as the run had them.
+
+    Batches are as large as the run's, of sentences of all lengths. On a GPU the copy goes the readable way first, as
+    every training does; what is timed comes when faster ways have taken over and recorded batches like these.
+    """
+    device = choose_device(settings.device)
+    model = copy.deepcopy(translator.models[0]).to(device).train()
+    gradients = Gradients(Objective(model), settings, device, ALONE)
+    made = batches(translator, thinned(train), settings.batch_tokens, translator.limit)
+    some = [batch.to(device) for batch in sample(made)]
+    warm, timed = (some * UNTIMED, some * TIMED) if device.type == "cuda" else (some[:1], some)
+    passed(gradients, warm)
+    began = clock(device)
+    passed(gradients, timed)
+    seconds = clock(device) - began
+    return sum(batch.tokens for batch in timed) / max(1e-9, seconds)
 
 
-class Batch(NamedTuple):
-    """Pairs as a model trains on them."""
-
-    source: Tensor
-    lengths: Tensor
-    target_in: Tensor
-    target_out: Tensor
+def passed(gradients: Gradients, some: Sequence[Batch]) -> None:
+    """Forwards and backwards, one batch after the other."""
+    for step, batch in enumerate(some, 1):
+        gradients.add([batch], step, pieces=1)
 
 
-def batches(translator: Translator, test: Sequence[Pair]) -> list[Batch]:
-    """The pairs, sorted by length, in batches of so many tokens."""
+def thinned(train: Sequence[Pair]) -> Sequence[Pair]:
+    """Not many more than are looked at, from all over a corpus."""
+    return train[:: max(1, len(train) // LOOKED)]
+
+
+def sample(made: Sequence[Batch]) -> list[Batch]:
+    """The middle one of each of so many equal parts; the same one again where there are fewer."""
+    return [made[(2 * part + 1) * len(made) // (2 * SAMPLE)] for part in range(SAMPLE)]
+
+
+def batches(
+    translator: Translator, some: Sequence[Pair], tokens: int = BATCH_TOKENS, longest: int | None = None
+) -> list[Batch]:
+    """The pairs, sorted by length, in batches of so many tokens; those with more than `longest` are left out."""
     tokenizers = translator.tokenizers
-    sources = [tokenizers.source.encode(pair.source) for pair in test]
-    targets = [tokenizers.target.encode(pair.target) for pair in test]
+    sources = [tokenizers.source.encode(pair.source) for pair in some]
+    targets = [tokenizers.target.encode(pair.target) for pair in some]
     sizes = np.array([max(map(len, both)) + 1 for both in zip(sources, targets, strict=True)], dtype=np.int64)
+    order = np.argsort(sizes, kind="stable")
+    order = order if longest is None else order[sizes[order] <= longest + 1]
     made = []
-    for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
+    for rows in cuts(order, sizes, tokens):
         source, lengths = translator.batch([sources[row] for row in rows])
         target_out, _ = translator.batch([targets[row] for row in rows])
         first = torch.full_like(target_out[:, :1], BOS)
