@@ -1,4 +1,4 @@
-"""The training loop. A checkpoint holds all that it holds between two updates: a run that goes on is the same run.
+"""The training loop. A checkpoint holds all that it holds between two updates: on a CPU a run that goes on is the same.
 
 Data order, noise and learning rate are pure functions of (seed, step, place): there is no generator to save.
 """
