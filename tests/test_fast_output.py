@@ -16,12 +16,14 @@ from regard.fast.output import way as output
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
+from regard.recipes import names, read
 from regard.symbols import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {
     "luong2015-global": {"layers": 2, "tie": True},
     "luong2015-local-p": {"layers": 1},
     "bahdanau2015": {},
+    "mino2017": {},
     "cho2014": {},
     "sutskever2014": {"layers": 2},
 }
@@ -73,6 +75,13 @@ def test_the_loss_and_its_gradients_are_the_readable_ones(
         assert isinstance(quicken(made).way, output.Thin)
         found = everything(made, made.summed(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
+
+
+def test_all_recipes_that_translate_go_this_way_but_those_of_xu() -> None:
+    """As docs/speed.md says; Transformers have one of their own besides."""
+    translating = [name for name in names() if read(name)["task"] == "translate"]
+    left = {name for name in translating if not output.covers(build(name, 19, 19, size=16))}
+    assert left == {"xu2015-soft", "xu2015-hard"}
 
 
 def test_logits_are_never_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
