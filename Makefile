@@ -50,6 +50,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python -m benchmarks.ways
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/reading.py
