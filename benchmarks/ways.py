@@ -153,11 +153,14 @@ TABLES: dict[str, Callable[[int], None]] = {"updates": updates, "searches": sear
 def main() -> None:
     """Prints the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", choices=list(TABLES), default=list(TABLES), metavar="TABLE")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    unknown = set(given.tables) - set(TABLES)
+    if unknown:
+        parser.error(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
     torch.manual_seed(0)
-    for name in given.tables:
+    for name in given.tables or TABLES:
         TABLES[name](given.rounds)
 
 
