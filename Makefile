@@ -51,6 +51,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python -m benchmarks.ways
+	$(BIN)/python -m benchmarks.abreast
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/reading.py

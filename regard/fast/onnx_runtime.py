@@ -22,11 +22,17 @@ class OnnxModel:
 
     def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
         """`model` is the readable one that the graphs in the folder were made of."""
+        self.made_of = model, folder
         self.shape = Mould(sample(model))
         self.step = folder / STEP
         self.threads = threads
         self.encoder = session(folder / ENCODER, threads)
         self.decoder = OnnxDecoder(model.decoder, self.shape, session(self.step, threads))
+
+    @cached_property
+    def single(self) -> OnnxModel:
+        """The same on one thread, for several searches at a time."""
+        return self if self.threads == 1 else OnnxModel(*self.made_of, threads=1)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """The state before the first token of sources B,S."""

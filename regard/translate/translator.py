@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.config import parse
 from regard.data.batches import padded
 from regard.data.order import cuts
-from regard.data.ragged import Ragged
+from regard.data.ragged import Indices, Ragged
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -40,6 +40,7 @@ from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
 from regard.translate import engines
+from regard.translate.abreast import abreast, width
 from regard.translate.alignment import Alignment, Tokens, align_words, following
 from regard.translate.carrying import Carried, Whole, of_markup, of_text
 from regard.translate.options import Options
@@ -236,13 +237,31 @@ class Translator:
         alone = np.array([self.left_alone(pieces[row], plan) for row in work.tolist()], dtype=np.bool_)
         tokens = GPU_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
         room = max(1, tokens // (options.n_best if options.sample else options.beam))
-        find = self.drawn if options.sample else self.searched
-        for some, most, way in ((work[alone], PLENTY, self.found), (work[~alone], room, find)):
-            for rows in cuts(some[np.argsort(sizes[some], kind="stable")], sizes, most):
-                together = self.find([pieces[row] for row in rows], plan, way)
+        for some, most, by_itself in ((work[alone], PLENTY, True), (work[~alone], room, False)):
+            lots = cuts(some[np.argsort(sizes[some], kind="stable")], sizes, most)[::-1]  # the last to end is short
+            many = 1 if by_itself else self.side_by_side(len(lots), plan)
+            who = self if many == 1 else self.single()
+            way = who.found if by_itself else who.drawn if options.sample else who.searched
+            find = partial(who.lot, pieces, plan, way)
+            for rows, together in zip(lots, abreast(find, lots, many), strict=True):
                 found.update(zip(rows.tolist(), together, strict=True))
         each = (found.get(row, []) for row in range(len(pieces)))
         return [self.written(piece, some, options) for piece, some in zip(pieces, each, strict=True)]
+
+    def side_by_side(self, batches: int, plan: Plan) -> int:
+        """How many batches are searched at a time: on a CPU several, where no chance and no training is in it."""
+        alone = self.device.type != "cpu" or plan.options.sample or any(model.training for model in self.models)
+        return 1 if alone else width(batches)
+
+    def single(self) -> Translator:
+        """The same with engines that take one thread each."""
+        other = copy.copy(self)
+        other.engines = [getattr(engine, "single", engine) for engine in self.engines]
+        return other
+
+    def lot(self, pieces: Sequence[Piece], plan: Plan, way: Way, rows: Indices) -> list[list[Hypothesis]]:
+        """The targets of some of the pieces."""
+        return self.find([pieces[row] for row in rows], plan, way)
 
     def find(self, some: Sequence[Piece], plan: Plan, way: Way) -> list[list[Hypothesis]]:
         """The targets of a batch of pieces that have words."""

@@ -32,6 +32,7 @@ def made(work: Work) -> Run | None:
             if kind in known
             for workers, batch in (
                 (1, SENTENCES),
+                (threads, SENTENCES),  # several batches at once
                 (threads, SENTENCES // threads),
                 (threads, SENTENCES // threads // 2),
             )
@@ -49,7 +50,7 @@ def shortest(way: Callable[[], object]) -> float:
 
 def decoding(translator: Translator, work: Work, batch: int) -> Run:
     """The best target for each source and nothing else."""
-    sources = [[str(id) for id in source] for source in work.sources().tolist()]
+    sources = [[str(id) for id in source] for source in work.sources().tolist()] * torch.get_num_threads()
 
     def run() -> list[int]:
         found = translator.translate_batch(

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..works import LENGTH, SENTENCES, Work
 
-Run = Callable[[], list[int] | float]  # decoding: the tokens of each target; training: the loss of a token
+Run = Callable[[], list[int] | float]  # decoding: the tokens of each target of whole batches; training: a token's loss
 ENOUGH = 0.5  # seconds that a measurement lasts at least
 
 
@@ -83,14 +83,17 @@ class Bench:
         if self.took.wall < ENOUGH:
             work()  # threads and caches come back from their sleep
         times = [timed(work)]
-        while sum(one.wall for one in times) < ENOUGH:
+        while sum(one.wall for one in times) < ENOUGH:  # of several batches at once, so much of each
             times.append(timed(work))
         self.took = Took(*(sum(clock) / len(times) for clock in zip(*times, strict=True)))
         return f"{self.took.wall!r} {self.took.processor!r}"
 
     def operations(self, name: str) -> str:
-        """Of all products of matrices in one run."""
-        work = self.ready(name)
+        """Of all products of matrices in one batch, on one thread: the counter knows of no others."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        work = self.build(Work.named(name))
+        torch.set_num_threads(threads)
         if work is None:
             return "none"
         in_place = {torch.ops.aten.addmm_: lambda into, a, b, **_: 2 * a[0] * a[1] * b[1]}  # which it would not count
@@ -113,10 +116,11 @@ class Took(NamedTuple):
 
 
 def timed(work: Callable[[], object]) -> Took:
-    """How long one run takes."""
+    """How long one batch takes: whoever decodes several at once may share their time among them."""
     wall, processor = time.perf_counter(), time.process_time()
-    work()
-    return Took(time.perf_counter() - wall, time.process_time() - processor)
+    done = work()
+    many = len(done) // SENTENCES if isinstance(done, list) else 1
+    return Took((time.perf_counter() - wall) / many, (time.process_time() - processor) / many)
 
 
 def check(work: Work, done: list[int] | float) -> None:
@@ -125,5 +129,5 @@ def check(work: Work, done: list[int] | float) -> None:
         chance = math.log(work.sizes.words)
         if not 0.5 * chance < done < 2 * chance:
             raise ValueError(f"a loss of {done} a token, where guessing has {chance}")
-    elif list(done) != [LENGTH] * SENTENCES:
+    elif list(done) != [LENGTH] * len(done) or not done or len(done) % SENTENCES:
         raise ValueError(f"targets of {sorted(set(done))} tokens, not {LENGTH}, for {len(done)} sources")

@@ -17,6 +17,7 @@ from regard.search import Ranking, search, search_among
 from regard.symbols import EOS, NAMES
 from regard.training.optimizer import optimizer
 from regard.training.settings import TrainingSettings
+from regard.translate.abreast import abreast
 from regard.translate.shortlist import Shortlist
 
 from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, Sizes, Work
@@ -52,20 +53,26 @@ def of(kind: str, sizes: Sizes) -> Seq2Seq:
 
 
 def decoding(model: Any, work: Work, listed: bool) -> Run:
-    """Through the search that `regard translate` goes by; the words of a shortlist are looked up in every run."""
+    """Through the search that `regard translate` goes by, a batch for each thread side by side.
+
+    The words of a shortlist are looked up for every batch.
+    """
     sources, lengths = work.sources(), torch.full((SENTENCES,), LENGTH)
     options: dict[str, Any] = {"beam": work.beam, "max_length": LENGTH, "min_length": LENGTH, "attention": False}
     shortlist = Shortlist([], work.shortlist())
 
-    def run() -> list[int]:
+    threads = torch.get_num_threads()
+    engine = model if threads == 1 else getattr(model, "single", model)
+
+    def batch(_: int) -> list[int]:
         if listed:
             words = shortlist.allowed(sources.flatten().tolist())
-            found = search_among(words, [model], sources, lengths, **options)
+            found = search_among(words, [engine], sources, lengths, **options)
         else:
-            found = search(model, sources, lengths, **options)
+            found = search(engine, sources, lengths, **options)
         return [len(some[0].tokens) for some in found]
 
-    return run
+    return lambda: [size for sizes in abreast(batch, range(threads), threads) for size in sizes]
 
 
 def graphs(model: Seq2Seq, precision: str) -> Any:
@@ -76,7 +83,8 @@ def graphs(model: Seq2Seq, precision: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         export(model, Path(folder), precision == INT8)
         opened = OnnxModel(model, Path(folder))
-        opened.narrowed([EOS])  # the folder is gone when it is wanted
+        for one in (opened, opened.single):
+            one.narrowed([EOS])  # the folder is gone when it is wanted
         return opened
 
 
@@ -87,7 +95,7 @@ def by_ctranslate2(model: Seq2Seq, work: Work, precision: str, listed: bool) -> 
     with tempfile.TemporaryDirectory() as folder:
         exported(model, work, Path(folder), precision, listed)
         runtime = Runtime(Path(folder), workers=torch.get_num_threads())
-    sources = work.sources().tolist()
+    sources = work.sources().tolist() * torch.get_num_threads()
 
     def run() -> list[int]:
         found = runtime.within(LENGTH, sources, work.beam, Ranking(), False)

@@ -1,0 +1,96 @@
+"""Batches on a CPU, all threads for one after the other, or side by side, a thread each: python -m benchmarks.abreast
+
+32 sentences of 25 tokens in a batch, exactly 25 out, random weights; in turns, the best of the rounds of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.peers.workers.regard import of
+from benchmarks.peers.works import LENGTH, SENTENCES, Work
+from regard.fast import quicken
+from regard.search import search
+from regard.translate.abreast import abreast
+
+WORKS = [("rnn", 4), ("rnn", 1), ("transformer", 4), ("transformer", 1)]
+
+
+def engines(model: Any, engine: str) -> tuple[Any, Any]:
+    """One that takes all threads, and one that takes one."""
+    if engine == "torch":
+        return model, model
+    from regard.fast.graphs import export
+    from regard.fast.onnx_runtime import OnnxModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        export(model, Path(folder), engine == "int8")
+        opened = OnnxModel(model, Path(folder))
+        return opened, opened.single
+
+
+def ways(kind: str, beam: int, engine: str, threads: int) -> dict[str, Callable[[], object]]:
+    """As many batches as there are threads, in three ways."""
+    work = Work("decode", kind, beam)
+    wide, single = engines(quicken(of(kind, work.sizes)).eval(), engine)
+    given = work.sources(), torch.full((SENTENCES,), LENGTH)
+
+    def batch(model: Any) -> object:
+        return search(model, *given, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+
+    def one_by_one(model: Any, each: int) -> None:
+        torch.set_num_threads(each)
+        for _ in range(threads):
+            batch(model)
+
+    def beside() -> None:
+        torch.set_num_threads(threads)
+        abreast(batch, [single] * threads, threads)
+
+    return {
+        "one thread": lambda: one_by_one(single, 1),
+        "all threads for each": lambda: one_by_one(wide, threads),
+        "side by side": beside,
+    }
+
+
+def fastest(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Seconds of the best round of each."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds + 1):  # the first warms up
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+def main() -> None:
+    """A table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    threads = torch.get_num_threads()
+    print(f"{threads} threads; times as fast as one\n")
+    print("| | engine | all threads for each | side by side |\n|---|---|---|---|")
+    for engine in ("torch", "fp32", "int8"):
+        for kind, beam in WORKS:
+            took = fastest(ways(kind, beam, engine, threads), given.rounds)
+            alone, *others = took.values()
+            print(
+                f"| {kind}, beam {beam} | {engine} |",
+                " | ".join(f"{alone / one:.2f}" for one in others),
+                "|",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

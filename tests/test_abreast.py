@@ -1,0 +1,94 @@
+"""Batches of a CPU side by side: the same translations, in order, each batch on one thread."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+import torch
+from conftest import files
+
+from regard.data.corpus import pairs
+from regard.errors import UserError
+from regard.runs import Run
+from regard.translate import Translator, load, translator
+from regard.translate.abreast import abreast, width
+from regard.translate.options import Options
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2, "it is as it was"
+    torch.set_num_threads(before)
+
+
+def test_two_are_at_work_at_a_time_with_a_thread_each() -> None:
+    met = Barrier(2, timeout=60)
+
+    def work(number: int) -> tuple[int, int]:
+        met.wait()
+        return number, torch.get_num_threads()
+
+    assert abreast(work, range(6), 2) == [(number, 1) for number in range(6)]
+
+
+def test_what_fails_fails_and_nothing_more_is_begun() -> None:
+    begun = []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        raise UserError(f"{number} cannot be")
+
+    with pytest.raises(UserError, match="0 cannot be"):
+        abreast(work, range(1000), 2)
+    assert len(begun) < 1000
+
+
+def test_whoever_has_threads_of_their_own_gets_no_more() -> None:
+    assert width(5) == 2
+    assert width(1) == 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(width, 5).result() == 1
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_translations_are_those_of_one_batch_after_the_other(
+    able: Run, corpus: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [pair.source for pair in pairs(files(corpus, "test"))]
+    loaded = load(shutil.copytree(able.folder, tmp_path / "run"), device="cpu", engine=engine)
+    monkeypatch.setattr(translator, "BATCH_TOKENS", 60)
+    seen: set[str] = set()
+    find = Translator.find
+
+    def spy(self: Translator, *given: object) -> object:
+        seen.add(threading.current_thread().name)
+        return find(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Translator, "find", spy)
+    together = loaded.translate(texts, beam=3)
+    assert seen
+    assert all(name.startswith("batch") for name in seen)
+    torch.set_num_threads(1)
+    alone = loaded.translate(texts, beam=3)
+    torch.set_num_threads(2)
+    assert "MainThread" in seen
+    assert [one.text for one in together] == [one.text for one in alone]
+    assert [one.score for one in together] == pytest.approx([one.score for one in alone], abs=1e-4)
+
+
+def test_a_model_in_training_and_samples_go_one_after_the_other(able: Run) -> None:
+    loaded = load(able.folder, device="cpu")
+    plan = loaded.plan(Options())
+    assert loaded.side_by_side(4, plan) == 2
+    assert loaded.side_by_side(4, loaded.plan(Options(sample=True))) == 1
+    loaded.models[0].train()
+    assert loaded.side_by_side(4, plan) == 1
