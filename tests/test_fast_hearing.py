@@ -14,6 +14,7 @@ from regard.fast import quicken
 from regard.fast.hearing import heard
 from regard.fast.packed import way
 from regard.fast.packed.replay import Replayed
+from regard.fast.trial import succeeds
 from regard.models import build
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.readout import DeepOutput
@@ -172,3 +173,18 @@ def test_a_recorded_loss_has_no_second_derivative_rather_than_a_wrong_one() -> N
     (slope,) = torch.autograd.grad(loss * (weight**2).sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         slope.sum().backward()  # type: ignore[no-untyped-call]
+
+
+def test_kernels_that_fail_are_gone_without_and_memory_is_another_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise ValueError("no such\n  instruction")
+
+    def full() -> None:
+        raise torch.OutOfMemoryError("out of it")
+
+    assert succeeds("training", lambda: None)
+    assert capsys.readouterr().err == ""
+    assert not succeeds("training", fails)
+    assert "training goes without kernels of its own: no such instruction" in capsys.readouterr().err
+    with pytest.raises(torch.OutOfMemoryError):
+        succeeds("training", full)

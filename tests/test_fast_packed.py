@@ -105,7 +105,7 @@ def test_two_passes_with_other_dropout_disagree_as_the_criterion_says() -> None:
     criterion = CrossEntropy(LossSettings(label_smoothing=0.2, r_drop=1.5))
     logits = (h @ weight.t())[:, None]
     expected = criterion(logits, targets[:, None]) / 2 + criterion.disagreement(logits, targets[:, None])
-    torch.testing.assert_close(plain.losses(h, weight, targets, 0.2, 1.5), expected)
+    torch.testing.assert_close(plain.losses(h, weight, None, targets, 0.2, 1.5), expected)
 
 
 def test_packing_and_padding_are_each_others_inverse() -> None:

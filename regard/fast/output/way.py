@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 from regard.console import say
 from regard.fast.hearing import heard
 from regard.fast.output import rows
+from regard.fast.output.parts import Losses
+from regard.fast.trial import succeeds
 from regard.models import seq2seq
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.cho import ChoDecoder
@@ -23,16 +24,6 @@ from regard.models.transformer import TransformerDecoder
 
 FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
-
-
-class Losses(Protocol):
-    """The cross-entropy of an output layer, smoothed, and R-Drop's disagreement of two halves."""
-
-    def __call__(
-        self, h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
-    ) -> Tensor:
-        """H N,D; weight V,D; bias V; ids N, of which PAD counts for nothing -> a scalar, the sum."""
-        ...
 
 
 def covers(model: Seq2Seq) -> bool:
@@ -123,18 +114,14 @@ def precision(model: Seq2Seq) -> torch.dtype:
 
 
 def works(losses: Losses, layer: nn.Linear, kind: torch.dtype) -> bool:
-    """Whether the kernels compile for this layer and this card, there and back; if not, that is said."""
+    """Whether the kernels compile for this layer and this card, there and back."""
     h = layer.weight.new_zeros(32, layer.in_features, dtype=kind).requires_grad_()
     targets = torch.arange(32, device=h.device) % layer.out_features
-    try:
-        for r_drop in (0.0, 1.0):
-            torch.autograd.grad(losses(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop), h)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # Triton has many ways to fail, and its own errors
-        say(f"the loss goes without kernels of its own: {' '.join(str(error).split())[:200]}")
-        return False
-    return True
+
+    def loss(r_drop: float) -> Tensor:
+        return losses(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop)
+
+    return succeeds("the loss", lambda: torch.autograd.grad([loss(0.0), loss(1.0)], h))
 
 
 @cache

@@ -14,8 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.fast.kernels import power
-from regard.fast.output import fused as output
-from regard.fast.output.fused import product
+from regard.fast.output.fused import losses, product
 from regard.fast.packed import kernels, plain
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
@@ -225,11 +224,6 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """The stream behind a sub-layer, and what the next one reads."""
     return AddNorm.apply(x, y, bias, weight, shift, epsilon, dropout, post)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
-    """Σ −log p(y), smoothed, and R-Drop."""
-    return output.losses(h, weight, None, targets, smoothing, r_drop)
 
 
 FUSED = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.fast.output import rows
+from regard.fast.output.rows import losses
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.plain import linear
 from regard.fast.packed.spans import Spans
@@ -105,12 +105,6 @@ def kept(like: Tensor, dropout: float) -> Tensor:
     drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     left = (drawn[: like.numel()] >= least - KINDS // 2).to(like.dtype)
     return left.mul_(KINDS / (KINDS - least) if least < KINDS else 0.0).view_as(like)
-
-
-def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
-    """Σ −log p(y), smoothed; R-Drop is for the readable way."""
-    assert not r_drop
-    return rows.losses(h, weight, None, targets, smoothing)
 
 
 LEAN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from regard.fast.output.parts import Losses
 from regard.fast.packed.spans import Spans
 
 
@@ -56,14 +57,6 @@ class AddNorm(Protocol):
         post: bool,
     ) -> tuple[Tensor, Tensor]:
         """X, the stream, and y N,size -> s, or with `post` its norm, as precisely as x; and its norm as y."""
-        ...
-
-
-class Losses(Protocol):
-    """The cross-entropy of an output layer, smoothed, and R-Drop's disagreement of two halves."""
-
-    def __call__(self, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
-        """H N,size; weight V,size; ids N, of which PAD counts for nothing -> a scalar, the sum."""
         ...
 
 

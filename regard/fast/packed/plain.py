@@ -57,9 +57,11 @@ def add_norm(
     return n if post else s, n.to(y.dtype)
 
 
-def losses(h: Tensor, weight: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
+def losses(
+    h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
+) -> Tensor:
     """Σ −log p(y), smoothed; with R-Drop half of that, and α/4 · Σ [KL(p‖q) + KL(q‖p)] of the two halves of h."""
-    logits = linear(h, weight, None).to(torch.promote_types(h.dtype, torch.float32))
+    logits = linear(h, weight, bias).to(torch.promote_types(h.dtype, torch.float32))
     total = F.cross_entropy(logits, targets, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
     if not r_drop:
         return total

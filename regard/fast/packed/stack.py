@@ -132,4 +132,4 @@ def summed(model: Seq2Seq, batch: Batch, r_drop: float, kind: torch.dtype, parts
         memory = encoded(encoder, batch.source, batch.there, parts, kind)
         h = decoded(decoder, memory, batch.there, batch.target_in, batch.here, parts)
         smoothing = model.criterion.settings.label_smoothing
-        return parts.losses(h, decoder.output.weight, batch.target_out, smoothing, r_drop)
+        return parts.losses(h, decoder.output.weight, None, batch.target_out, smoothing, r_drop)

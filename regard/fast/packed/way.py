@@ -17,6 +17,7 @@ from regard.fast.packed.batch import Given, Sizes, folded, packed, present, unfo
 from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
+from regard.fast.trial import succeeds
 from regard.models import seq2seq
 from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Seq2Seq
@@ -120,7 +121,7 @@ class Packed:
             return stack.summed(model, packed(*given, sizes, 2 if r_drop else 1), r_drop, kind, fused)
 
         if learns and kind not in self.tried:
-            self.tried[kind] = works(model, loss)
+            self.tried[kind] = succeeds("training", lambda: there_and_back(model, loss))
         if not self.tried.get(kind):
             return None
         found = self.recorded(model, given, sizes, r_drop, fused) if learns else None
@@ -165,17 +166,10 @@ def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
     return stack.summed(model, packed(*given, sizes, 1), 0.0, next(model.parameters()).dtype, LEAN)
 
 
-def works(model: Seq2Seq, loss: Callable[[], Tensor]) -> bool:
-    """Whether the kernels compile for this model and this card, there and back; if not, that is said."""
-    try:
-        with aliased(model) as leaves:
-            torch.autograd.grad(loss(), leaves, allow_unused=True)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # Triton has many ways to fail, and its own errors
-        say(f"training goes without fused kernels: {' '.join(str(error).split())[:200]}")
-        return False
-    return True
+def there_and_back(model: Seq2Seq, loss: Callable[[], Tensor]) -> None:
+    """A loss and all its gradients, which are nobody's."""
+    with aliased(model) as leaves:
+        torch.autograd.grad(loss(), leaves, allow_unused=True)
 
 
 @cache
@@ -184,6 +178,6 @@ def parts() -> Parts | None:
     try:
         from regard.fast.packed import fused
     except ImportError as error:
-        say(f"training goes without fused kernels: {error}")
+        say(f"training goes without kernels of its own: {error}")
         return None
     return fused.FUSED
