@@ -14,7 +14,7 @@ from regard.search import Hypothesis
 from regard.serve.processes import work
 from regard.serve.settling import settle
 from regard.translate import Options, Translator, load
-from regard.translate.translator import Piece
+from regard.translate.plan import Piece
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from regard.serve.languages import code
 from regard.serve.processes import Processes
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
-from regard.translate.translator import Piece
+from regard.translate.plan import Piece
 
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it

@@ -28,8 +28,9 @@ import torch
 from regard.console import say
 from regard.errors import UserError
 from regard.translate.options import Options
+from regard.translate.plan import Plan
 from regard.translate.translation import Translation
-from regard.translate.translator import Plan, Translator, load
+from regard.translate.translator import Translator, load
 
 LOCAL = "local"  # Ray's name for a cluster that is started on this machine
 TRIES = 3  # of one chunk, each with a worker that is new

@@ -13,7 +13,8 @@ from regard.search.ensemble import Ensemble
 from regard.symbols import BOS, EOS, PAD
 from regard.translate.alignment import Tokens, align_words
 from regard.translate.options import Options
-from regard.translate.translator import Piece, Translator
+from regard.translate.plan import Piece
+from regard.translate.translator import Translator
 
 
 class Word(NamedTuple):
