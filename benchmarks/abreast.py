@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.peers.workers.regard import of
+from benchmarks.peers.workers.regard import graphs, of
 from benchmarks.peers.works import LENGTH, SENTENCES, Work
 from regard.fast import quicken
 from regard.search import search
@@ -27,13 +25,8 @@ def engines(model: Any, engine: str) -> tuple[Any, Any]:
     """One that takes all threads, and one that takes one."""
     if engine == "torch":
         return model, model
-    from regard.fast.graphs import export
-    from regard.fast.onnx_runtime import OnnxModel
-
-    with tempfile.TemporaryDirectory() as folder:
-        export(model, Path(folder), engine == "int8")
-        opened = OnnxModel(model, Path(folder))
-        return opened, opened.single
+    opened = graphs(model, engine)
+    return opened, opened.single
 
 
 def ways(kind: str, beam: int, engine: str, threads: int) -> dict[str, Callable[[], object]]:
