@@ -40,6 +40,7 @@ from regard.reproduce import (
     measures,
     plan,
     running,
+    speed,
     summary,
     together,
 )
@@ -236,10 +237,22 @@ def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
     assert [one["verdict"] for one in table["claims"]] == ["holds", "does not hold here", "not decided"]
 
 
-def test_several_are_trained_at_once_and_then_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    little = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
-    models = [Training("schuster1997", "copy-8", {**little, "training.seed": seed}) for seed in (1, 2)]
-    both = dataclasses.replace(FAKE, rows=lambda scale: [Row("one", models[:1]), Row("two", models)])
+TWO = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
+
+
+def right(lab: Lab, row: Row) -> dict[str, Any]:
+    """A measure that another process finds."""
+    told = json.loads((lab.out / "asked").read_text(encoding="utf-8")) if (lab.out / "asked").exists() else []
+    (lab.out / "asked").write_text(json.dumps([*told, row.name]), encoding="utf-8")
+    return {"accuracy": measures.evaluated(lab, row.trainings[0])["accuracy"]}
+
+
+def test_several_are_trained_and_measured_at_once_and_then_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [Training("schuster1997", "copy-8", {**TWO, "training.seed": seed}) for seed in (1, 2)]
+    asked = [Row("one", models[:1]), Row("two", models), Row("none")]
+    both = dataclasses.replace(FAKE, rows=lambda scale: asked, measure=right)
     lab = Lab(tmp_path, "small")
     together([both, both], lab, seeds=1, jobs=2)
     assert all(lab.has(model) for model in models)
@@ -247,7 +260,23 @@ def test_several_are_trained_at_once_and_then_there(tmp_path: Path, monkeypatch:
     assert logs.keys() == {model.name for model in models}
     assert all("step 2: dev loss" in said for said in logs.values())
     monkeypatch.setattr("regard.reproduce.lab.train", no_training)
+    assert json.loads((tmp_path / "asked").read_text(encoding="utf-8")) == ["one", "two"], "what is there is kept"
     together([both], lab, seeds=1, jobs=2)
+    assert [lab.measured(right, row) for row in asked[:2]] == [right(lab, row) for row in asked[:2]]
+    assert len(json.loads((tmp_path / "asked").read_text(encoding="utf-8"))) == 4, "only this test has asked again"
+
+
+def test_nothing_is_beside_what_takes_the_time(tmp_path: Path) -> None:
+    models = [Training("schuster1997", "copy-8", {**TWO, "training.seed": seed}) for seed in (1, 2)]
+    timing = dataclasses.replace(FAKE, rows=lambda scale: [Row("one", models)], measure=right, timed=True)
+    together([timing], Lab(tmp_path, "small"), seeds=1, jobs=2)
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
+    one = EXPERIMENTS[name]
+    assert one.timed == any(column.endswith("_speed") for column in one.columns)
 
 
 def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:
@@ -557,10 +586,10 @@ def test_training_is_timed_on_all_lengths_in_the_runs_precision(
     plain = Seq2Seq.summed
     monkeypatch.setattr(Seq2Seq, "summed", summed)
     settings = TrainingSettings(batch_tokens=100, device="cpu", precision=precision)
-    assert measures.pace(translator, train, settings) > 0
+    assert speed.pace(translator, train, settings) > 0
     lengths = [length for length, _, _ in seen[1:]]
     words = [len(translator.tokenizers.source.encode(pair.source)) + 1 for pair in train]
-    assert len(seen) == 1 + measures.SAMPLE, "one to begin with, on a CPU"
+    assert len(seen) == 1 + speed.SAMPLE, "one to begin with, on a CPU"
     assert len(set(lengths)) >= 4
     assert lengths[0] <= sorted(words)[len(words) // 4]
     assert lengths[-1] >= sorted(words)[-len(words) // 4]
@@ -571,28 +600,28 @@ def test_training_is_timed_on_all_lengths_in_the_runs_precision(
 def test_speed_of_training_is_in_tokens_without_padding(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
     ticks = iter([3.0, 5.0])
-    monkeypatch.setattr(measures, "clock", lambda device: next(ticks))
-    found = measures.pace(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
+    monkeypatch.setattr(speed, "clock", lambda device: next(ticks))
+    found = speed.pace(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
     words = sum(len(translator.tokenizers.target.encode(pair.target)) + 1 for pair in train)
-    assert found == measures.SAMPLE * words / 2.0, "one batch has them all, and comes as often as there should be some"
+    assert found == speed.SAMPLE * words / 2.0, "one batch has them all, and comes as often as there should be some"
 
 
 def test_what_was_not_trained_on_is_not_timed(lab: Lab) -> None:
     translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
-    kept = measures.batches(translator, train, longest=8)
+    kept = measures.batches(translator, train, 500, longest=8)
     assert 0 < sum(batch.rows for batch in kept) < len(train)
     assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "with the end"
 
 
 def test_the_clock_waits_for_the_faster_ways_of_a_gpu() -> None:
     last = max(packed.FIRST, output.FIRST)
-    assert last + measures.SAMPLE * (OFTEN + 1) <= measures.SAMPLE * measures.UNTIMED, "recordings included"
+    assert last + speed.SAMPLE * (OFTEN + 1) <= speed.SAMPLE * speed.UNTIMED, "recordings included"
 
 
 def test_pairs_are_taken_from_all_over_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "LOOKED", 4)
-    assert [pair.source for pair in measures.thinned([Pair(str(number), "") for number in range(9)])] == list("02468")
-    assert len(measures.thinned([Pair("", "")] * 3)) == 3
+    monkeypatch.setattr(speed, "LOOKED", 4)
+    assert [pair.source for pair in speed.thinned([Pair(str(number), "") for number in range(9)])] == list("02468")
+    assert len(speed.thinned([Pair("", "")] * 3)) == 3
 
 
 def test_spread_is_entropy_and_the_share_of_faint_weights() -> None:

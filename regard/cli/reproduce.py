@@ -23,7 +23,7 @@ def reproduce(
     seeds: Annotated[
         int, typer.Option(min=1, help="Train each model so many times; their deviation then says what chance may do.")
     ] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Train so many models at once, on one GPU or one CPU.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Train and measure so many models at once, on a GPU or a CPU.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
     trained: Annotated[
         bool, typer.Option("--trained", help="Train nothing: table and page of the rows whose models are there.")

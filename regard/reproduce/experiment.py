@@ -100,6 +100,7 @@ class Experiment:
     columns: Sequence[str]  # the measures that the table has
     claims: Sequence[Claim]
     charts: Sequence[Bars | Curves] = ()
+    timed: bool = False  # seconds are among what is measured, so that nothing else may run beside it
     minutes: float = 1.0  # of one CPU core, at the small scale, where no run is there yet
 
 

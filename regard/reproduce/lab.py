@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -17,6 +17,8 @@ from regard.runs import Run
 from regard.runs.summary import summary
 from regard.training import train
 from regard.version import VERSION
+
+Measure: TypeAlias = "Callable[[Lab, Row], Values]"
 
 
 class Lab:
@@ -56,22 +58,26 @@ class Lab:
         """Whether a run is there, and finished."""
         return self.folder(training).is_dir() and summary(self.folder(training)).finished
 
-    def measured(self, measure: Callable[[Lab, Row], Values], row: Row) -> Values:
+    def measured(self, measure: Measure, row: Row) -> Values:
         """What a measure finds of a row; of a row with runs it is kept beside the first of them."""
         if not row.trainings:
             return measure(self, row)
-        folders = [self.trained(training) for training in row.trainings]
-        names = [folder.name for folder in folders]
-        made_of = [VERSION, measure.__module__, measure.__qualname__, names, dict(row.options)]
-        path = folders[0] / "measures" / f"{digest(made_of)}.json"
+        for training in row.trainings:
+            self.trained(training)
+        path = self.kept(measure, row)
         if not path.is_file():
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
             beside = path.with_name(f".{path.name}.part")
-            beside.write_text(json.dumps({"of": made_of, "values": values}, ensure_ascii=False), encoding="utf-8")
+            told = {"of": made_of(measure, row), "values": values}
+            beside.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
             beside.replace(path)
-        kept: Values = json.loads(path.read_text(encoding="utf-8"))["values"]
-        return kept
+        found: Values = json.loads(path.read_text(encoding="utf-8"))["values"]
+        return found
+
+    def kept(self, measure: Measure, row: Row) -> Path:
+        """Where that is, once it was measured."""
+        return self.folder(row.trainings[0]) / "measures" / f"{digest(made_of(measure, row))}.json"
 
     def command(self, training: Training) -> str:
         """What trains the same by hand."""
@@ -80,6 +86,12 @@ class Lab:
         changes = [f"{key}={plain(value)}" for key, value in training.changes.items()]
         where = ["--recipe", training.recipe, "--out", self.folder(training)]
         return in_a_shell(["regard", "train", *corpus.train, *dev, *where, *changes])
+
+
+def made_of(measure: Measure, row: Row) -> list[Any]:
+    """All that makes what is measured of a row with runs."""
+    names = [training.name for training in row.trainings]
+    return [VERSION, measure.__module__, measure.__qualname__, names, dict(row.options)]
 
 
 def plain(value: Any) -> str:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from regard import api
-from regard.config import parse
 from regard.data.batches import Batch
 from regard.data.corpus import Pair, pairs
 from regard.data.order import cuts
 from regard.evaluate import Gold, bleu, by_length, read_gold
 from regard.reproduce.experiment import Row, Training, Values
-from regard.runs import Run
 from regard.search import Floats
 from regard.symbols import BOS, PAD
-from regard.training import TrainingSettings, choose_device
-from regard.training.gradients import Gradients
-from regard.training.objective import Objective
-from regard.training.processes import ALONE
 from regard.translate import Translator, against, load
 from regard.translate.assessment import fluency
 
@@ -33,14 +24,11 @@ if TYPE_CHECKING:
     from regard.reproduce.lab import Lab
 
 FAINT = 0.01  # a weight below this is as good as none
-BATCH_TOKENS = 500
-SAMPLE = 6  # batches that training is timed by
-UNTIMED, TIMED = 14, 5  # times that they come on a GPU before the clock counts, and after
-LOOKED = 10_000  # pairs that they are chosen from, or some more
+BATCH_TOKENS, ON_A_GPU = 500, 4000
 
 
 def translation(lab: Lab, row: Row) -> Values:
-    """BLEU, perplexity, AER where there is gold, what attention is like, and how fast it all goes.
+    """BLEU, perplexity, AER where there is gold, and what attention is like.
 
     Of a row's options `beam` is that of the search, and with `replace_unknown` each unknown word is replaced through
     the alignment and a dictionary.
@@ -52,76 +40,29 @@ def translation(lab: Lab, row: Row) -> Values:
     return {
         **written(lab, translator, row, test),
         **judged(translator, test, gold),
-        "training_speed": pace(translator, pairs(corpus.train), training_of(folders[0])),
         "parameters": sum(parameter.numel() for parameter in translator.models[0].parameters()),
     }
 
 
-def training_of(folder: Path) -> TrainingSettings:
-    """How a run was trained."""
-    return parse(TrainingSettings, Run(folder).config()["training"], "training")
-
-
 def written(lab: Lab, translator: Translator, row: Row, test: Sequence[Pair]) -> dict[str, Any]:
-    """What translations are worth, and how many words come out in a second."""
+    """What translations are worth."""
     options = {"beam": 5, **row.options}
     if options.get("replace_unknown"):
         options["dictionary"] = dictionary(pairs(lab.corpus(row.trainings[0].corpus).train), translator)
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    began = clock(translator.device)
     made = [one.text for one in translator.translate(sources, alignments=False, **options)]
-    seconds = clock(translator.device) - began
     small = translator.tokenizers.target.lowercase
     score = bleu(made, references, small)
     groups = by_length(sources, made, references, small)
-    words = sum(len(text.split()) for text in made)
     return {
         "bleu": score.value,
         "signature": score.signature,
         "by_length": [[group.words, group.bleu] for group in groups],
         "kept": groups[-1].bleu / max(1e-9, groups[0].bleu),
-        "decoding_speed": words / max(1e-9, seconds),
     }
 
 
-def pace(translator: Translator, train: Sequence[Pair], settings: TrainingSettings) -> float:
-    """Target tokens a second of training, padding not counted: gradients, without the optimizer, as the run had them.
-
-    Batches are as large as the run's, of sentences of all lengths. On a GPU the copy goes the readable way first, as
-    every training does; what is timed comes when faster ways have taken over and recorded batches like these.
-    """
-    device = choose_device(settings.device)
-    model = copy.deepcopy(translator.models[0]).to(device).train()
-    gradients = Gradients(Objective(model), settings, device, ALONE)
-    made = batches(translator, thinned(train), settings.batch_tokens, translator.limit)
-    some = [batch.to(device) for batch in sample(made)]
-    warm, timed = (some * UNTIMED, some * TIMED) if device.type == "cuda" else (some[:1], some)
-    passed(gradients, warm)
-    began = clock(device)
-    passed(gradients, timed)
-    seconds = clock(device) - began
-    return sum(batch.tokens for batch in timed) / max(1e-9, seconds)
-
-
-def passed(gradients: Gradients, some: Sequence[Batch]) -> None:
-    """Forwards and backwards, one batch after the other."""
-    for step, batch in enumerate(some, 1):
-        gradients.add([batch], step, pieces=1)
-
-
-def thinned(train: Sequence[Pair]) -> Sequence[Pair]:
-    """Not many more than are looked at, from all over a corpus."""
-    return train[:: max(1, len(train) // LOOKED)]
-
-
-def sample(made: Sequence[Batch]) -> list[Batch]:
-    """The middle one of each of so many equal parts; the same one again where there are fewer."""
-    return [made[(2 * part + 1) * len(made) // (2 * SAMPLE)] for part in range(SAMPLE)]
-
-
-def batches(
-    translator: Translator, some: Sequence[Pair], tokens: int = BATCH_TOKENS, longest: int | None = None
-) -> list[Batch]:
+def batches(translator: Translator, some: Sequence[Pair], tokens: int, longest: int | None = None) -> list[Batch]:
     """The pairs, sorted by length, in batches of so many tokens; those with more than `longest` are left out."""
     tokenizers = translator.tokenizers
     sources = [tokenizers.source.encode(pair.source) for pair in some]
@@ -136,14 +77,6 @@ def batches(
         first = torch.full_like(target_out[:, :1], BOS)
         made.append(Batch(source, lengths, torch.cat((first, target_out[:, :-1]), 1), target_out))
     return made
-
-
-def clock(device: torch.device) -> float:
-    """Seconds: of this process on a CPU, which others may use as well; of the wall where a GPU works."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-    return time.process_time()
 
 
 def judged(translator: Translator, test: Sequence[Pair], gold: Sequence[Gold] | None) -> dict[str, Any]:
@@ -163,7 +96,7 @@ def looks(translator: Translator, test: Sequence[Pair]) -> list[Floats]:
     """The weights that each target word, and the end, gives the source, T×S; of hard attention what it draws from."""
     model = translator.models[0]
     found: list[Floats] = []
-    for batch in batches(translator, test):
+    for batch in batches(translator, test, ON_A_GPU if translator.device.type == "cuda" else BATCH_TOKENS):
         attended = model.decoder(model.encode(batch.source, batch.lengths), batch.target_in).attended
         assert attended is not None
         weights = attended.probabilities

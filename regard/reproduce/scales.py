@@ -61,7 +61,7 @@ FULL: dict[str, Any] = {
     "training.learning_rate": 0.002,
     "training.warmup": 400,
     "training.batch_tokens": 4000,
-    "training.steps": 9000,  # about eight times through the mixed corpora
+    "training.steps": 6000,  # about five times through the mixed corpora
     "training.validate_every": 1500,
     "training.checkpoint_every": 1500,
 }

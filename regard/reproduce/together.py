@@ -1,39 +1,40 @@
-"""Several models trained at once: one alone does not fill a GPU, nor all the cores of a processor."""
+"""Several models at once: one alone does not fill a GPU, nor all the cores of a processor."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from regard.console import say
-from regard.reproduce.experiment import Experiment, Training
-from regard.reproduce.lab import Lab
+from regard.reproduce.experiment import Experiment, Row, Training
+from regard.reproduce.lab import Lab, Measure
 
 
-def together(experiments: Iterable[Experiment], lab: Lab, seeds: int, jobs: int) -> None:
-    """Trains what is missing for all of these experiments, so many at a time, each with so many seeds."""
+def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int) -> None:
+    """Trains what is missing for all of these experiments, so many at a time, each with so many seeds; then measures.
+
+    Where seconds are measured, that is left to whoever asks for it next: nothing may run beside it.
+    """
     missing = [training for training in needed(experiments, lab.scale, seeds) if not lab.has(training)]
-    if not missing:
-        return
     for corpus in dict.fromkeys(training.corpus for training in missing):
         lab.corpus(corpus)  # before anybody reads it, and once
     logs = lab.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    say(f"{len(missing)} models to train, {jobs} at a time; what they say is in {logs}")
-    # a fork would have the locks of threads, and not the threads
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        begun = {pool.submit(alone, lab, one, logs / f"{one.name}.log", jobs): one for one in missing}
-        for count, ended in enumerate(as_completed(begun), 1):
-            if ended.exception() is not None:
-                for waiting in begun:
-                    waiting.cancel()  # what has begun is finished, nothing else begins
-            ended.result()
-            say(f"{count}/{len(missing)}: {lab.folder(begun[ended])}")
+    if missing:
+        say(f"{len(missing)} models to train, {jobs} at a time; what they say is in {logs}")
+        side_by_side(
+            {one.name: partial(trained, lab, one, logs / f"{one.name}.log", jobs) for one in missing}, lab, jobs
+        )
+    asked = questions(experiments, lab, seeds)
+    if asked:
+        say(f"{len(asked)} models to measure, {jobs} at a time")
+        side_by_side({name: partial(measured, lab, some, jobs) for name, some in asked.items()}, lab, jobs)
 
 
 def needed(experiments: Iterable[Experiment], scale: str, seeds: int) -> Sequence[Training]:
@@ -42,10 +43,46 @@ def needed(experiments: Iterable[Experiment], scale: str, seeds: int) -> Sequenc
     return list({training.name: training for row in rows for training in row.trainings}.values())
 
 
-def alone(lab: Lab, training: Training, log: Path, jobs: int) -> None:
-    """Trains one model in a process of its own; what it says goes to a file."""
+def questions(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> dict[str, list[tuple[Measure, Row]]]:
+    """What is to be measured, by the run that it is kept beside: one process asks all that is of one run."""
+    asked: dict[str, list[tuple[Measure, Row]]] = {}
+    for experiment in experiments:
+        rows = [] if experiment.timed else [row for row in experiment.rows(lab.scale) if row.trainings]
+        for row in (row.again(time) for row in rows for time in range(seeds)):
+            if not lab.kept(experiment.measure, row).is_file():
+                asked.setdefault(row.trainings[0].name, []).append((experiment.measure, row))
+    return asked
+
+
+def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -> None:
+    """Calls, each in a process of its own, so many at a time; each is named by a run."""
+    # a fork would have the locks of threads, and not the threads
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        begun = {pool.submit(task): name for name, task in tasks.items()}
+        for count, ended in enumerate(as_completed(begun), 1):
+            if ended.exception() is not None:
+                for waiting in begun:
+                    waiting.cancel()  # what has begun is finished, nothing else begins
+            ended.result()
+            say(f"{count}/{len(tasks)}: {lab.out / 'runs' / begun[ended]}")
+
+
+def trained(lab: Lab, training: Training, log: Path, jobs: int) -> None:
+    """Trains one model; what it says goes to a file."""
     with log.open("a", encoding="utf-8") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
+    share(jobs)
     lab.trained(training)
+
+
+def measured(lab: Lab, asked: Sequence[tuple[Measure, Row]], jobs: int) -> None:
+    """Measures what is asked of one run; the lab keeps it."""
+    share(jobs)
+    for measure, row in asked:
+        lab.measured(measure, row)
+
+
+def share(jobs: int) -> None:
+    """Leaves the others their part of the processor."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))

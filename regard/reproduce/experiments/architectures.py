@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.reproduce.experiment import Bars, Claim, Experiment, Row, Training, Values
 from regard.reproduce.lab import Lab
-from regard.reproduce.measures import replaced
+from regard.reproduce.measures import replaced, translation
 from regard.reproduce.scales import translator
 from regard.reproduce.verdict import SAME, less, more, over
 
@@ -42,7 +42,7 @@ def attentive(scale: str, alignment: str, score: str, corpus: str | None = None)
 def measure(lab: Lab, row: Row) -> Values:
     """Translation by the first run, alignment by the last."""
     found = replaced(lab, Row(row.name, row.trainings[:1]))
-    aligned = replaced(lab, Row(row.name, row.trainings[-1:]))
+    aligned = lab.measured(translation, Row(row.name, row.trainings[-1:]))
     return {**found, "aer": aligned.get("aer"), "gain": found["replaced"] - found["bleu"]}
 
 

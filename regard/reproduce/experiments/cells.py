@@ -12,8 +12,8 @@ from regard.api import load
 from regard.data.files import lines
 from regard.reproduce.experiment import Bars, Claim, Experiment, Row, Training, Values
 from regard.reproduce.lab import Lab
-from regard.reproduce.measures import translation
 from regard.reproduce.scales import translator
+from regard.reproduce.speed import timed
 from regard.reproduce.verdict import alike, less, more
 
 CELLS = ("elman", "gru", "lstm")
@@ -49,12 +49,12 @@ def rows(scale: str) -> list[Row]:
 
 
 def measure(lab: Lab, row: Row) -> Values:
-    """The error of the sum, the share of symbols that were copied, and all that is measured of translations."""
+    """The error of the sum, the share of symbols that were copied, and what is measured of translations."""
     adding, copying, text = row.trainings
     return {
         "error": error(lab, adding),
         "recall": recall(lab, copying),
-        **lab.measured(translation, Row(row.name, [text])),
+        **lab.measured(timed, Row(row.name, [text])),
     }
 
 
@@ -95,6 +95,7 @@ CELL = Experiment(
     "(full: 10 over 100), one in eight is chance; translation: Bahdanau's model with each cell.",
     rows=rows,
     measure=measure,
+    timed=True,
     columns=("error", "recall", "bleu", "perplexity", "training_speed", "parameters"),
     claims=(
         Claim("LSTM adds better than Elman", less("error", "lstm", than="elman")),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from regard.reproduce.experiment import Bars, Claim, Experiment, Row
-from regard.reproduce.measures import translation
 from regard.reproduce.scales import translator
+from regard.reproduce.speed import timed
 from regard.reproduce.verdict import alike, more
 
 CORPUS = {"small": "simple", "full": "multi30k"}
@@ -33,7 +33,8 @@ TRANSFORMER = Experiment(
     "on newstest2014 against 24.6 of a deep recurrent model, at a seventh of its training cost",
     about="Models of about the same width, trained with as many updates on as many tokens.",
     rows=rows,
-    measure=translation,
+    measure=timed,
+    timed=True,
     columns=("perplexity", "bleu", "aer", "training_speed", "decoding_speed", "parameters"),
     claims=(
         Claim(
