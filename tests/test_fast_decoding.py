@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from regard.fast import quicken, rest
 from regard.fast.decoding import way
 from regard.fast.decoding.board import CHUNK, Wish
-from regard.fast.decoding.finder import Finder
+from regard.fast.decoding.finder import Finder, Room
 from regard.fast.decoding.plain import PLAIN
+from regard.fast.decoding.reading import Reading
 from regard.models import build
 from regard.models.seq2seq import Seq2Seq, Viewpoint
 from regard.search import Hypothesis, search
@@ -125,6 +126,42 @@ def test_so_it_does_for_any_shape(
         max_length=longest,
     )  # fmt: skip
     agree(*found)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "order"),
+    [
+        ((20, 20, 20), {"min_length": 20, "max_length": 20}, "aararr"),  # 20 words are likely to be more than 16
+        ((20, 20, 20), {"max_length": 6}, "ar"),  # 6 are all that there may be
+        ((20, 3, 3, 3), {"min_length": 9, "max_length": 12}, "arar"),  # one of four would not fill the room
+        ((20, 20, 20), {"min_length": 20, "max_length": 20, "attention": True}, "ararar"),  # looks are read in place
+    ],
+)
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_the_next_chunk_begins_before_the_last_is_read(
+    form: dict[str, Any], lengths: tuple[int, ...], options: dict[str, Any], order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    advance, end = Room.advance, Reading.end
+    monkeypatch.setattr(Room, "advance", lambda room: seen.append("a") or advance(room))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Reading, "end", lambda one: seen.append("r") or end(one))  # type: ignore[func-returns-value]
+    agree(*both(model_of(form), *batch(*lengths), beam=2, **{"attention": False, **options}))
+    assert "".join(seen) == order
+
+
+@pytest.mark.parametrize("longest", [3, 8, 20])
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_a_chunk_that_was_taken_for_nothing_changes_nothing(
+    form: dict[str, Any], longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def always(self: Finder, room: Room, sentences: int, taken: int) -> bool:
+        return not self.weights.grows or taken + CHUNK <= room.size.capacity
+
+    monkeypatch.setattr(Finder, "goes_on", always)
+    model = model_of(form)
+    finder = finder_of(model)
+    for lengths in ((9, 1, 5, 20), (2, 3)):  # the second search finds what the first has left
+        agree(*both(model, *batch(*lengths), finder, beam=3, max_length=longest, attention=False))
 
 
 def test_a_beam_wider_than_the_vocabulary() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn import functional
 
 from regard.fast.hearing import heard
 from regard.fast.lstm import steps
@@ -19,6 +19,8 @@ from regard.nn import State, parts
 from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell
 from regard.nn.recurrent import at_end, unroll
 
+HOLD = 1e4  # beside which nothing else counts that a gate reads
+EVEN = 8  # inputs at a time, by which products are quick
 Kernel = Callable[[Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, State]]
 
 # A cell's weights are four tensors of their own, which cuDNN wants in one piece: they are small, and are copied.
@@ -53,17 +55,21 @@ def by_hand(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) 
 
 
 def lstm(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:
-    """The LSTM's kernel gives c where it stops reading only, so sentences are packed to stop at their own ends."""
-    packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-    there, back = packed.sorted_indices, packed.unsorted_indices
-    begin = [part[None, there] for part in initial]
-    read, *last = torch._VF.lstm(
-        packed.data, packed.batch_sizes, begin, weights, True, 1, 0.0, torch.is_grad_enabled(), False
+    """The LSTM's kernel gives c where it stops reading only: past each end further inputs hold c as it is.
+
+    They shut the input gate and open the forget gate, so that c_t = 1 · c_{t-1} + 0. To pack sentences instead, the
+    host would have to know how long they are, and would wait for the card in every layer.
+    """
+    past = torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
+    marks = functional.pad(past[..., None].to(x.dtype), (0, EVEN - 1))
+    by = functional.pad(x.new_tensor([-HOLD, HOLD, 0.0, 0.0])[:, None], (0, EVEN - 1))  # of i, f, g, o
+    W_ih, *others = weights
+    wide = torch.cat((W_ih, by.repeat_interleave(len(W_ih) // 4, 0)), 1)
+    begin = [part[None] for part in initial]
+    track, _, c = torch._VF.lstm(
+        torch.cat((x, marks), 2), begin, [wide, *others], True, 1, 0.0, torch.is_grad_enabled(), False, True
     )
-    outputs, _ = pad_packed_sequence(PackedSequence(read, packed.batch_sizes, there, back), True, 0.0, x.shape[1])
-    words = lengths[:, None] > 0
-    ends = (torch.where(words, part[0, back], first) for part, first in zip(last, initial, strict=True))
-    return outputs * words[..., None], tuple(ends)
+    return track * ~past[..., None], (at_end(track, lengths, initial[0]), c[0])
 
 
 def gru(x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, State]:

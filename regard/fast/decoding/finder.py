@@ -7,7 +7,7 @@ CUDA graph. Where most sentences are done, or targets outgrow a room, the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from torch import Tensor
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid
 from regard.fast.decoding.harvest import Found, Record, found
 from regard.fast.decoding.parts import Parts
+from regard.fast.decoding.reading import Reading
 from regard.fast.decoding.stepper import Size, Weights
 from regard.fast.recording import Places, Recorder, rounded
 from regard.models.seq2seq import Viewpoint
@@ -54,6 +55,7 @@ class Room:
     def __init__(self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts, play: Player) -> None:
         self.weights, self.size, self.board, self.parts, self.play = weights, size, board, parts, play
         self.stepper = weights.stepper(size, places)
+        self.reading = Reading(board.slab)
 
     def begin(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> None:
         """Before the first step."""
@@ -91,33 +93,53 @@ class Finder:
         copies = self.weights.copies
         self.renewal(len(copies.made), copies.renew)
         with torch.autocast(source.device.type, enabled=False):
-            return found(self.searched(source, lengths, sum(sizes), wish), wish, sizes)
+            return found(self.searched(source, lengths, sizes, wish), wish, sizes)
 
     def player(self, most: int) -> Player:
         """One that records so much at the most."""
         return Player(self.recorder, self.weights.output.is_cuda, most)
 
-    def searched(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> Record:
-        """All steps that it takes; the sources have `count` words in all."""
-        longest = source.shape[1]
+    def searched(self, source: Tensor, lengths: Tensor, sizes: Sequence[int], wish: Wish) -> Record:
+        """All steps that it takes; the sources have so many words."""
+        longest, expected = source.shape[1], np.minimum(sizes, wish.limits)
         record = Record(len(lengths), wish.beam, longest)
-        who, taken = np.arange(len(lengths)), 0
+        who, taken, ahead = np.arange(len(lengths)), 0, False
         room = self.room(self.sized(len(who), wish.beam, longest, CHUNK), wish.attention)
-        room.begin(source, lengths, count, wish)
+        room.begin(source, lengths, sum(sizes), wish)
         while True:
-            room.advance()
+            if not ahead:
+                room.advance()
             taken += CHUNK
+            room.reading.begin()
+            ahead = self.goes_on(room, int((expected[who] > taken).sum()), taken)
+            if ahead:
+                room.advance()
             looks = room.board.looks
-            record.add(room.board.slab.cpu().numpy(), None if looks is None else looks.cpu().numpy(), who)
+            record.add(room.reading.end(), None if looks is None else looks.cpu().numpy(), who)
             going = np.flatnonzero(record.done[who] == 0)
             if not len(going):
                 return record
-            then = self.sized(len(going), wish.beam, longest, taken + CHUNK)
-            if 2 * then.sentences <= room.size.sentences:
-                room, who = self.moved(room, then, going, taken, wish), who[going]
-            elif then.capacity > room.size.capacity:
-                then = then._replace(sentences=room.size.sentences)
-                room = self.moved(room, then, np.arange(len(who)), taken, wish)
+            if not ahead:
+                room, who = self.settled(room, who, going, taken, wish)
+
+    def goes_on(self, room: Room, sentences: int, taken: int) -> bool:
+        """Whether a room will do for the next chunk, too, so that it can begin before anybody has read this one.
+
+        Nobody knows yet which sentences are done. As many are expected to go on as have sources of more words than
+        were written; where the guess is wrong, a chunk is taken for nothing.
+        """
+        fits = not self.weights.grows or taken + CHUNK <= room.size.capacity
+        return room.board.looks is None and fits and 2 * rounded(sentences) > room.size.sentences
+
+    def settled(self, room: Room, who: Numbers, going: Numbers, taken: int, wish: Wish) -> tuple[Room, Numbers]:
+        """The room for the next chunk, and who is in it."""
+        then = self.sized(len(going), wish.beam, room.size.source, taken + CHUNK)
+        if 2 * then.sentences <= room.size.sentences:
+            return self.moved(room, then, going, taken, wish), who[going]
+        if then.capacity > room.size.capacity:
+            then = then._replace(sentences=room.size.sentences)
+            return self.moved(room, then, np.arange(len(who)), taken, wish), who
+        return room, who
 
     def sized(self, sentences: int, width: int, source: int, target: int) -> Size:
         """A little more than is asked for, so that many searches are alike."""
