@@ -89,13 +89,15 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     But one thread of the process records at a time. If that fails, work goes on where it was before, not on the stream
     of the recording.
     """
-    side = beside(torch.cuda.current_device())
-    with (
-        LOCK,
-        torch.cuda.stream(torch.cuda.current_stream()),
-        torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"),
-    ):
-        yield
+    free, whole = torch.cuda.mem_get_info()
+    if free < whole / 4:
+        torch.cuda.empty_cache()  # while a graph is recorded nothing can be given back, and each time costs its time
+    with LOCK, torch.cuda.stream(beside(torch.cuda.current_device())):
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
 
 
 def reason(error: RuntimeError) -> str:
