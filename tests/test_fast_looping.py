@@ -13,13 +13,19 @@ from torch import Tensor, nn
 from regard.fast import looping, quicken
 from regard.fast.captured import Captured
 from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
-from regard.models import bahdanau, build, luong
+from regard.models import bahdanau, build, luong, xu
 
-PLAIN: dict[str, Any] = {"luong2015-global": luong.one_by_one, "bahdanau2015": bahdanau.one_by_one}
+PLAIN: dict[str, Any] = {
+    "luong2015-global": luong.one_by_one,
+    "bahdanau2015": bahdanau.one_by_one,
+    "xu2015-soft": xu.one_by_one,
+}
 FORMS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
     ("bahdanau2015", {"cell": "lstm", "layers": 2, "score": "general", "residual": True}),
     ("bahdanau2015", {"alignment": "local-p", "window": 2, "readout": "current"}),
+    ("xu2015-soft", {}),
+    ("xu2015-soft", {"gate": False, "cell": "gru", "layers": 2, "alignment": "local-p", "window": 2}),
     ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
     ("luong2015-global", {"score": "location", "max_source": 3, "layers": 1, "cell": "elman"}),
     ("luong2015-global", {"alignment": "local-m", "window": 1, "residual": True, "layers": 3}),
@@ -65,7 +71,11 @@ def test_a_loop_of_tensors_in_a_larger_shape_gives_the_loops_numbers(name: str, 
     assert graph.inputs[0].shape[:2] == (18, 9)
 
 
-@pytest.mark.parametrize(("name", "form"), [FORMS[3], ("bahdanau2015", {"layers": 3}), ("bahdanau2015", {})], ids=str)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [FORMS[5], ("xu2015-soft", {"layers": 2}), ("bahdanau2015", {"layers": 3}), ("bahdanau2015", {})],
+    ids=str,
+)
 def test_dropout_is_where_the_loop_calls_it(name: str, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, feeds = model_of(name, **form, dropout=0.4), name == "luong2015-global"
     decoder = model.decoder
@@ -114,9 +124,22 @@ def test_forms_that_cannot_be_recorded_are_known() -> None:
 
 
 def test_a_model_takes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    def way() -> Any:
-        return quicken(build("bahdanau2015", 20, 20, size=8)).decoder.loop
+    def way(name: str) -> Any:
+        return quicken(build(name, 20, 20, size=8)).decoder.loop
 
-    assert way().func is recorded
+    for name in ("bahdanau2015", "xu2015-soft"):
+        assert (way(name).func, way(name).args) == (recorded, (PLAIN[name],))
+    assert way("xu2015-hard") is xu.one_by_one, "which draws places step by step"
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert way() is bahdanau.one_by_one
+    for name, plain in PLAIN.items():
+        assert way(name) is plain
+
+
+def test_who_derives_a_decoder_keeps_its_steps() -> None:
+    class Own(luong.LuongDecoder):
+        def advance(self, state: Any, word: Tensor) -> Any:
+            return super().advance(state, 2 * word)
+
+    model = model_of("luong2015-global", layers=1)
+    model.decoder.__class__ = Own
+    assert quicken(model).decoder.loop is luong.one_by_one

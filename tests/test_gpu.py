@@ -21,7 +21,7 @@ from test_fast_packed import batch, everything
 from test_fast_packed import model as transformer
 
 from regard.fast import quicken
-from regard.fast.captured import CAPTURED, Captured
+from regard.fast.captured import CAPTURED, PATIENCE, Captured, graphs
 from regard.fast.decoding import plain as decoding_plain
 from regard.fast.decoding import way as decoding
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
@@ -35,7 +35,7 @@ from regard.fast.output import way as output
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places
-from regard.models import bahdanau, build, seq2seq
+from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.luong import one_by_one
 from regard.nn import parts
@@ -108,6 +108,32 @@ def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype:
     assert fast[0].dtype == dtype
     for found, expected in zip(fast, everything(unroll), strict=True):
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
+def test_a_recorded_gru_gives_the_loops_numbers_for_each_shape(dtype: torch.dtype, close: float) -> None:
+    torch.manual_seed(0)
+    cell = CELLS["gru-paper"](24, 40).cuda()
+    for sizes in ([17, 1, 9, 0, 3], [4, 16], [17, 1, 9, 0, 3]):
+        for turn in range(PATIENCE + 1):
+            lengths = torch.tensor(sizes).cuda()
+            x = torch.randn(len(sizes), max(sizes), 24).cuda()
+            found = [passed(run, cell, x, lengths, dtype) for run in (unrolled, unroll)]
+            for one, expected in zip(*found, strict=True):
+                assert (one - expected).norm() <= close * expected.norm() + 1e-7, turn
+    assert len(graphs(cell).graphs) == 2
+
+
+def passed(
+    run: Any, cell: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """Outputs and all gradients of a layer."""
+    cell.zero_grad()
+    x = x.detach().requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        outputs, last = run(cell, x, lengths, None)
+    (outputs.float().square().sum() + last.float().sum()).backward()
+    return [one.detach().float() for one in (outputs, last, x.grad, *(weight.grad for weight in cell.parameters()))]
 
 
 def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -467,6 +493,7 @@ def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
 LOOPS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
     ("bahdanau2015", {"alignment": "local-p", "window": 3, "layers": 2, "cell": "lstm"}),
+    ("xu2015-soft", {"layers": 2}),
     ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
     ("luong2015-global", {"alignment": "local-m", "window": 2, "residual": True, "layers": 2}),
 ]
@@ -482,7 +509,7 @@ def test_a_readable_loop_gives_its_numbers_by_graphs_too(
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     captured, feeds = Captured(patience=1), name == "luong2015-global"
-    plain: Any = one_by_one if feeds else bahdanau.one_by_one
+    plain: Any = model.decoder.loop
     step_by_step = partial(replayed, plain, drops_input=feeds, captured=None)
     by_graph = partial(replayed, plain, drops_input=feeds, captured=captured)
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):

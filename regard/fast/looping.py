@@ -35,7 +35,7 @@ from regard.nn import (
 Plain = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 CELLS, SCORES = (ElmanCell, LSTMCell, GRUCell), (Dot, General, Concat, Location)
 ALIGNMENTS = (Global, LocalMonotonic, LocalPredictive)
-PARTS = ("recurrent", "attention", "W_c")  # whose weights loops read
+PARTS = ("recurrent", "attention", "W_c", "gate")  # whose weights loops read
 
 
 class Link(NamedTuple):

@@ -6,6 +6,7 @@ of an image.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -113,6 +114,7 @@ class XuDecoder(Decoder):
         self.output = output
         self.gate = gate
         self.dropout = nn.Dropout(dropout)
+        self.loop: Loop = one_by_one  # a faster one may take its place
 
     def start(self, encoded: Encoded) -> XuState:
         """h_0 and c_0 from the mean annotation (section 3.1.2); the keys are projected here, once."""
@@ -125,17 +127,22 @@ class XuDecoder(Decoder):
         attended: Attended = self.attention(hidden(state.recurrent[-1])[:, None], state.memory, state.step)
         return attended
 
-    def advance(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor, Tensor]:
-        """One step on an embedded word B,m: the new state, what was attended to, h_t B,n and β_t B,1."""
-        before = hidden(state.recurrent[-1])
+    def advance(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor]:
+        """One step on an embedded word B,m: the new state, what was attended to, and what the output reads, B,n+1.
+
+        That is h_t with β_t behind it.
+        """
+        before = self.shown(state)
         beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
         attended = self.look(state)
         h, recurrent = self.recurrent.step(torch.cat((word, beta * attended.context[:, 0]), -1), state.recurrent)
         memory = self.attention.follow(state.memory, before[:, None], attended)
-        return state._replace(memory=memory, recurrent=recurrent, step=state.step + 1), attended, h, beta
+        after = state._replace(memory=memory, recurrent=recurrent, step=state.step + 1)
+        return after, attended, torch.cat((h, beta), -1)
 
-    def read(self, h: Tensor, word: Tensor, beta: Tensor, attended: Attended, memory: Memory) -> Tensor:
-        """Logits B,T,V of states B,T,n, embedded words B,T,m, gates B,T,1 and what was attended to."""
+    def read(self, shown: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Logits B,T,V of states and gates B,T,n+1, embedded words B,T,m and what was attended to."""
+        h, beta = shown.tensor_split([-1], -1)
         logits: Tensor = self.output(h, word, beta * attended.context)
         return logits
 
@@ -150,15 +157,8 @@ class XuDecoder(Decoder):
     def unroll(self, state: XuState, target_in: Tensor) -> Decoded:
         """A whole target from a state on: the steps one by one, the output of all of them at once."""
         words = self.dropout(self.embedding(target_in))
-        memory = state.memory
-        looks, states, gates = [], [], []
-        for word in words.unbind(1):
-            state, attended, h, beta = self.advance(state, word)
-            looks.append(attended)
-            states.append(h)
-            gates.append(beta)
-        attended = joined(looks)
-        return Decoded(self.read(torch.stack(states, 1), words, torch.stack(gates, 1), attended, memory), attended)
+        shown, attended = self.loop(self, state, words)
+        return Decoded(self.read(shown, words, attended, state.memory), attended)
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
@@ -167,9 +167,22 @@ class XuDecoder(Decoder):
     def step(self, state: XuState, tokens: Tensor) -> tuple[Tensor, XuState, Attended]:
         """Tokens B -> log-probabilities B,V."""
         word = self.dropout(self.embedding(tokens))
-        after, attended, h, beta = self.advance(state, word)
-        logits = self.read(h[:, None], word[:, None], beta[:, None], attended, state.memory)
+        after, attended, shown = self.advance(state, word)
+        logits = self.read(shown[:, None], word[:, None], attended, state.memory)
         return log_probs(logits[:, 0]), after, attended
+
+
+def one_by_one(decoder: XuDecoder, state: XuState, words: Tensor) -> tuple[Tensor, Attended]:
+    """Each step waits for the one before: words B,T,m -> what the output reads, B,T,n+1, and the looks."""
+    looks, shown = [], []
+    for word in words.unbind(1):
+        state, attended, read = decoder.advance(state, word)
+        looks.append(attended)
+        shown.append(read)
+    return torch.stack(shown, 1), joined(looks)
+
+
+Loop = Callable[[XuDecoder, XuState, Tensor], tuple[Tensor, Attended]]
 
 
 class XuModel(Seq2Seq):
