@@ -27,9 +27,9 @@ from regard.fast.feeding import played
 from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.models import build
-from regard.models.bahdanau import one_by_one as bahdanau_loop
 from regard.models.luong import one_by_one
 from regard.models.seq2seq import Encoded, added_up
+from regard.models.stepping import one_by_one as bahdanau_loop
 from regard.search import search
 
 WARM, ROUNDS = 5, 20

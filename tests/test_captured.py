@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.fast.captured import Captured, Form, Function, Graph, differentiated, keep
-from regard.fast.recording import Places, rounded
+from regard.fast.recording import Places, patiently, rounded
 
 
 class Eager(Graph):
@@ -147,6 +147,38 @@ def test_each_key_and_each_kind_has_a_graph_of_its_own(captured: Captured) -> No
     assert len(captured.graphs) == 3
     (slope,) = torch.autograd.grad(value(captured(look, 1, FORM, frozen)), frozen[:1])
     agree([slope], slopes(plainly, tensors)[3:4])
+
+
+class Late(Eager):
+    """Where there is memory when it was given back."""
+
+    tries = 0
+
+    def record(self, function: Function, places: Places) -> None:
+        Late.tries += 1
+        if Late.tries == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        super().record(function, places)
+
+
+def test_memory_that_is_spare_is_given_back_before_graphs_are_given_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(Late.tries))
+    captured = Captured(patience=1, make=Late)
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    captured(lambda one: (one * 2,), "", Form(["BT-"], ["BT-"]), [x])
+    assert given_back == [1]
+    assert (captured.able, len(captured.graphs)) == (True, 1)
+    assert capsys.readouterr().err == ""
+
+    def otherwise() -> None:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        patiently(otherwise)
+    assert given_back == [1], "which no memory would mend"
 
 
 def test_where_there_is_no_memory_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from regard.fast import quicken, rest
 from regard.fast.decoding import way
 from regard.fast.decoding.board import CHUNK, Wish
 from regard.fast.decoding.finder import Finder, Room
+from regard.fast.decoding.harvest import Record
 from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.reading import Reading
 from regard.models import build
@@ -147,6 +148,24 @@ def test_the_next_chunk_begins_before_the_last_is_read(
     monkeypatch.setattr(Reading, "end", lambda one: seen.append("r") or end(one))  # type: ignore[func-returns-value]
     agree(*both(model_of(form), *batch(*lengths), beam=2, **{"attention": False, **options}))
     assert "".join(seen) == order
+
+
+def test_who_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Record.add
+
+    def all_but_one(record: Record, slab: Any, looks: Any, who: Any) -> None:
+        add(record, slab, looks, who)
+        record.done[1:] = 1
+
+    monkeypatch.setattr(Record, "add", all_but_one)
+    rooms: list[int] = []
+    advance = Room.advance
+    monkeypatch.setattr(Room, "advance", lambda room: rooms.append(room.size.sentences) or advance(room))  # type: ignore[func-returns-value]
+    finder, lengths = finder_of(model_of(LUONG)), [60] * 8
+    source, sizes = batch(*lengths)
+    with torch.inference_mode():
+        finder.searched(source, sizes, lengths, Wish(2, 1, 40, [40] * 8, [1.0] * 41, False))
+    assert rooms == [8, 8, 1, 1, 1], "one chunk is taken for nothing, no more"
 
 
 @pytest.mark.parametrize("longest", [3, 8, 20])

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from regard.fast import looping, quicken
 from regard.fast.captured import Captured
 from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
-from regard.models import bahdanau, build, luong, xu
+from regard.models import build, luong, stepping
 
 PLAIN: dict[str, Any] = {
     "luong2015-global": luong.one_by_one,
-    "bahdanau2015": bahdanau.one_by_one,
-    "xu2015-soft": xu.one_by_one,
+    "bahdanau2015": stepping.one_by_one,
+    "xu2015-soft": stepping.one_by_one,
 }
 FORMS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
@@ -129,7 +129,7 @@ def test_a_model_takes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("bahdanau2015", "xu2015-soft"):
         assert (way(name).func, way(name).args) == (recorded, (PLAIN[name],))
-    assert way("xu2015-hard") is xu.one_by_one, "which draws places step by step"
+    assert way("xu2015-hard") is stepping.one_by_one, "which draws places step by step"
     monkeypatch.setenv("REGARD_FAST", "0")
     for name, plain in PLAIN.items():
         assert way(name) is plain

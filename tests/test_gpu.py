@@ -110,6 +110,18 @@ def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype:
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
 
 
+@pytest.mark.parametrize("name", CELLS)
+def test_a_layer_does_not_wait_for_the_card(name: str) -> None:
+    cell, x = CELLS[name](24, 40).cuda(), torch.randn(5, 17, 24).cuda()
+    lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
+    unrolled(cell, x, lengths, None)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        unrolled(cell, x, lengths, None)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
 def test_a_recorded_gru_gives_the_loops_numbers_for_each_shape(dtype: torch.dtype, close: float) -> None:
     torch.manual_seed(0)
@@ -572,12 +584,16 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close:
             assert abs(one.attention - other.attention).max() <= close
 
 
+@pytest.mark.parametrize("attention", [True, False])
 @pytest.mark.parametrize("beam", [1, 4, 5])
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_search_on_the_device_finds_what_the_readable_one_does(form: dict[str, Any], beam: int) -> None:
+def test_a_search_on_the_device_finds_what_the_readable_one_does(
+    form: dict[str, Any], beam: int, attention: bool
+) -> None:
     pytest.importorskip("triton")
     model = on_the_card(form, spread=0.3)
-    readable, eagerly, played_back = ways(model, 9, 1, 5, 20, beam=beam, n_best=min(beam, 2), max_length=20)
+    options: dict[str, Any] = {"n_best": min(beam, 2), "max_length": 20, "attention": attention}
+    readable, eagerly, played_back = ways(model, 9, 1, 5, 20, beam=beam, **options)
     same(eagerly, readable, 1e-3)
     same(played_back, eagerly, 1e-4)
 
@@ -604,13 +620,15 @@ def test_a_search_in_bf16_is_as_good_as_the_readable_one(form: dict[str, Any]) -
     assert sum(gaps) / len(gaps) < 0.1
 
 
+@pytest.mark.parametrize("attention", [True, False])
 @pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
-def test_searches_of_many_shapes_share_memory_and_stay_right(form: dict[str, Any]) -> None:
+def test_searches_of_many_shapes_share_memory_and_stay_right(form: dict[str, Any], attention: bool) -> None:
     pytest.importorskip("triton")
     model = on_the_card(form, spread=0.2)
     for seed in range(8):
         lengths = [1 + (7 * seed + 5 * place) % 33 for place in range(1 + 11 * seed % 40)]
-        readable, eagerly, played_back = ways(model, *lengths, seed=seed, beam=1 + seed % 4, length_penalty=0.0)
+        options: dict[str, Any] = {"beam": 1 + seed % 4, "length_penalty": 0.0, "attention": attention}
+        readable, eagerly, played_back = ways(model, *lengths, seed=seed, **options)
         same(eagerly, readable, 1e-3)
         same(played_back, eagerly, 1e-4)
     finder = model.shortcut.finders[torch.float32]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 import re
 import shlex
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -242,8 +244,8 @@ TWO = {"training.steps": 2, "training.epochs": None, "training.validate_every": 
 
 def right(lab: Lab, row: Row) -> dict[str, Any]:
     """A measure that another process finds."""
-    told = json.loads((lab.out / "asked").read_text(encoding="utf-8")) if (lab.out / "asked").exists() else []
-    (lab.out / "asked").write_text(json.dumps([*told, row.name]), encoding="utf-8")
+    with (lab.out / "asked" / row.name).open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\n")
     return {"accuracy": measures.evaluated(lab, row.trainings[0])["accuracy"]}
 
 
@@ -251,32 +253,30 @@ def test_several_are_trained_and_measured_at_once_and_then_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [Training("schuster1997", "copy-8", {**TWO, "training.seed": seed}) for seed in (1, 2)]
-    asked = [Row("one", models[:1]), Row("two", models), Row("none")]
+    asked = [Row("one", models[:1]), Row("two", models), Row("three", models[1:]), Row("none")]
     both = dataclasses.replace(FAKE, rows=lambda scale: asked, measure=right)
-    lab = Lab(tmp_path, "small")
-    together([both, both], lab, seeds=1, jobs=2)
+    lab, told = Lab(tmp_path, "small"), tmp_path / "asked"
+    told.mkdir()
+    together([dataclasses.replace(both, timed=True)], lab, seeds=1, jobs=2)
     assert all(lab.has(model) for model in models)
+    assert not list(told.iterdir()), "nothing is beside what takes the time"
+    shutil.rmtree(tmp_path / "corpora")  # what measures needs them as well
+    together([both, both], lab, seeds=1, jobs=2)
     logs = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").iterdir()}
     assert logs.keys() == {model.name for model in models}
     assert all("step 2: dev loss" in said for said in logs.values())
     monkeypatch.setattr("regard.reproduce.lab.train", no_training)
-    assert json.loads((tmp_path / "asked").read_text(encoding="utf-8")) == ["one", "two"], "what is there is kept"
     together([both], lab, seeds=1, jobs=2)
-    assert [lab.measured(right, row) for row in asked[:2]] == [right(lab, row) for row in asked[:2]]
-    assert len(json.loads((tmp_path / "asked").read_text(encoding="utf-8"))) == 4, "only this test has asked again"
-
-
-def test_nothing_is_beside_what_takes_the_time(tmp_path: Path) -> None:
-    models = [Training("schuster1997", "copy-8", {**TWO, "training.seed": seed}) for seed in (1, 2)]
-    timing = dataclasses.replace(FAKE, rows=lambda scale: [Row("one", models)], measure=right, timed=True)
-    together([timing], Lab(tmp_path, "small"), seeds=1, jobs=2)
-    assert not (tmp_path / "asked").exists()
+    told_by = {path.name: path.read_text(encoding="utf-8").split() for path in told.iterdir()}
+    assert {name: len(who) for name, who in told_by.items()} == {"one": 1, "two": 1, "three": 1}, "each is asked once"
+    assert told_by["one"] == told_by["two"] != told_by["three"], "one process asks all that is of one run"
+    assert [lab.measured(right, row) for row in asked[:3]] == [right(lab, row) for row in asked[:3]]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
     one = EXPERIMENTS[name]
-    assert one.timed == any(column.endswith("_speed") for column in one.columns)
+    assert one.timed == any(column.endswith(("_speed", "_seconds")) for column in one.columns)
 
 
 def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.console import say
-from regard.fast.recording import Places, aside, reason, recording, rounded
+from regard.fast.recording import Places, aside, patiently, reason, recording, rounded
 
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
@@ -87,7 +88,7 @@ class Captured:
         """Makes a graph; where that cannot be, there are none from now on."""
         self.turn += 1  # the memory is written to
         try:
-            self.graphs[known] = self.make(function, shapes, tensors, self.places)
+            self.graphs[known] = patiently(partial(self.make, function, shapes, tensors, self.places))
         except RuntimeError as error:
             self.able = False
             self.graphs.clear()
@@ -111,7 +112,7 @@ class Graph:
         self.outputs = places.like("output", outputs)
         self.came = places.like("came", [one if one.requires_grad else None for one in outputs])
         self.slopes = places.like("slope", slopes)
-        del outputs, slopes  # their memory is for the recording
+        del outputs, slopes  # whose shapes were all that counted
         self.record(function, places)
 
     def record(self, function: Function, places: Places) -> None:

@@ -34,12 +34,11 @@ def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None)
     """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word."""
     device = x.device.type
     kernel = None if heard(cell) or not x.shape[1] else KERNELS.get(device, {}).get(kind(cell))
-    half = torch.is_autocast_enabled(device)
-    if kernel is None or (half and device == "cpu"):
+    if kernel is None or (device == "cpu" and torch.is_autocast_enabled(device)):
         return unroll(cell, x, lengths, initial)
     assert isinstance(cell, Cell)
     begin = (cell.zeros(x),) * cell.tracks if initial is None else parts(initial)
-    dtype = torch.get_autocast_dtype(device) if half else x.dtype
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     # Left to itself, autocast has cuDNN count in fp16, which overflows, where it was told bf16.
     with torch.autocast(device, enabled=False):
         return kernel(
@@ -79,7 +78,9 @@ def cudnn_lstm(
     """
     words = real(x, lengths)
     marks = functional.pad((~words).to(x.dtype), (0, EVEN - 1))
-    by = functional.pad(x.new_tensor([-HOLD, HOLD, 0.0, 0.0])[:, None], (0, EVEN - 1))  # of i, f, g, o
+    by = x.new_zeros(4, EVEN)  # of i, f, g, o; filled on the card, so that the host need not wait
+    by[0, :1].fill_(-HOLD)
+    by[1, :1].fill_(HOLD)
     W_ih, *others = weights
     wide = torch.cat((W_ih, by.repeat_interleave(len(W_ih) // 4, 0)), 1)
     begin = [part[None] for part in initial]

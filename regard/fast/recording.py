@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.console import say
 
 T = TypeVar("T")
+SHORT = "out of memory"
 LOCK = RLock()  # all of a process share the stream that is recorded
 
 
@@ -34,16 +35,19 @@ class Recorder:
         failed = ""
         try:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
-            graph = torch.cuda.CUDAGraph()
-            with recording(graph, self.pool):
-                work()
+            return patiently(partial(self.recorded, work))
         except RuntimeError as error:
             failed = reason(error)
-        if failed:
-            self.able = False
-            torch.cuda.empty_cache()
-            say(f"{self.purpose} goes on without CUDA graphs, and more slowly: {failed}")
-            return None
+        self.able = False
+        torch.cuda.empty_cache()
+        say(f"{self.purpose} goes on without CUDA graphs, and more slowly: {failed}")
+        return None
+
+    def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work as a graph."""
+        graph = torch.cuda.CUDAGraph()
+        with recording(graph, self.pool):
+            work()
         return graph.replay
 
 
@@ -89,9 +93,6 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     But one thread of the process records at a time. If that fails, work goes on where it was before, not on the stream
     of the recording.
     """
-    free, whole = torch.cuda.mem_get_info()
-    if free < whole / 4:
-        torch.cuda.empty_cache()  # while a graph is recorded nothing can be given back, and each time costs its time
     with LOCK, torch.cuda.stream(beside(torch.cuda.current_device())):
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
@@ -100,10 +101,25 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
             graph.capture_end()
 
 
+def patiently(record: Callable[[], T]) -> T:
+    """What it gives; where memory is short, once more when all that is spare was given back.
+
+    While a graph is recorded nothing can be given back, and before each recording it would cost its time.
+    """
+    try:
+        return record()
+    except RuntimeError as error:
+        if reason(error) != SHORT:
+            raise
+    with LOCK:
+        torch.cuda.empty_cache()
+    return record()
+
+
 def reason(error: RuntimeError) -> str:
     """Why a recording failed, in a line; one that was broken off says only that it was."""
     first = error.__context__ or error
-    return "out of memory" if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+    return SHORT if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
 
 
 def rounded(size: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -16,19 +16,19 @@ from regard.fast.layer import unrolled
 from regard.fast.looping import recorded
 from regard.fast.output import way as output
 from regard.fast.packed import way
-from regard.models import bahdanau, xu
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.seq2seq import Seq2Seq
+from regard.models.stepping import Loop, one_by_one
 from regard.models.xu import XuDecoder
 from regard.nn import Recurrent
 
 M = TypeVar("M", bound=nn.Module)
 # Of these decoders themselves: what is derived from one may do something else in a step.
-LOOPS: dict[type[nn.Module], Any] = {
+LOOPS: dict[type[nn.Module], Loop] = {
     LuongDecoder: looped,
-    BahdanauDecoder: partial(recorded, bahdanau.one_by_one),
-    XuDecoder: partial(recorded, xu.one_by_one),
+    BahdanauDecoder: partial(recorded, one_by_one),
+    XuDecoder: partial(recorded, one_by_one),
 }
 
 
@@ -41,7 +41,7 @@ def quicken(model: M) -> M:
             if isinstance(module, Recurrent):
                 module.unroll = unrolled
             elif type(module) in LOOPS:
-                module.loop = LOOPS[type(module)]
+                module.loop = LOOPS[type(module)]  # type: ignore[assignment]
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
         elif isinstance(model, Seq2Seq) and output.covers(model):

@@ -5,7 +5,6 @@ The order of a step is s_{i-1} → α_i → c_i → s_i; equations are those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -27,7 +26,8 @@ from regard.models.recurrent import (
     tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
-from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
+from regard.models.stepping import Loop, one_by_one
+from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +130,6 @@ class BahdanauDecoder(Decoder):
         state, attended, shown = self.advance(state, word)
         logits = self.output(shown[:, None], word[:, None], attended.context)[:, 0]
         return log_probs(logits), state, attended
-
-
-def one_by_one(decoder: BahdanauDecoder, state: BahdanauState, words: Tensor) -> tuple[Tensor, Attended]:
-    """Each step waits for the one before: words B,T,m -> the states that the readout takes B,T,n, and the looks."""
-    looks, shown = [], []
-    for word in words.unbind(1):
-        state, attended, s = decoder.advance(state, word)
-        looks.append(attended)
-        shown.append(s)
-    return torch.stack(shown, 1), joined(looks)
-
-
-Loop = Callable[[BahdanauDecoder, BahdanauState, Tensor], tuple[Tensor, Attended]]
 
 
 def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

@@ -100,24 +100,24 @@ class HardDecoder(XuDecoder):
         state = super().start(encoded)
         return self.unroll(state._replace(soft=encoded.memory.mask.new_ones(len(target_in))), target_in)
 
-    def read(self, shown: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+    def read(self, gated: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """Logits B,T,V; of a marginal they are its log-probabilities."""
         if self.mixes():
-            return self.mixture(shown, word, attended, memory)
+            return self.mixture(gated, word, attended, memory)
         if self.settings.estimator == "marginal":  # the state has read the expectation, the output sees one place
             assert attended.probabilities is not None
-            place = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(shown.dtype)
+            place = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(gated.dtype)
             attended = attended._replace(context=place @ memory.values)
-        return super().read(shown, word, attended, memory)
+        return super().read(gated, word, attended, memory)
 
     def vocabulary(self) -> list[nn.Module]:
         """None for the marginal, which is of probabilities that were normalised place by place."""
         return [] if self.settings.decode == "marginal" else super().vocabulary()
 
-    def mixture(self, shown: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+    def mixture(self, gated: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """log Σ_s α_s p(y | a_s), step by step: all places of one step are B,S,V."""
         assert attended.probabilities is not None
-        h, beta = shown.tensor_split([-1], -1)
+        h, beta = gated.tensor_split([-1], -1)
         rows = []
         for t in range(h.shape[1]):
             contexts = beta[:, t, :, None] * memory.values  # B,S,D

@@ -6,7 +6,6 @@ of an image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,7 +25,8 @@ from regard.models.recurrent import (
     tie,
 )
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
-from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
+from regard.models.stepping import Loop, one_by_one
+from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden
 from regard.symbols import PAD
 
 
@@ -124,14 +124,11 @@ class XuDecoder(Decoder):
 
     def look(self, state: XuState) -> Attended:
         """What h_{t-1} sees."""
-        attended: Attended = self.attention(hidden(state.recurrent[-1])[:, None], state.memory, state.step)
+        attended: Attended = self.attention(self.shown(state)[:, None], state.memory, state.step)
         return attended
 
     def advance(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor]:
-        """One step on an embedded word B,m: the new state, what was attended to, and what the output reads, B,n+1.
-
-        That is h_t with β_t behind it.
-        """
+        """One step on an embedded word B,m: the new state, what was attended to, and [h_t; β_t] B,n+1 to read."""
         before = self.shown(state)
         beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
         attended = self.look(state)
@@ -140,9 +137,9 @@ class XuDecoder(Decoder):
         after = state._replace(memory=memory, recurrent=recurrent, step=state.step + 1)
         return after, attended, torch.cat((h, beta), -1)
 
-    def read(self, shown: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
-        """Logits B,T,V of states and gates B,T,n+1, embedded words B,T,m and what was attended to."""
-        h, beta = shown.tensor_split([-1], -1)
+    def read(self, gated: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Logits B,T,V of [h_t; β_t] B,T,n+1, embedded words B,T,m and what was attended to."""
+        h, beta = gated.tensor_split([-1], -1)
         logits: Tensor = self.output(h, word, beta * attended.context)
         return logits
 
@@ -157,8 +154,8 @@ class XuDecoder(Decoder):
     def unroll(self, state: XuState, target_in: Tensor) -> Decoded:
         """A whole target from a state on: the steps one by one, the output of all of them at once."""
         words = self.dropout(self.embedding(target_in))
-        shown, attended = self.loop(self, state, words)
-        return Decoded(self.read(shown, words, attended, state.memory), attended)
+        gated, attended = self.loop(self, state, words)
+        return Decoded(self.read(gated, words, attended, state.memory), attended)
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Target_in B,T -> logits B,T,V."""
@@ -167,22 +164,9 @@ class XuDecoder(Decoder):
     def step(self, state: XuState, tokens: Tensor) -> tuple[Tensor, XuState, Attended]:
         """Tokens B -> log-probabilities B,V."""
         word = self.dropout(self.embedding(tokens))
-        after, attended, shown = self.advance(state, word)
-        logits = self.read(shown[:, None], word[:, None], attended, state.memory)
+        after, attended, gated = self.advance(state, word)
+        logits = self.read(gated[:, None], word[:, None], attended, state.memory)
         return log_probs(logits[:, 0]), after, attended
-
-
-def one_by_one(decoder: XuDecoder, state: XuState, words: Tensor) -> tuple[Tensor, Attended]:
-    """Each step waits for the one before: words B,T,m -> what the output reads, B,T,n+1, and the looks."""
-    looks, shown = [], []
-    for word in words.unbind(1):
-        state, attended, read = decoder.advance(state, word)
-        looks.append(attended)
-        shown.append(read)
-    return torch.stack(shown, 1), joined(looks)
-
-
-Loop = Callable[[XuDecoder, XuState, Tensor], tuple[Tensor, Attended]]
 
 
 class XuModel(Seq2Seq):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ class Lab:
         if not path.is_file():
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
-            beside = path.with_name(f".{path.name}.part")
+            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
             told = {"of": made_of(measure, row), "values": values}
             beside.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
             beside.replace(path)

@@ -19,10 +19,11 @@ from regard.reproduce.lab import Lab, Measure
 def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int) -> None:
     """Trains what is missing for all of these experiments, so many at a time, each with so many seeds; then measures.
 
-    Where seconds are measured, that is left to whoever asks for it next: nothing may run beside it.
+    An experiment that measures seconds is left to whoever asks for it next: nothing may run beside it.
     """
-    missing = [training for training in needed(experiments, lab.scale, seeds) if not lab.has(training)]
-    for corpus in dict.fromkeys(training.corpus for training in missing):
+    wanted = needed(experiments, lab.scale, seeds)
+    missing, asked = [one for one in wanted if not lab.has(one)], questions(experiments, lab, seeds)
+    for corpus in dict.fromkeys(one.corpus for one in wanted if missing or asked):
         lab.corpus(corpus)  # before anybody reads it, and once
     logs = lab.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -31,10 +32,10 @@ def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int)
         side_by_side(
             {one.name: partial(trained, lab, one, logs / f"{one.name}.log", jobs) for one in missing}, lab, jobs
         )
-    asked = questions(experiments, lab, seeds)
     if asked:
         say(f"{len(asked)} models to measure, {jobs} at a time")
-        side_by_side({name: partial(measured, lab, some, jobs) for name, some in asked.items()}, lab, jobs)
+        each = {name: partial(measured, lab, some, logs / f"{name}.log", jobs) for name, some in asked.items()}
+        side_by_side(each, lab, jobs)
 
 
 def needed(experiments: Iterable[Experiment], scale: str, seeds: int) -> Sequence[Training]:
@@ -68,21 +69,21 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -
 
 
 def trained(lab: Lab, training: Training, log: Path, jobs: int) -> None:
-    """Trains one model; what it says goes to a file."""
-    with log.open("a", encoding="utf-8") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    share(jobs)
+    """Trains one model."""
+    settle(log, jobs)
     lab.trained(training)
 
 
-def measured(lab: Lab, asked: Sequence[tuple[Measure, Row]], jobs: int) -> None:
+def measured(lab: Lab, asked: Sequence[tuple[Measure, Row]], log: Path, jobs: int) -> None:
     """Measures what is asked of one run; the lab keeps it."""
-    share(jobs)
+    settle(log, jobs)
     for measure, row in asked:
         lab.measured(measure, row)
 
 
-def share(jobs: int) -> None:
-    """Leaves the others their part of the processor."""
+def settle(log: Path, jobs: int) -> None:
+    """What this process says goes to a file, and the others have their part of the processor."""
+    with log.open("a", encoding="utf-8") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     torch.set_num_threads(max(1, torch.get_num_threads() // jobs))

@@ -111,7 +111,7 @@ class Finder:
                 room.advance()
             taken += CHUNK
             room.reading.begin()
-            ahead = self.goes_on(room, int((expected[who] > taken).sum()), taken)
+            ahead = self.goes_on(room, int(((expected > taken) & (record.done == 0))[who].sum()), taken)
             if ahead:
                 room.advance()
             looks = room.board.looks
@@ -125,8 +125,8 @@ class Finder:
     def goes_on(self, room: Room, sentences: int, taken: int) -> bool:
         """Whether a room will do for the next chunk, too, so that it can begin before anybody has read this one.
 
-        Nobody knows yet which sentences are done. As many are expected to go on as have sources of more words than
-        were written; where the guess is wrong, a chunk is taken for nothing.
+        Nobody knows yet which sentences this chunk has ended. Of those that went on before it as many are expected to
+        go on as have sources of more words than were written; where the guess is wrong, a chunk is taken for nothing.
         """
         fits = not self.weights.grows or taken + CHUNK <= room.size.capacity
         return room.board.looks is None and fits and 2 * rounded(sentences) > room.size.sentences

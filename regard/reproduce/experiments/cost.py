@@ -101,6 +101,7 @@ COST = Experiment(
     "8,192 words divided by those at 32. Operations (of products) and bytes are counted, seconds are measured.",
     rows=rows,
     measure=measure,
+    timed=True,
     columns=("growth_operations", "growth_bytes", "growth_seconds"),
     claims=(
         Claim(
