@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.console import say
-from regard.fast.recording import aside, reason, recording
+from regard.fast.recording import aside, patiently, reason, recording
 
 OFTEN = 3  # times that a shape must have come: a recording costs about two runs, and is to pay off
 MOST = 256  # recordings
@@ -151,7 +152,8 @@ class LossRecorder:
             if self.gradients is None:
                 self.pool = torch.cuda.graph_pool_handle()
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            self.recordings[name] = Recording(model, compute, inputs, self.gradients, self.pool)
+            make = partial(Recording, model, compute, inputs, self.gradients, self.pool)
+            self.recordings[name] = patiently(make)
         except RuntimeError as error:
             failed = reason(error)
         if failed:
