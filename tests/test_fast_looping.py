@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_captured import Eager
@@ -19,12 +20,15 @@ PLAIN: dict[str, Any] = {
     "luong2015-global": luong.one_by_one,
     "bahdanau2015": stepping.one_by_one,
     "xu2015-soft": stepping.one_by_one,
+    "xu2015-hard": stepping.one_by_one,
 }
 FORMS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
     ("bahdanau2015", {"cell": "lstm", "layers": 2, "score": "general", "residual": True}),
     ("bahdanau2015", {"alignment": "local-p", "window": 2, "readout": "current"}),
     ("xu2015-soft", {}),
+    ("xu2015-hard", {"layers": 2}),
+    ("xu2015-hard", {"decode": "marginal"}),
     ("xu2015-soft", {"gate": False, "cell": "gru", "layers": 2, "alignment": "local-p", "window": 2}),
     ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
     ("luong2015-global", {"score": "location", "max_source": 3, "layers": 1, "cell": "elman"}),
@@ -49,10 +53,11 @@ def everything(model: Any, run: Any) -> list[Tensor]:
     model.decoder.loop = run
     model.zero_grad()
     decoded = model.decoder(model.encode(source, torch.tensor(LENGTHS)), target)
-    found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
-    torch.autograd.backward(found, [torch.randn(part.shape, dtype=part.dtype) for part in found])
-    places = [] if decoded.attended.positions is None else [decoded.attended.positions]
-    return found + places + [parameter.grad.clone() for parameter in model.parameters()]
+    found = [decoded.logits, *(field for field in decoded.attended if field is not None)]
+    learns = [part for part in found if part.requires_grad]
+    torch.autograd.backward(learns, [torch.randn(part.shape, dtype=part.dtype) for part in learns])
+    slopes = [torch.zeros(1) if one.grad is None else one.grad.clone() for one in model.parameters()]
+    return found + slopes
 
 
 def agree(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -64,6 +69,7 @@ def agree(found: list[Tensor], expected: list[Tensor]) -> None:
 def test_a_loop_of_tensors_in_a_larger_shape_gives_the_loops_numbers(name: str, form: dict[str, Any]) -> None:
     model, captured, feeds = model_of(name, **form), Captured(patience=1, make=Eager), name == "luong2015-global"
     run = partial(replayed, PLAIN[name], drops_input=feeds, captured=captured)
+    model.train(name != "xu2015-hard")  # which otherwise draws
     expected = everything(model, PLAIN[name])
     for _ in range(2):
         agree(everything(model, run), expected)
@@ -73,7 +79,7 @@ def test_a_loop_of_tensors_in_a_larger_shape_gives_the_loops_numbers(name: str, 
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [FORMS[5], ("xu2015-soft", {"layers": 2}), ("bahdanau2015", {"layers": 3}), ("bahdanau2015", {})],
+    [FORMS[7], ("xu2015-soft", {"layers": 2}), ("bahdanau2015", {"layers": 3}), ("bahdanau2015", {})],
     ids=str,
 )
 def test_dropout_is_where_the_loop_calls_it(name: str, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +113,51 @@ def test_dropout_is_where_the_loop_calls_it(name: str, form: dict[str, Any], mon
     assert not dropped(decoder.eval(), feeds)
 
 
+@pytest.mark.parametrize("estimator", ["reinforce", "soft-baseline", "marginal"])
+def test_places_are_drawn_by_lots(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, lots = model_of("xu2015-hard", estimator=estimator), torch.rand(len(LENGTHS), STEPS)
+
+    def readable(decoder: Any, state: Any, words: Tensor) -> Any:
+        turns = iter(range(STEPS))
+
+        def choose(probabilities: Tensor) -> Tensor:
+            each = zip(probabilities[:, 0].detach().numpy(), lots[:, next(turns)].numpy(), strict=True)
+            return torch.tensor([[np.searchsorted(np.cumsum(row), lot * row.sum(), "right")] for row, lot in each])
+
+        decoder.attention.alignment.choose = choose
+        found = stepping.one_by_one(decoder, state, words)
+        del decoder.attention.alignment.choose
+        return found
+
+    expected = everything(model, readable)
+    monkeypatch.setattr(looping, "shuffled", lambda words: lots)
+    for captured in (None, Captured(1, make=Eager)):
+        agree(everything(model, partial(replayed, stepping.one_by_one, drops_input=False, captured=captured)), expected)
+    assert "choose" not in vars(model.decoder.attention.alignment)
+
+
+def test_a_place_is_drawn_as_often_as_it_is_likely() -> None:
+    shares = torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0])
+    lots = torch.cat((torch.zeros(1), (torch.arange(1000) + 0.5) / 1000, torch.ones(1)))
+    places = looping.placed(shares.expand(1, len(lots), -1), lots[None])[0]
+    assert places.bincount(minlength=6).tolist() == [0, 501, 0, 250, 251, 0]
+    assert torch.equal(places, places.sort().values)
+
+
+def test_without_gradients_training_draws_the_same_numbers() -> None:
+    model = model_of("xu2015-hard", estimator="soft-baseline", dropout=0.4, layers=2)
+    encoded = model.encode(torch.full((3, 5), 5), torch.tensor([5, 2, 4]))
+    words = torch.randn(3, 4, 6, dtype=torch.float64)
+    found = []
+    for learns in (True, False):
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(learns):
+            state = model.decoder.start(encoded)
+            found.append(replayed(stepping.one_by_one, model.decoder, state, words, False, Captured(1, make=Eager)))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert torch.equal(found[0][1].weights, found[1][1].weights)
+
+
 def test_dropout_keeps_its_share() -> None:
     kept = looping.drawn(torch.empty(50, 40), Link("", 20, 0.25))
     assert kept.shape == (50, 40, 20)
@@ -127,9 +178,8 @@ def test_a_model_takes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def way(name: str) -> Any:
         return quicken(build(name, 20, 20, size=8)).decoder.loop
 
-    for name in ("bahdanau2015", "xu2015-soft"):
+    for name in ("bahdanau2015", "xu2015-soft", "xu2015-hard"):
         assert (way(name).func, way(name).args) == (recorded, (PLAIN[name],))
-    assert way("xu2015-hard") is stepping.one_by_one, "which draws places step by step"
     monkeypatch.setenv("REGARD_FAST", "0")
     for name, plain in PLAIN.items():
         assert way(name) is plain

@@ -506,6 +506,7 @@ LOOPS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
     ("bahdanau2015", {"alignment": "local-p", "window": 3, "layers": 2, "cell": "lstm"}),
     ("xu2015-soft", {"layers": 2}),
+    ("xu2015-hard", {"layers": 2}),
     ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2}),
     ("luong2015-global", {"alignment": "local-m", "window": 2, "residual": True, "layers": 2}),
 ]

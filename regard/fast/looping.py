@@ -1,7 +1,7 @@
 """The readable loop of a recurrent decoder, as it is, by CUDA graphs: for forms that have no faster loop of their own.
 
-What the loop reads are the tensors of a state, the words, the weights and what dropout leaves, which is drawn
-beforehand; while the loop runs, dropout and weights are replaced by these.
+What the loop reads are the tensors of a state, the words, the weights, and what dropout leaves and hard attention draws
+by, which come beforehand; while the loop runs, dropout, draws and weights are replaced by these.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from regard.nn import (
     General,
     Global,
     GRUCell,
+    Hard,
     LocalMonotonic,
     LocalPredictive,
     Location,
@@ -34,7 +35,15 @@ from regard.nn import (
 
 Plain = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 CELLS, SCORES = (ElmanCell, LSTMCell, GRUCell), (Dot, General, Concat, Location)
-ALIGNMENTS = (Global, LocalMonotonic, LocalPredictive)
+GIVEN = {"context": "BT-", "weights": "BTS"}  # what is told of a look
+IN_A_WINDOW = {"context": "BT-", "weights": "BT-", "positions": "BT-"}
+TOLD: dict[type, dict[str, str]] = {
+    Global: GIVEN,
+    LocalMonotonic: IN_A_WINDOW,
+    LocalPredictive: IN_A_WINDOW,
+    Hard: {**GIVEN, "log_prob": "BT", "probabilities": "BTS"},
+}
+BELOW_ONE = 1 - 2**-20
 PARTS = ("recurrent", "attention", "W_c", "gate")  # whose weights loops read
 
 
@@ -56,9 +65,11 @@ def recorded(
 ) -> tuple[Tensor, Attended]:
     """The plain loop over words B,T,·; by graphs where it learns on a GPU, in a form that is known to go.
 
-    `drops_input`: each step calls the decoder's own dropout, on what the first layer reads.
+    `drops_input`: each step calls the decoder's own dropout, on what the first layer reads. Without gradients a decoder
+    in training goes the same way, so that it draws the same numbers.
     """
-    if words.is_cuda and words.shape[1] and torch.is_grad_enabled() and records(decoder, state, words):
+    learns = torch.is_grad_enabled() or decoder.training
+    if words.is_cuda and words.shape[1] and learns and records(decoder, state, words):
         return replayed(plain, decoder, state, words, drops_input, graphs(decoder))
     return plain(decoder, state, words)
 
@@ -69,7 +80,7 @@ def records(decoder: Any, state: Any, words: Tensor) -> bool:
     return (
         attention.coverage is None
         and type(attention.score) in SCORES
-        and type(attention.alignment) in ALIGNMENTS
+        and type(attention.alignment) in TOLD
         and all(type(cell) in CELLS for cell in recurrent.forwards)
         and mask.shape[0] == words.shape[0]
         and mask.shape[1] > 0
@@ -85,17 +96,19 @@ def replayed(
     """The same with weights, state and dropout handed in as tensors."""
     weights = {name: weight for name, weight in decoder.named_parameters() if name.split(".")[0] in PARTS}
     leaves, links = distinct(state), dropped(decoder, drops_input)
-    kept = [drawn(words, link) for link in links]
+    kept, alignment = [drawn(words, link) for link in links], decoder.attention.alignment
+    lots = [shuffled(words)] if draws(alignment) else []
     run = partial(looped, plain, decoder, state, tuple(weights), tuple(links))
-    tensors = [words, *leaves.values(), *weights.values(), *kept]
-    windowed = type(decoder.attention.alignment) is not Global
+    tensors = [words, *leaves.values(), *weights.values(), *kept, *lots]
     form = Form(
         ["BT-", *map(letters, leaves, leaves.values()), *("-" * weight.dim() for weight in weights.values())]
-        + ["BT-"] * len(kept),
-        ["BT-", "BT-", "BT-", "BT-"] if windowed else ["BT-", "BT-", "BTS"],
+        + ["BT-"] * len(kept)
+        + ["BT"] * len(lots),
+        ["BT-", *TOLD[type(alignment)].values()],
     )
-    found = captured(run, (plain, state.step, tuple(links)), form, tensors) if captured else run(*tensors)
-    return found[0], Attended(*found[1:])
+    key = plain, state.step, tuple(links), alignment.training
+    found = captured(run, key, form, tensors) if captured else run(*tensors)
+    return found[0], Attended(**dict(zip(TOLD[type(alignment)], found[1:], strict=True)))
 
 
 def letters(name: str, leaf: Tensor) -> str:
@@ -118,14 +131,15 @@ def drawn(words: Tensor, link: Link) -> Tensor:
 
 
 def looped(
-    plain: Plain, decoder: nn.Module, like: Any, names: Sequence[str], links: Sequence[Link], *tensors: Tensor
+    plain: Plain, decoder: Any, like: Any, names: Sequence[str], links: Sequence[Link], *tensors: Tensor
 ) -> tuple[Tensor, ...]:
-    """The loop as a function of tensors: words, a state's, weights, and what dropout leaves."""
-    words, rest = tensors[0], tensors[1:]
+    """The loop as a function of tensors: words, a state's, weights, what dropout leaves, and lots for a draw."""
+    words, *rest = tensors
+    lots = rest.pop() if draws(decoder.attention.alignment) else None
     count = len(rest) - len(names) - len(links)
     leaves, weights, kept = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
     named = {f"decoder.{name}": weight for name, weight in zip(names, weights, strict=True)}
-    with dropping(decoder, links, kept):
+    with dropping(decoder, links, kept), drawing(decoder.attention.alignment, lots):
         out, attended = functional_call(Loop(plain, decoder), named, (filled(like, leaves), words))
     return out, *(field for field in attended if field is not None)
 
@@ -168,3 +182,34 @@ def dropping(decoder: nn.Module, links: Sequence[Link], kept: Sequence[Tensor]) 
     finally:
         for name, owner in owners.items():
             owner.dropout = before[name]
+
+
+def shuffled(words: Tensor) -> Tensor:
+    """A lot for each step, B,T."""
+    return torch.rand(words.shape[:2], device=words.device)
+
+
+def draws(alignment: nn.Module) -> bool:
+    """Whether each step draws a place."""
+    return type(alignment) is Hard and alignment.training
+
+
+@contextmanager
+def drawing(alignment: Any, lots: Tensor | None) -> Iterator[None]:
+    """An alignment that draws its places by lots B,T, if any: one step after the other."""
+    if lots is None:
+        yield
+        return
+    one_after_the_other = iter(lots.unbind(1))
+    alignment.choose = lambda probabilities: placed(probabilities, next(one_after_the_other)[:, None])
+    try:
+        yield
+    finally:
+        del alignment.choose
+
+
+def placed(probabilities: Tensor, lots: Tensor) -> Tensor:
+    """The place of distributions B,T,S that a lot B,T, from 0 up to 1, falls on; one that has a share."""
+    sums = probabilities.float().cumsum(-1)
+    at = lots.clamp(max=BELOW_ONE)[..., None] * sums[..., -1:]
+    return (sums <= at).sum(-1)

@@ -17,6 +17,7 @@ from regard.fast.looping import recorded
 from regard.fast.output import way as output
 from regard.fast.packed import way
 from regard.models.bahdanau import BahdanauDecoder
+from regard.models.hard import HardDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.stepping import Loop, one_by_one
@@ -29,6 +30,7 @@ LOOPS: dict[type[nn.Module], Loop] = {
     LuongDecoder: looped,
     BahdanauDecoder: partial(recorded, one_by_one),
     XuDecoder: partial(recorded, one_by_one),
+    HardDecoder: partial(recorded, one_by_one),
 }
 
 
