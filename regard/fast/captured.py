@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.console import say
-from regard.fast.recording import Places, aside, patiently, reason, recording, rounded
+from regard.fast.recording import Places, aside, attempted, recording, rounded
 
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
@@ -87,14 +86,15 @@ class Captured:
     ) -> None:
         """Makes a graph; where that cannot be, there are none from now on."""
         self.turn += 1  # the memory is written to
-        try:
-            self.graphs[known] = patiently(partial(self.make, function, shapes, tensors, self.places))
-        except RuntimeError as error:
-            self.able = False
-            self.graphs.clear()
-            self.places.clear()
-            torch.cuda.empty_cache()
-            say(f"training goes on without CUDA graphs, and more slowly: {reason(error)}")
+        made = attempted("training", partial(self.make, function, shapes, tensors, self.places), self.forget)
+        self.able = made is not None
+        if made is not None:
+            self.graphs[known] = made
+
+    def forget(self) -> None:
+        """All graphs, and their memory."""
+        self.graphs.clear()
+        self.places.clear()
 
 
 class Graph:

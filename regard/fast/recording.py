@@ -32,16 +32,10 @@ class Recorder:
         aside(work)
         if not self.able:
             return None
-        failed = ""
-        try:
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            return patiently(partial(self.recorded, work))
-        except RuntimeError as error:
-            failed = reason(error)
-        self.able = False
-        torch.cuda.empty_cache()
-        say(f"{self.purpose} goes on without CUDA graphs, and more slowly: {failed}")
-        return None
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        replay = attempted(self.purpose, partial(self.recorded, work))
+        self.able = replay is not None
+        return replay
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph."""
@@ -101,19 +95,25 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
             graph.capture_end()
 
 
-def patiently(record: Callable[[], T]) -> T:
-    """What it gives; where memory is short, once more when all that is spare was given back.
+def attempted(purpose: str, make: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T | None:
+    """A recording; None where it cannot be made, which is said when others were forgotten to free their memory.
 
-    While a graph is recorded nothing can be given back, and before each recording it would cost its time.
+    Where memory is short, it is made once more when all that is spare was given back: while a graph is recorded nothing
+    can be, and to do so before each would cost its time.
     """
-    try:
-        return record()
-    except RuntimeError as error:
-        if reason(error) != SHORT:
-            raise
-    with LOCK:
-        torch.cuda.empty_cache()
-    return record()
+    for last in (False, True):
+        try:
+            return make()
+        except RuntimeError as error:
+            failed = reason(error)
+        if last or failed != SHORT:
+            break
+        with LOCK:
+            torch.cuda.empty_cache()
+    forget()
+    torch.cuda.empty_cache()
+    say(f"{purpose} goes on without CUDA graphs, and more slowly: {failed}")
+    return None
 
 
 def reason(error: RuntimeError) -> str:

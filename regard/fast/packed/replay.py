@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from regard.console import say
-from regard.fast.recording import aside, patiently, reason, recording
+from regard.fast.recording import aside, attempted, recording
 
 OFTEN = 3  # times that a shape must have come: a recording costs about two runs, and is to pay off
 MOST = 256  # recordings
@@ -147,17 +146,14 @@ class LossRecorder:
         inputs: Sequence[Tensor],
     ) -> None:
         """All recordings share their memory: no two run at a time, and what they give is copied at once."""
-        failed = ""
-        try:
+
+        def make() -> Recording:
             if self.gradients is None:
                 self.pool = torch.cuda.graph_pool_handle()
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            make = partial(Recording, model, compute, inputs, self.gradients, self.pool)
-            self.recordings[name] = patiently(make)
-        except RuntimeError as error:
-            failed = reason(error)
-        if failed:
-            self.able = False
-            self.forget(self.addresses)
-            torch.cuda.empty_cache()
-            say(f"training goes on without CUDA graphs, and more slowly: {failed}")
+            return Recording(model, compute, inputs, self.gradients, self.pool)
+
+        made = attempted("training", make, partial(self.forget, self.addresses))
+        self.able = made is not None
+        if made is not None:
+            self.recordings[name] = made
