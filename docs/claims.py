@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.reproduce import EXPERIMENTS
-from regard.reproduce.sheet import measured, number, table, titled
+from regard.reproduce.sheet import WHOSE, measured, number, table, titled
 from regard.reproduce.verdict import Verdict
 
 PAGE = Path(__file__).parent / "reproduce.md"
+KINDS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
 SAID = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold here", Verdict.OPEN: "are not decided"}
 
 
@@ -23,17 +24,28 @@ def written(folder: Path) -> str:
     """A section for each experiment that was run."""
     found = [folder / name / "table.json" for name in EXPERIMENTS]
     told = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
-    verdicts = Counter(Verdict(claim["verdict"]) for one in told for claim in one["claims"])
+    counts = [
+        counted(kind, [claim for one in told for claim in one["claims"] if claim["whose"] == kind]) for kind in KINDS
+    ]
+    return " ".join(filter(None, counts)) + "\n\n" + "\n".join(map(section, told))
+
+
+def counted(kind: str, claims: list[dict[str, str]]) -> str:
+    """How many hold, in a sentence."""
+    verdicts = Counter(Verdict(claim["verdict"]) for claim in claims)
     count = ", ".join(f"{number} {SAID[verdict]}" for verdict, number in verdicts.most_common())
-    return f"Of {verdicts.total()} claims {count}.\n\n" + "\n".join(map(section, told))
+    return f"Of {len(claims)} claims {KINDS[kind]} {count}." if claims else ""
 
 
 def section(told: dict[str, Any]) -> str:
     """One experiment: its claims, and its rows with what makes each of them."""
     experiment = EXPERIMENTS[told["experiment"]]
     claims = table(
-        ["claim", "verdict", "figures"],
-        [[claim["claim"], f"**{claim['verdict']}**", claim["figures"]] for claim in told["claims"]],
+        ["claim", "whose", "verdict", "figures"],
+        [
+            [claim["claim"], WHOSE[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
+            for claim in told["claims"]
+        ],
     )
     columns = experiment.columns
     papers = [name for name in columns if any(name in row["published"] for row in told["rows"])]

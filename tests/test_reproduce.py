@@ -10,10 +10,13 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import QUICK, ROOT, Command
@@ -54,6 +57,7 @@ from regard.reproduce.measures import dictionary, spread, translation
 from regard.reproduce.scales import SETTINGS
 from regard.reproduce.verdict import (
     TYPICAL,
+    Chance,
     Deviation,
     Figures,
     Finding,
@@ -62,6 +66,7 @@ from regard.reproduce.verdict import (
     decided,
     less,
     more,
+    most,
     over,
     under,
 )
@@ -102,8 +107,8 @@ FAKE = Experiment(
     columns=("perplexity", "bleu"),
     claims=(
         Claim("a model is at a loss", over("perplexity", "plain", 1.0)),
-        Claim("a model knows all", under("perplexity", "plain", 1.0)),
-        Claim("as good as itself", more("perplexity", "plain", "unk")),
+        Claim("a model knows all", under("perplexity", "plain", 1.0), "ours"),
+        Claim("as good as itself", more("perplexity", "plain", "unk"), "definition"),
     ),
     charts=(Bars("bleu", "BLEU"), Curves("by_length", "By length", "words", "BLEU")),
 )
@@ -225,9 +230,9 @@ def noting(steps: list[int]) -> Any:
 
 def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
     told = (lab.results / "fake" / "table.md").read_text(encoding="utf-8")
-    assert "| a model is at a loss | **holds** | plain " in told
-    assert "| a model knows all | **does not hold here** | plain " in told
-    assert "| as good as itself | **not decided** | plain " in told
+    assert "| a model is at a loss | the paper's | **holds** | plain " in told
+    assert "| a model knows all | ours | **does not hold here** | plain " in told
+    assert "| as good as itself | by definition | **not decided** | plain " in told
     assert "|  | perplexity | BLEU | BLEU, paper |" in told
     table = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
     first, _, both = table["rows"]
@@ -235,7 +240,8 @@ def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
     assert first["published"] == {"bleu": 26.75}
     assert [run["seed"] for run in both["runs"]] == [1, 2]
     assert table["signature"].startswith("nrefs:1")
-    assert {"torch", "cores", "gpu"} <= set(table["hardware"])
+    assert all({"torch", "cores", "gpu"} <= set(row["hardware"]) for row in table["rows"])
+    assert all(run["seconds"] > 0 for run in both["runs"])
     assert [one["verdict"] for one in table["claims"]] == ["holds", "does not hold here", "not decided"]
 
 
@@ -277,6 +283,42 @@ def test_several_are_trained_and_measured_at_once_and_then_there(
 def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
     one = EXPERIMENTS[name]
     assert one.timed == any(column.endswith(("_speed", "_seconds")) for column in one.columns)
+
+
+STOPPED = """
+import subprocess, sys
+from functools import partial
+from pathlib import Path
+from regard.reproduce.lab import Lab
+from regard.reproduce.together import side_by_side
+from regard.training import Interrupted
+
+if __name__ == "__main__":
+    shell = "echo {} > told; cat never; touch done-{}"
+    tasks = {str(n): partial(subprocess.run, ["sh", "-c", shell.format(n, n)]) for n in range(4)}
+    try:
+        side_by_side(tasks, Lab(Path(), "small"), jobs=1)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(128 + stop.signal_number)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_who_is_asked_to_stop_begins_nothing_else(number: signal.Signals, tmp_path: Path) -> None:
+    for name in ("told", "never"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "script.py").write_text(STOPPED, encoding="utf-8")
+    command = [sys.executable, "script.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert (tmp_path / "told").read_text(encoding="utf-8") == "0\n", "the first has begun"
+        process.send_signal(number)
+        (tmp_path / "never").write_text("go", encoding="utf-8")
+        said = process.communicate()[1]
+    assert process.returncode == 128 + number
+    assert said == "stopped\n"
+    assert {path.name for path in tmp_path.glob("done-*")} <= {"done-0"}
 
 
 def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:
@@ -321,6 +363,7 @@ def test_a_plan_trains_nothing_and_says_what_is_there(lab: Lab, tmp_path: Path) 
     assert told.count("# is there") == 4
     elsewhere = Lab(tmp_path / "new", "small")
     assert "# is there" not in plan([FAKE], elsewhere)
+    assert len(set(plan([FAKE], elsewhere, seeds=3).splitlines()) - set(plan([FAKE], elsewhere).splitlines())) == 4
     assert not elsewhere.out.exists()
 
 
@@ -349,7 +392,7 @@ def test_rules_hold_fail_and_leave_open(monkeypatch: pytest.MonkeyPatch) -> None
     """Each figure may be 0.3 off, a difference of two 2 · √(0.3² + 0.3²) = 0.85."""
     monkeypatch.setitem(TYPICAL["small"], "bleu", Deviation(0.3))
     found = figures(a=30.0, b=29.0, c=29.5)
-    assert more("bleu", "a", "b")(found) == Finding(Verdict.HOLDS, "a 30, b 29, ± 0.85")
+    assert more("bleu", "a", "b")(found) == Finding(Verdict.HOLDS, "a 30, b 29, ± 0.85 assumed")
     assert more("bleu", "b", "a")(found).verdict is Verdict.FAILS
     assert more("bleu", "a", "c")(found).verdict is Verdict.OPEN
     assert more("bleu", "a", "c", 0.4)(found).verdict is Verdict.HOLDS
@@ -369,8 +412,44 @@ def test_several_seeds_say_themselves_what_chance_does() -> None:
     assert values == {"bleu": 32.0, "signature": "s", "deviations": {"bleu": 2.0}, "seeds": 3}
     assert running.averaged(times[:1]) == times[0]
     found = Figures({"a": values, "b": {**values, "bleu": 28.0}}, "small")
-    assert found.chance("bleu", "a", "b") == pytest.approx(2 * (2 * 2**2 / 3) ** 0.5)
-    assert more("bleu", "a", "b")(found).verdict is Verdict.HOLDS
+    assert found.chance("bleu", "a", "b").size == pytest.approx(2.78 * (2 * 2**2 / 3) ** 0.5), "4 degrees of freedom"
+    assert more("bleu", "a", "b")(found) == Finding(Verdict.OPEN, "a 32, b 28, ± 4.5")
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_equal_models_are_told_apart_once_in_twenty_times_at_most(seeds: int) -> None:
+    draw, told_apart = np.random.default_rng(0), 0
+    for _ in range(2000):
+        values = {
+            name: {"bleu": float(one.mean()), "deviations": {"bleu": float(one.std(ddof=1))}, "seeds": seeds}
+            for name, one in zip("ab", draw.normal(30.0, 10.0, (2, seeds)), strict=True)
+        }
+        told_apart += more("bleu", "a", "b")(Figures(values, "small")).verdict is not Verdict.OPEN
+    assert told_apart <= 0.06 * 2000
+
+
+def test_seeds_that_agree_by_chance_are_not_taken_at_their_word() -> None:
+    values: dict[str, Any] = {"bleu": 30.0, "deviations": {"bleu": 0.0}, "seeds": 2}
+    found = Figures({"a": values, "b": {**values, "bleu": 31.0}}, "small").chance("bleu", "a", "b")
+    assert found.size > 2
+    assert not found.assumed
+
+
+def test_what_is_assumed_is_called_so() -> None:
+    assert more("bleu", "a", "b")(figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 20 assumed"
+    assert str(Chance(812.3)) == "± 810"
+    assert str(Chance(0.0)) == "± 0"
+
+
+@pytest.mark.parametrize(
+    ("middle", "high", "verdict"),
+    [(34.2, 34.8, Verdict.HOLDS), (33.0, 34.8, Verdict.FAILS), (33.9, 34.8, Verdict.OPEN), (33.4, 33.4, Verdict.OPEN)],
+)
+def test_most_is_more_than_half(middle: float, high: float, verdict: Verdict) -> None:
+    found = most("bleu", "b", ("a", "c"), 0.5)(figures(a=33.0, b=middle, c=high))
+    assert found.verdict is verdict
+    assert found.figures == f"a 33, b {middle:.4g}, c {high:.4g}, ± 0.5"
+    assert most("bleu", "b", ("a", "c"), 0.5)(figures(a=33.0)).figures == "a 33, bleu of b and c was not measured"
 
 
 def test_a_row_that_is_trained_again_has_other_seeds_throughout() -> None:
@@ -625,8 +704,6 @@ def test_pairs_are_taken_from_all_over_a_corpus(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_spread_is_entropy_and_the_share_of_faint_weights() -> None:
-    import numpy as np
-
     even, sharp = np.full((1, 4), 0.25, dtype=np.float32), np.array([[1.0, 0, 0, 0]], dtype=np.float32)
     assert spread([even]) == {"entropy": pytest.approx(np.log(4)), "faint": 0.0}
     assert spread([sharp]) == {"entropy": pytest.approx(0.0, abs=1e-6), "faint": 0.75}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +56,11 @@ def reproduce(
         raise UserError("nothing to reproduce: name experiments, or --all; --list says what there is")
     lab = Lab(out, scale)
     if dry_run:
-        typer.echo(plan(chosen, lab))
+        typer.echo(plan(chosen, lab, seeds))
         return
     asked = "--all" if everything else " ".join(one.name for one in chosen)
-    with saying_how_to_go_on(f"regard reproduce {asked} --scale {scale} --seeds {seeds} --jobs {jobs} --out {out}"):
+    options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
+    with saying_how_to_go_on(f"regard reproduce {asked} {options}"):
         if jobs > 1 and not trained:
             together(chosen, lab, seeds, jobs)
         for experiment in chosen:

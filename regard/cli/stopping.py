@@ -17,5 +17,5 @@ def saying_how_to_go_on(command: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        say(f"stopped at step {stop.step}, checkpoint saved; go on with: {command}")
+        say(f"{stop}; go on with: {command}")
         raise typer.Exit(128 + stop.signal_number) from stop

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.recipes import Recipe, override, read
 from regard.reproduce.verdict import Rule
@@ -60,12 +60,16 @@ class Row:
         return replace(self, trainings=[training.again(time) for training in self.trainings]) if time else self
 
 
+Whose = Literal["paper", "ours", "definition"]  # who claims it; or it follows from what is compared
+
+
 @dataclass(frozen=True)
 class Claim:
     """A sentence, and the rule that says of the figures whether it holds."""
 
     text: str
     rule: Rule
+    whose: Whose = "paper"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import yaml
 from regard.console import say
 from regard.reproduce.corpora import Corpus, located, prepared
 from regard.reproduce.experiment import Row, Training, Values, digest
+from regard.reproduce.machine import hardware
 from regard.runs import Run
 from regard.runs.summary import summary
 from regard.training import train
@@ -70,7 +71,7 @@ class Lab:
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
             beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-            told = {"of": made_of(measure, row), "values": values}
+            told = {"of": made_of(measure, row), "values": values, "hardware": hardware()}
             beside.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
             beside.replace(path)
         found: Values = json.loads(path.read_text(encoding="utf-8"))["values"]
@@ -79,6 +80,11 @@ class Lab:
     def kept(self, measure: Measure, row: Row) -> Path:
         """Where that is, once it was measured."""
         return self.folder(row.trainings[0]) / "measures" / f"{digest(made_of(measure, row))}.json"
+
+    def machine(self, measure: Measure, row: Row) -> dict[str, Any]:
+        """What a row was measured on: this machine, but where it was kept."""
+        kept = row.trainings and json.loads(self.kept(measure, row).read_text(encoding="utf-8"))
+        return dict(kept.get("hardware", {})) if kept else hardware()
 
     def command(self, training: Training) -> str:
         """What trains the same by hand."""

@@ -12,8 +12,8 @@ from regard.plot import bars, curves, save
 from regard.report import document
 from regard.reproduce.experiment import Bars, Curves
 from regard.reproduce.lab import Lab
-from regard.reproduce.sheet import Outcome, grid
-from regard.reproduce.verdict import Verdict
+from regard.reproduce.sheet import LEGEND, WHOSE, Outcome, grid
+from regard.reproduce.verdict import DEVIATIONS, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MARKS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.OPEN: "?"}
 
 
-def page(outcome: Outcome, lab: Lab, pictures: Iterable[Path]) -> str:
+def page(outcome: Outcome, lab: Lab, pictures: Iterable[tuple[str, Path]]) -> str:
     """The page, as HTML."""
     experiment = outcome.experiment
     claims = "".join(
         f"<tr><td>{MARKS[found.verdict]} {escape(found.verdict)}</td><td>{escape(claim.text)}</td>"
-        f"<td>{escape(found.figures)}</td></tr>"
+        f"<td>{escape(WHOSE[claim.whose])}</td><td>{escape(found.figures)}</td></tr>"
         for claim, found in outcome.findings
     )
     head, rows = grid(outcome)
@@ -42,10 +42,10 @@ def page(outcome: Outcome, lab: Lab, pictures: Iterable[Path]) -> str:
         f"<h1>{escape(experiment.title)}</h1><p class=paper>{escape(experiment.source)}</p>"
         f"<p>{escape(experiment.about)}</p>"
         f"<h2>Claims</h2><div class=scroll><table class=sheet>{claims}</table></div>"
-        f"<h2>Figures, scale {escape(lab.scale)}</h2>"
+        f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(lab.scale)}</h2>"
         f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div>"
-        f"<div class=charts>{''.join(map(inline, pictures))}</div>"
-        f"<h2>To do it again</h2><pre>regard reproduce {escape(experiment.name)} --scale {escape(lab.scale)}</pre>"
+        f"<div class=charts>{''.join(inline(*picture) for picture in pictures)}</div>"
+        f"<h2>To do it again</h2><pre>{escape(outcome.command(lab.scale))}</pre>"
         f"<details><summary>each run by itself</summary><div class=scroll>{commands}</div></details>"
     )
     return document(experiment.title, body)
@@ -56,10 +56,10 @@ def cell(text: str) -> str:
     return f"<td>{escape(text)}</td>"
 
 
-def inline(picture: Path) -> str:
-    """A picture as part of the page."""
+def inline(title: str, picture: Path) -> str:
+    """A picture as part of the page; its numbers are in the table as well."""
     data = base64.b64encode(picture.read_bytes()).decode()
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(picture.stem)}"></figure>'
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
 def drawn(chart: Bars | Curves, outcome: Outcome) -> Figure | None:
@@ -76,7 +76,12 @@ def drawn(chart: Bars | Curves, outcome: Outcome) -> Figure | None:
         for result in having
         if chart.measure in result.row.published
     }
-    return bars(values, chart.title, told)
+    off = {
+        result.row.name: result.values[DEVIATIONS][chart.measure]
+        for result in having
+        if chart.measure in result.values.get(DEVIATIONS, {})
+    }
+    return bars(values, chart.title, told, off)
 
 
 def write(outcome: Outcome, lab: Lab, folder: Path) -> Path:
@@ -86,8 +91,9 @@ def write(outcome: Outcome, lab: Lab, folder: Path) -> Path:
     for chart in outcome.experiment.charts:
         figure = drawn(chart, outcome)
         if figure is not None:
-            pictures.append(folder / f"{chart.measure}.png")
-            save(figure, pictures[-1])
+            path = folder / f"{chart.measure}.png"
+            save(figure, path)
+            pictures.append((chart.title, path))
     path = folder / "page.html"
     path.write_text(page(outcome, lab, pictures), encoding="utf-8")
     return path

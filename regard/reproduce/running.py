@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -18,7 +19,7 @@ from regard.reproduce.experiment import Experiment, Values
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.lab import Lab
 from regard.reproduce.sheet import Outcome, Result, Spent, concluded
-from regard.reproduce.verdict import DEVIATIONS, SEEDS
+from regard.reproduce.verdict import DEVIATIONS, SEEDS, Verdict
 
 
 def conduct(experiment: Experiment, lab: Lab, seeds: int = 1, trains: bool = True) -> Outcome:
@@ -73,7 +74,8 @@ def overview(lab: Lab) -> Path:
     )
     body = "".join(
         f'<tr><td><a href="{escape(one["experiment"])}/page.html">{escape(one["title"])}</a></td>'
-        f"<td>{escape(claim['claim'])}</td><td>{escape(claim['verdict'])}</td><td>{escape(claim['figures'])}</td></tr>"
+        f"<td>{escape(claim['claim'])}</td><td>{page.MARKS[Verdict(claim['verdict'])]} {escape(claim['verdict'])}</td>"
+        f"<td>{escape(claim['figures'])}</td></tr>"
         for one, claim in rows
     )
     titles = "".join(f"<th scope=col>{title}</th>" for title in head)
@@ -82,7 +84,9 @@ def overview(lab: Lab) -> Path:
         f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
     )
     title = f"The papers' claims, scale {lab.scale}"
-    path.write_text(document(title, f"<h1>{title}</h1>{sheeted}"), encoding="utf-8")
+    verdicts = Counter(claim["verdict"] for _, claim in rows)
+    count = "; ".join(f"{verdicts[verdict]} {verdict}" for verdict in Verdict)
+    path.write_text(document(title, f"<h1>{title}</h1><p>{len(rows)} claims: {count}.</p>{sheeted}"), encoding="utf-8")
     return path
 
 
@@ -112,7 +116,7 @@ def described(experiment: Experiment) -> str:
 
 def trainings(count: int) -> str:
     """How many models are trained."""
-    return {0: "nothing is trained", 1: "1 training"}.get(count, f"{count} trainings")
+    return {0: "no run is trained", 1: "1 training"}.get(count, f"{count} trainings")
 
 
 def minutes(count: float) -> str:
@@ -120,7 +124,7 @@ def minutes(count: float) -> str:
     return f"{count:g} minute{'s' * (count != 1)}" if count >= 1 else f"{count * 60:.0f} seconds"
 
 
-def plan(experiments: Sequence[Experiment], lab: Lab) -> str:
+def plan(experiments: Sequence[Experiment], lab: Lab, seeds: int = 1) -> str:
     """What would be run, row by row, with the command that trains each model; a model that is there says so."""
     lines = []
     for experiment in experiments:
@@ -128,6 +132,6 @@ def plan(experiments: Sequence[Experiment], lab: Lab) -> str:
         for row in experiment.rows(lab.scale):
             options = "".join(f", {key}={value}" for key, value in row.options.items())
             lines.append(f"# {row.name}{options}")
-            for training in row.trainings:
+            for training in (one for turn in range(seeds) for one in row.again(turn).trainings):
                 lines.append(lab.command(training) + (" # is there" if lab.has(training) else ""))
     return "\n".join(lines)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-from regard.reproduce.experiment import Claim, Experiment, Row, Values
+from regard.reproduce.experiment import Claim, Experiment, Row, Values, Whose
 from regard.reproduce.lab import Lab
-from regard.reproduce.verdict import DEVIATIONS, Figures, Finding
+from regard.reproduce.verdict import DEVIATIONS, SEEDS, Figures, Finding
+from regard.runs.summary import summary
 from regard.version import VERSION
 
 NOTHING = "–"
+WHOSE: dict[Whose, str] = {"paper": "the paper's", "ours": "ours", "definition": "by definition"}
+LEGEND = (
+    "± beside a claim is what chance may make of the difference once in twenty times; it is assumed where a model was "
+    "trained once. ± beside a figure is the deviation between seeds; curves are of the first."
+)
 
 
 class Column(NamedTuple):
@@ -80,6 +82,16 @@ class Outcome:
     findings: Sequence[tuple[Claim, Finding]]
     spent: Spent
 
+    @property
+    def seeds(self) -> int:
+        """How many times models were trained."""
+        return max((int(result.values.get(SEEDS, 1)) for result in self.results), default=1)
+
+    def command(self, scale: str) -> str:
+        """What does it all again."""
+        seeds = f" --seeds {self.seeds}" if self.seeds > 1 else ""
+        return f"regard reproduce {self.experiment.name} --scale {scale}{seeds}"
+
 
 def concluded(experiment: Experiment, results: Sequence[Result], scale: str, spent: Spent) -> Outcome:
     """The results with a verdict on each claim."""
@@ -91,11 +103,11 @@ def markdown(outcome: Outcome) -> str:
     """Claims first, then the figures."""
     experiment = outcome.experiment
     claims = table(
-        ["claim", "verdict", "figures"],
-        [[claim.text, f"**{found.verdict}**", found.figures] for claim, found in outcome.findings],
+        ["claim", "whose", "verdict", "figures"],
+        [[claim.text, WHOSE[claim.whose], f"**{found.verdict}**", found.figures] for claim, found in outcome.findings],
     )
     figures = table(*grid(outcome))
-    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.about}\n\n{claims}\n{figures}"
+    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.about}\n\n{claims}\n{LEGEND}\n\n{figures}"
 
 
 def grid(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
@@ -145,44 +157,38 @@ def document(outcome: Outcome, lab: Lab) -> dict[str, Any]:
         "source": experiment.source,
         "scale": lab.scale,
         "claims": [
-            {"claim": claim.text, "verdict": str(found.verdict), "figures": found.figures}
+            {"claim": claim.text, "whose": claim.whose, "verdict": str(found.verdict), "figures": found.figures}
             for claim, found in outcome.findings
         ],
-        "rows": [described(result, lab) for result in outcome.results],
+        "rows": [described(result, experiment, lab) for result in outcome.results],
         "signature": next((one.values["signature"] for one in outcome.results if "signature" in one.values), None),
+        "seeds": outcome.seeds,
         "seconds": {name: round(seconds, 1) for name, seconds in outcome.spent._asdict().items()},
         "regard": VERSION,
-        "hardware": hardware(),
     }
 
 
-def described(result: Result, lab: Lab) -> dict[str, Any]:
-    """One row."""
+def described(result: Result, experiment: Experiment, lab: Lab) -> dict[str, Any]:
+    """One row, with the machine that it was measured on."""
     row = result.row
     runs = [
         {
             "run": str(lab.folder(training)),
             "seed": training.seed,
+            "seconds": summary(lab.folder(training)).seconds,
             "changes": dict(training.changes),
             "command": lab.command(training),
         }
         for one in result.times
         for training in one.trainings
     ]
-    options, published = dict(row.options), dict(row.published)
-    return {"name": row.name, "runs": runs, "options": options, "measured": dict(result.values), "published": published}
-
-
-def hardware() -> dict[str, Any]:
-    """What it ran on."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": gpu,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
+        "name": row.name,
+        "runs": runs,
+        "options": dict(row.options),
+        "measured": dict(result.values),
+        "published": dict(row.published),
+        "hardware": lab.machine(experiment.measure, row),
     }
 
 

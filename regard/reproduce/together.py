@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
 
 from regard.console import say
 from regard.reproduce.experiment import Experiment, Row, Training
 from regard.reproduce.lab import Lab, Measure
+from regard.training.signals import Interrupted, install
 
 
 def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int) -> None:
@@ -56,16 +61,60 @@ def questions(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> dict[s
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -> None:
-    """Calls, each in a process of its own, so many at a time; each is named by a run."""
-    # a fork would have the locks of threads, and not the threads
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        begun = {pool.submit(task): name for name, task in tasks.items()}
-        for count, ended in enumerate(as_completed(begun), 1):
-            if ended.exception() is not None:
-                for waiting in begun:
-                    waiting.cancel()  # what has begun is finished, nothing else begins
-            ended.result()
-            say(f"{count}/{len(tasks)}: {lab.out / 'runs' / begun[ended]}")
+    """Calls, each in a process of its own, so many at a time; each is named by a run.
+
+    Where one fails, or all are asked to stop, what has begun comes to its end, and nothing else begins.
+    """
+    context = multiprocessing.get_context("spawn")  # a fork would have the locks of threads, and not the threads
+    stopped = context.Event()
+    with (
+        asked_to_stop(),
+        ProcessPoolExecutor(jobs, context, remember, (stopped,), max_tasks_per_child=1) as pool,
+    ):
+        begun = {pool.submit(unless_stopped, task): name for name, task in tasks.items()}
+        try:
+            for count, ended in enumerate(as_completed(begun), 1):
+                ended.result()
+                say(f"{count}/{len(tasks)}: {lab.out / 'runs' / begun[ended]}")
+        except BaseException:
+            stopped.set()  # one more than there are processes is on its way already
+            for waiting in begun:
+                waiting.cancel()
+            raise
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[None]:
+    """Ctrl-C comes to all processes by itself; SIGTERM is passed on. The others save what they have."""
+
+    def passed_on(number: int, frame: FrameType | None) -> None:
+        for other in multiprocessing.active_children():
+            other.terminate()
+        raise Interrupted(None, number)
+
+    before = install({signal.SIGTERM: passed_on})
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(None, signal.SIGINT) from stop
+    except Interrupted as stop:
+        raise Interrupted(None, stop.signal_number) from stop
+    finally:
+        install(before)
+
+
+STOPPED: list[Any] = []  # of a process that works for another: what says that nothing is to begin any more
+
+
+def remember(stopped: Any) -> None:
+    """Before anything else."""
+    STOPPED.append(stopped)
+
+
+def unless_stopped(task: Callable[[], None]) -> None:
+    """Does it, unless nothing is to begin any more."""
+    if not STOPPED[0].is_set():
+        task()
 
 
 def trained(lab: Lab, training: Training, log: Path, jobs: int) -> None:

@@ -1,8 +1,8 @@
 """Rules that say of figures whether a claim holds.
 
-A difference decides nothing while it is no larger than what chance may make of it: twice its standard error, that is
-2 √(σ₁²/n₁ + σ₂²/n₂), σ the deviation between trainings with other seeds and n their number. Where a row was trained
-once, σ is what is typical of the scale.
+A difference decides nothing while it is no larger than what chance may make of it once in twenty times: t times its
+standard error √(σ₁²/n₁ + σ₂²/n₂), σ the deviation between trainings with other seeds, n their number, and t that of
+Welch's test, 2 where there are many. Where a row was trained once, σ is assumed: what is typical of the scale.
 """
 
 from __future__ import annotations
@@ -78,6 +78,9 @@ TYPICAL: dict[str, dict[str, Deviation]] = {
         "growth_seconds": Deviation(share=0.2),
     },
 }
+FLOOR = 0.1  # of what is typical: few seeds that agree by chance do not make σ smaller than this share of it
+# Student's t that is exceeded to either side once in twenty times, for 1, 2, … degrees of freedom; then 2.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
 DEVIATIONS, SEEDS = "deviations", "seeds"  # what the values of a row have besides, where it was trained several times
 SAME = 0.5  # BLEU of one model that is asked in two ways: no seed comes between
 
@@ -94,16 +97,50 @@ class Figures:
         found = self.values.get(row, {}).get(measure)
         return None if found is None else float(found)
 
-    def variance(self, row: str, measure: str) -> float:
-        """Of the number, by its seeds, or by what is typical of one."""
+    def error(self, row: str, measure: str) -> Error:
+        """That of the number, by its seeds, or by what is typical of one."""
         values = self.values[row]
-        if measure in values.get(DEVIATIONS, {}):
-            return float(values[DEVIATIONS][measure] ** 2 / values[SEEDS])
-        return self.typical.get(measure, Deviation()).of(float(values[measure])) ** 2
+        typical = self.typical.get(measure, Deviation()).of(float(values[measure]))
+        if measure not in values.get(DEVIATIONS, {}):
+            return Error(typical**2, None)
+        deviation = max(float(values[DEVIATIONS][measure]), FLOOR * typical)
+        return Error(deviation**2 / values[SEEDS], values[SEEDS] - 1)
 
-    def chance(self, measure: str, *rows: str) -> float:
+    def chance(self, measure: str, *rows: str) -> Chance:
         """What chance may make of the difference between rows, or between one and a number."""
-        return 2 * math.sqrt(sum(self.variance(row, measure) for row in rows))
+        errors = [self.error(row, measure) for row in rows]
+        total = sum(error.variance for error in errors)
+        free = sum(error.variance**2 / error.freedom for error in errors if error.freedom)
+        t = student(total**2 / free) if free else 2.0
+        return Chance(t * math.sqrt(total), any(error.freedom is None for error in errors) and total > 0)
+
+
+class Error(NamedTuple):
+    """The square of a standard error, and how many degrees of freedom it was measured with; None: it is assumed."""
+
+    variance: float
+    freedom: int | None
+
+
+class Chance(NamedTuple):
+    """What chance may do, and whether somebody has assumed that."""
+
+    size: float
+    assumed: bool = False
+
+    def __str__(self) -> str:
+        return f"± {written(self.size)}{' assumed' if self.assumed else ''}"
+
+
+def student(freedom: float) -> float:
+    """T for so many degrees of freedom, a part of one not counted."""
+    whole = max(1, math.floor(freedom))
+    return STUDENT[whole - 1] if whole <= len(STUDENT) else 2.0
+
+
+def written(number: float) -> str:
+    """Two digits, and never as a power of ten."""
+    return f"{float(f'{number:.2g}'):,.10g}"
 
 
 Rule = Callable[[Figures], Finding]
@@ -135,10 +172,26 @@ def alike(measure: str, row: str, other: str, within: float, spread: float | Non
     def rule(figures: Figures) -> Finding:
         first, second = figures.value(row, measure), figures.value(other, measure)
         if first is None or second is None:
-            return missing(measure, row, other)
-        chance = figures.chance(measure, row, other) if spread is None else spread
-        verdict = decided(within - abs(first - second), chance)
-        return Finding(verdict, f"{row} {first:.4g}, {other} {second:.4g}, ± {chance:.2g}; alike is within {within:g}")
+            return missing(figures, measure, row, other)
+        chance = figures.chance(measure, row, other) if spread is None else Chance(spread)
+        verdict = decided(within - abs(first - second), chance.size)
+        return Finding(verdict, f"{row} {first:.4g}, {other} {second:.4g}, {chance}; alike is within {within:g}")
+
+    return rule
+
+
+def most(measure: str, row: str, of: tuple[str, str], spread: float) -> Rule:
+    """A row has more than half of what the second of two others has beyond the first; less than `spread` is nothing."""
+
+    def rule(figures: Figures) -> Finding:
+        names = (of[0], row, of[1])
+        low, middle, high = (figures.value(name, measure) for name in names)
+        if low is None or middle is None or high is None:
+            return missing(figures, measure, *names)
+        told = f"{of[0]} {low:.4g}, {row} {middle:.4g}, {of[1]} {high:.4g}, {Chance(spread)}"
+        if high - low <= spread:
+            return Finding(Verdict.OPEN, told)
+        return Finding(decided(middle - (low + high) / 2, spread / 2), told)
 
     return rule
 
@@ -147,18 +200,18 @@ def compared(figures: Figures, measure: str, row: str, than: str, sign: int, spr
     """Two rows, of which the first is to have more (sign 1) or less (sign −1)."""
     first, second = figures.value(row, measure), figures.value(than, measure)
     if first is None or second is None:
-        return missing(measure, row, than)
-    chance = figures.chance(measure, row, than) if spread is None else spread
-    return Finding(decided(sign * (first - second), chance), f"{row} {first:.4g}, {than} {second:.4g}, ± {chance:.2g}")
+        return missing(figures, measure, row, than)
+    chance = figures.chance(measure, row, than) if spread is None else Chance(spread)
+    return Finding(decided(sign * (first - second), chance.size), f"{row} {first:.4g}, {than} {second:.4g}, {chance}")
 
 
 def held(figures: Figures, measure: str, row: str, limit: float, sign: int) -> Finding:
     """A row against a number."""
     found = figures.value(row, measure)
     if found is None:
-        return missing(measure, row)
+        return missing(figures, measure, row)
     chance = figures.chance(measure, row)
-    return Finding(decided(sign * (found - limit), chance), f"{row} {found:.4g}, limit {limit:g}, ± {chance:.2g}")
+    return Finding(decided(sign * (found - limit), chance.size), f"{row} {found:.4g}, limit {limit:g}, {chance}")
 
 
 def decided(gap: float, chance: float) -> Verdict:
@@ -168,6 +221,9 @@ def decided(gap: float, chance: float) -> Verdict:
     return Verdict.FAILS if gap < -chance else Verdict.OPEN
 
 
-def missing(measure: str, *rows: str) -> Finding:
-    """What was not measured decides nothing."""
-    return Finding(Verdict.OPEN, f"{measure} of {' or '.join(rows)} was not measured at this scale")
+def missing(figures: Figures, measure: str, *rows: str) -> Finding:
+    """What was not measured decides nothing; what was is told."""
+    found = {row: figures.value(row, measure) for row in rows}
+    told = [f"{row} {value:.4g}" for row, value in found.items() if value is not None]
+    lacks = [row for row, value in found.items() if value is None]
+    return Finding(Verdict.OPEN, ", ".join([*told, f"{measure} of {' and '.join(lacks)} was not measured"]))

@@ -10,12 +10,15 @@ from typing import Any
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
-    """Training was asked to stop (Ctrl-C, SIGTERM) and has saved a checkpoint."""
+    """Training was asked to stop (Ctrl-C, SIGTERM) and has saved a checkpoint; or several were, which had begun."""
 
-    def __init__(self, step: int, signal_number: int) -> None:
-        super().__init__(f"stopped at step {step}")
+    def __init__(self, step: int | None, signal_number: int) -> None:
+        super().__init__(step, signal_number)  # so that it comes whole out of another process
         self.step = step
         self.signal_number = signal_number
+
+    def __str__(self) -> str:
+        return "stopped" if self.step is None else f"stopped at step {self.step}, checkpoint saved"
 
 
 class Signals:

@@ -43,8 +43,13 @@ LENGTHS = Experiment(
         Claim(
             "with one vector BLEU falls with length, by a fifth or more (Cho's model)",
             under("kept", "cho2014, one vector", 0.8),
+            "ours",
         ),
-        Claim("with attention BLEU stays above four fifths (Bahdanau)", over("kept", "bahdanau2015, attention", 0.8)),
+        Claim(
+            "with attention BLEU stays above four fifths (Bahdanau)",
+            over("kept", "bahdanau2015, attention", 0.8),
+            "ours",
+        ),
         Claim(
             "attention keeps more on long sentences (Bahdanau)",
             more("kept", "bahdanau2015, attention", than="cho2014, one vector"),

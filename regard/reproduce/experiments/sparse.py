@@ -40,13 +40,19 @@ SPARSE = Experiment(
     measure=translation,
     columns=("entropy", "faint", "bleu", "aer"),
     claims=(
-        *(Claim(f"{name}: more than half of the weights are under 0.01", over("faint", name, 0.5)) for name in CONTENT),
+        *(
+            Claim(f"{name}: more than half of the weights are under 0.01", over("faint", name, 0.5), "ours")
+            for name in CONTENT
+        ),
         Claim(
-            "location looks less sharply than dot (entropy)", more("entropy", "global (location)", than="global (dot)")
+            "location looks less sharply than dot (entropy)",
+            more("entropy", "global (location)", than="global (dot)"),
+            "ours",
         ),
         Claim(
             "a window makes attention sharper: local-p against global, general (entropy)",
             less("entropy", "local-p (general)", than="global (general)"),
+            "ours",
         ),
     ),
     charts=(Bars("entropy", "Entropy of a word's weights, nats"), Bars("faint", "Share of weights under 0.01")),

@@ -31,7 +31,9 @@ TRANSFORMER = Experiment(
     title="Transformer against RNN",
     source="Vaswani et al. 2017, table 3, base and row E (newstest2013, the paper's figures here); table 2: 27.3 BLEU "
     "on newstest2014 against 24.6 of a deep recurrent model, at a seventh of its training cost",
-    about="Models of about the same width, trained with as many updates on as many tokens.",
+    about="Models of the same width, trained with as many updates on as many tokens. The Transformer has more layers "
+    "(small: 2 against 1, full: 4 against 1), a learning rate of its own, and pre-norm in the place of the paper's "
+    "post-norm.",
     rows=rows,
     measure=timed,
     timed=True,
