@@ -533,7 +533,9 @@ def test_claims_are_of_rows_that_there_are(name: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize("experiment", [COST, SCALING], ids=lambda one: one.name)
-def test_what_needs_no_training_is_measured_at_once(experiment: Experiment, tmp_path: Path) -> None:
+def test_what_needs_no_training_is_measured_at_once(
+    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab = Lab(tmp_path, "small")
     quick = little(experiment)
     values = {row.name: experiment.measure(lab, row) for row in quick}
@@ -546,6 +548,8 @@ def test_what_needs_no_training_is_measured_at_once(experiment: Experiment, tmp_
     else:
         assert values["dot"]["gradient_kept"] < values["scaled dot"]["gradient_kept"]
         assert values["dot"]["entropy"] < values["scaled dot"]["entropy"]
+    conduct(dataclasses.replace(experiment, rows=lambda scale: quick), lab, seeds=3)
+    assert "has no runs, so that it was measured once, not with 3 seeds" in capsys.readouterr().err
 
 
 LITTLE: dict[str, dict[str, Any]] = {"cost": {"size": 16, "repeats": 1}, "scaling": {"width": 16, "steps": 3}}

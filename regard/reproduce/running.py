@@ -34,6 +34,8 @@ def conduct(experiment: Experiment, lab: Lab, seeds: int = 1, trains: bool = Tru
         say(f"{experiment.name} {number}/{len(rows)}: {row.name}{'' if there else ' is left out: it is not trained'}")
         if there:
             results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))
+    if seeds > 1 and not any(row.trainings for row in rows):
+        say(f"{experiment.name} has no runs, so that it was measured once, not with {seeds} seeds")
     if not results:
         raise UserError(f"{experiment.name}: no row is trained yet at the scale {lab.scale}; without --trained it is")
     spent = Spent(time.monotonic() - began, time.process_time() - worked)
