@@ -17,7 +17,11 @@ from regard.reproduce.verdict import Verdict
 
 PAGE = Path(__file__).parent / "reproduce.md"
 KINDS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
-SAID = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold here", Verdict.OPEN: "are not decided"}
+SAID = {
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.FAILS: ("does not hold here", "do not hold here"),
+    Verdict.OPEN: ("is not decided", "are not decided"),
+}
 
 
 def written(folder: Path) -> str:
@@ -33,7 +37,7 @@ def written(folder: Path) -> str:
 def counted(kind: str, claims: list[dict[str, str]]) -> str:
     """How many hold, in a sentence."""
     verdicts = Counter(Verdict(claim["verdict"]) for claim in claims)
-    count = ", ".join(f"{number} {SAID[verdict]}" for verdict, number in verdicts.most_common())
+    count = ", ".join(f"{number} {SAID[verdict][number > 1]}" for verdict, number in verdicts.most_common())
     return f"Of {len(claims)} claims {KINDS[kind]} {count}." if claims else ""
 
 

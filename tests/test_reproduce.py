@@ -436,7 +436,7 @@ def test_seeds_that_agree_by_chance_are_not_taken_at_their_word() -> None:
 
 
 def test_what_is_assumed_is_called_so() -> None:
-    assert more("bleu", "a", "b")(figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 20 assumed"
+    assert more("bleu", "a", "b")(figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 18 assumed"
     assert str(Chance(812.3)) == "± 810"
     assert str(Chance(0.0)) == "± 0"
 

@@ -57,7 +57,7 @@ LADDER = Experiment(
         rung("input feeding", "+ input feeding", "+ global (location)"),
         rung("local-p, general, in the place of global, location", "local-p (general) + feeding", "+ input feeding"),
         rung("unknown words replaced", "+ unk replacement", "local-p (general) + feeding", SAME),
-        rung("an ensemble of three seeds, the first of which is", "+ ensemble", "+ unk replacement"),
+        rung("an ensemble of it with two other seeds", "+ ensemble", "+ unk replacement"),
         Claim(
             "the best single model has less perplexity than the base",
             less("perplexity", "local-p (general) + feeding", than="base"),
