@@ -123,7 +123,9 @@ def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str,
             last = part.fit()
             break
         except Interrupted as stop:
-            steps = stop.step
+            reached = stop.step
+        assert reached is not None
+        steps = reached
     assert steps == end.step - 1 or steps == end.step
     assert equal(whole.model.state_dict(), part.model.state_dict())
     assert (last.place, last.step, last.ranked) == (end.place, end.step, end.ranked)
