@@ -22,9 +22,10 @@ class Eager(Graph):
         came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
         return outputs, differentiated(outputs, self.inputs, came)
 
-    def record(self, function: Function, places: Places) -> None:
+    def record(self, function: Function, places: Places) -> Graph:
         self.function = function
         self.forward, self.backward = self.ahead, self.back
+        return self
 
     def ahead(self) -> None:
         with torch.enable_grad():
@@ -38,7 +39,7 @@ class Eager(Graph):
 class Missing(Graph):
     """Where there is no memory for one."""
 
-    def record(self, function: Function, places: Places) -> None:
+    def record(self, function: Function, places: Places) -> Graph:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     tried = Eager.tried
@@ -154,11 +155,11 @@ class Late(Eager):
 
     tries = 0
 
-    def record(self, function: Function, places: Places) -> None:
+    def record(self, function: Function, places: Places) -> Graph:
         Late.tries += 1
         if Late.tries == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        super().record(function, places)
+            raise RuntimeError("CUDA error: out of memory")  # in the driver's words
+        return super().record(function, places)
 
 
 def test_memory_that_is_spare_is_given_back_before_graphs_are_given_up(

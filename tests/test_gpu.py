@@ -414,7 +414,9 @@ def looping(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False, se
     loss = (decoded.logits.float() * came).sum() + decoded.attended.weights.square().sum()
     loss.backward()
     found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
-    return [one.detach() for one in found] + [parameter.grad.clone() for parameter in model.parameters()]
+    # Hard attention that does not learn leaves its score without a gradient, and a graph has zeros for it.
+    slopes = [torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in model.parameters()]
+    return [one.detach() for one in found] + slopes
 
 
 def model_of(**form: Any) -> Any:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.fast.recording import Places, aside, attempted, recording, rounded
+from regard.fast.recording import Places, aside, attempted, rounded
 
 Function = Callable[..., tuple[Tensor, ...]]
 PATIENCE = 3  # a shape is recorded when it comes for this time
@@ -86,10 +86,12 @@ class Captured:
     ) -> None:
         """Makes a graph; where that cannot be, there are none from now on."""
         self.turn += 1  # the memory is written to
-        made = attempted("training", partial(self.make, function, shapes, tensors, self.places), self.forget)
-        self.able = made is not None
-        if made is not None:
-            self.graphs[known] = made
+        with torch.cuda.device_of(tensors[0]):  # type: ignore[no-untyped-call]
+            made = attempted("training", partial(self.make, function, shapes, tensors, self.places), self.forget)
+            graph = made and attempted("training", partial(made.record, function, self.places), self.forget)
+        self.able = graph is not None
+        if graph is not None:
+            self.graphs[known] = graph
 
     def forget(self) -> None:
         """All graphs, and their memory."""
@@ -98,7 +100,7 @@ class Captured:
 
 
 class Graph:
-    """A function's forward and backward pass for one shape, recorded."""
+    """A function's forward and backward pass for one shape, tried, and then recorded."""
 
     def __init__(
         self, function: Function, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor], places: Places
@@ -112,22 +114,21 @@ class Graph:
         self.outputs = places.like("output", outputs)
         self.came = places.like("came", [one if one.requires_grad else None for one in outputs])
         self.slopes = places.like("slope", slopes)
-        del outputs, slopes  # whose shapes were all that counted
-        self.record(function, places)
 
-    def record(self, function: Function, places: Places) -> None:
+    def record(self, function: Function, places: Places) -> Graph:
         """Both passes, each as a graph."""
-        places.pool = places.pool or torch.cuda.graph_pool_handle()
-        forwards, backwards = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         torch.clear_autocast_cache()  # what was cast before would be missing in the graph …
-        with recording(forwards, places.pool):
-            found = function(*self.inputs)
-            keep(self.outputs, found)
-        with recording(backwards, places.pool):
-            keep(self.slopes, differentiated(found, self.inputs, self.came))
-        torch.clear_autocast_cache()  # … and what was cast within has no numbers outside
+        try:
+            with places.pool.recording() as forwards:
+                found = function(*self.inputs)
+                keep(self.outputs, found)
+            with places.pool.recording() as backwards:
+                keep(self.slopes, differentiated(found, self.inputs, self.came))
+        finally:
+            torch.clear_autocast_cache()  # … and what was cast within has no numbers outside
         self.forward: Callable[[], None] = forwards.replay
         self.backward: Callable[[], None] = backwards.replay
+        return self
 
     def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
         """Both passes once beforehand, which also shows the shapes."""

@@ -81,6 +81,7 @@ def records(decoder: Any, state: Any, words: Tensor) -> bool:
         attention.coverage is None
         and type(attention.score) in SCORES
         and type(attention.alignment) in TOLD
+        and "choose" not in vars(attention.alignment)
         and all(type(cell) in CELLS for cell in recurrent.forwards)
         and mask.shape[0] == words.shape[0]
         and mask.shape[1] > 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from threading import RLock
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -18,6 +20,44 @@ SHORT = "out of memory"
 LOCK = RLock()  # all of a process share the stream that is recorded
 
 
+class Pool:
+    """The memory that graphs work in, and share: no two of them run at a time."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        self.living: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+
+    @contextmanager
+    def recording(self) -> Iterator[torch.cuda.CUDAGraph]:
+        """A graph of what is done meanwhile.
+
+        Other threads, as those that read data ahead or watch over several processes, may go on, but one of the process
+        records at a time. If that fails, work goes on where it was before, not on the stream of the recording.
+        """
+        if not self.living:  # PyTorch does not go on with memory that no graph is left of
+            self.handle = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with LOCK, uncollected(), torch.cuda.stream(beside(torch.cuda.current_device())):
+            graph.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+            try:
+                yield graph
+            finally:
+                graph.capture_end()
+        self.living.add(graph)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: graphs of a model that is no more, freed during a recording, would break it off."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class Recorder:
     """Records work; all that it has recorded shares its memory, so no two of them run at a time."""
 
@@ -25,22 +65,20 @@ class Recorder:
         """What is done without graphs, and more slowly, where they cannot be made: that is said once."""
         self.purpose = purpose
         self.able = True
-        self.pool: Any = None
+        self.pool = Pool()
 
     def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """The work to be played back, which has been done once by then; None where it cannot be recorded."""
         aside(work)
         if not self.able:
             return None
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
         replay = attempted(self.purpose, partial(self.recorded, work))
         self.able = replay is not None
         return replay
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph."""
-        graph = torch.cuda.CUDAGraph()
-        with recording(graph, self.pool):
+        with self.pool.recording() as graph:
             work()
         return graph.replay
 
@@ -48,7 +86,9 @@ class Recorder:
 class Places(dict[Hashable, Tensor]):
     """The memory at which graphs read and write, the same for all of them where it is large enough."""
 
-    pool: Any = None  # what they need besides, and share as well
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = Pool()  # what they need besides, and share as well
 
     def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
         """A tensor for this role."""
@@ -80,21 +120,6 @@ def beside(device: int) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Other threads, as those that read data ahead or watch over several processes, may go on meanwhile.
-
-    But one thread of the process records at a time. If that fails, work goes on where it was before, not on the stream
-    of the recording.
-    """
-    with LOCK, torch.cuda.stream(beside(torch.cuda.current_device())):
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
-            yield
-        finally:
-            graph.capture_end()
-
-
 def attempted(purpose: str, make: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T | None:
     """A recording; None where it cannot be made, which is said when others were forgotten to free their memory.
 
@@ -119,7 +144,8 @@ def attempted(purpose: str, make: Callable[[], T], forget: Callable[[], None] = 
 def reason(error: RuntimeError) -> str:
     """Why a recording failed, in a line; one that was broken off says only that it was."""
     first = error.__context__ or error
-    return SHORT if isinstance(first, torch.OutOfMemoryError) else str(first).split("\n")[0]
+    short = isinstance(first, torch.OutOfMemoryError) or SHORT in str(first)  # the driver has no type for it
+    return SHORT if short else str(first).split("\n")[0]
 
 
 def rounded(size: int) -> int:

@@ -16,8 +16,9 @@ T = TypeVar("T")
 
 
 def lacks_memory(error: RuntimeError) -> bool:
-    """Whether this is what PyTorch says when there is no memory left; for a CPU's it has no type of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Whether there is no memory left; where the driver says so, or it is a CPU's, that has no type of its own."""
+    words = "out of memory", "DefaultCPUAllocator"
+    return isinstance(error, torch.OutOfMemoryError) or any(some in str(error) for some in words)
 
 
 def in_pieces(work: Callable[[Indices], T], rows: Indices) -> list[T]:

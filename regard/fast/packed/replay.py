@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from regard.fast.recording import aside, attempted, recording
+from regard.fast.recording import Pool, aside, attempted
 
 OFTEN = 3  # times that a shape must have come: a recording costs about two runs, and is to pay off
 MOST = 256  # recordings
@@ -28,14 +28,12 @@ class Recording:
         compute: Callable[[Sequence[Tensor]], Tensor],
         inputs: Sequence[Tensor],
         gradients: Tensor,
-        pool: Any,
     ) -> None:
         """`gradients` is where those of all weights go, end to end; other recordings may write there, too."""
         weights = list(model.parameters())
         self.inputs = [tensor.clone() for tensor in inputs]
         self.gradients = gradients
         self.loss = torch.empty((), device=gradients.device)
-        self.graph = torch.cuda.CUDAGraph()
         parts = split(self.gradients, weights)
 
         def run() -> None:
@@ -51,9 +49,14 @@ class Recording:
             )
             self.loss.copy_(loss.detach())
 
+        self.run = run
         aside(run)  # what is made once, as compiled kernels, must be there before
-        with recording(self.graph, pool):
-            run()
+
+    def record(self, pool: Pool) -> Recording:
+        """Makes the graph."""
+        with pool.recording() as self.graph:
+            self.run()
+        return self
 
     def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The loss and the gradients, end to end; both are the caller's own."""
@@ -117,7 +120,7 @@ class LossRecorder:
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.gradients: Tensor | None = None
-        self.pool: Any = None
+        self.pool = Pool()
 
     def loss(
         self,
@@ -149,11 +152,12 @@ class LossRecorder:
 
         def make() -> Recording:
             if self.gradients is None:
-                self.pool = torch.cuda.graph_pool_handle()
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            return Recording(model, compute, inputs, self.gradients, self.pool)
+            return Recording(model, compute, inputs, self.gradients)
 
-        made = attempted("training", make, partial(self.forget, self.addresses))
-        self.able = made is not None
-        if made is not None:
-            self.recordings[name] = made
+        forget = partial(self.forget, self.addresses)
+        made = attempted("training", make, forget)
+        recorded = made and attempted("training", partial(made.record, self.pool), forget)
+        self.able = recorded is not None
+        if recorded is not None:
+            self.recordings[name] = recorded
