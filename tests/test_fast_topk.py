@@ -11,22 +11,29 @@ from regard.fast import topk as module
 from regard.fast.topk import topk
 
 
+@pytest.mark.parametrize("fitting", [0, 10**6])
 @given(st.integers(1, 4), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
-def test_the_largest_are_those_of_topk(rows: int, size: int, k: int, seed: int, ties: bool) -> None:
+def test_the_largest_are_those_of_topk(fitting: int, rows: int, size: int, k: int, seed: int, ties: bool) -> None:
     dice = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, size, generator=dice)
     x = x.round() if ties else x
     x[torch.rand(rows, size, generator=dice) < 0.3] = -torch.inf
-    k = min(k, size)
+    before, k = x.clone(), min(k, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FEW", 0)
+        patch.setattr(module, "FITTING", fitting)
         values, places = topk(x, k)
+    assert torch.equal(x, before)
     assert torch.equal(values, x.topk(k, -1).values)
-    assert torch.equal(x.gather(1, places), values)
-    assert all(len(set(row)) == k for row in places.tolist())
+    real = values > -torch.inf
+    assert torch.equal(x.gather(1, places)[real], values[real])
+    for some, kept in zip(places, real, strict=True):
+        assert some[kept].unique().numel() == kept.sum()
 
 
-def test_numbers_that_are_none_are_not_overlooked() -> None:
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("fitting", [0, 10**6])
+def test_numbers_that_are_none_are_not_overlooked(monkeypatch: pytest.MonkeyPatch, fitting: int, k: int) -> None:
+    monkeypatch.setattr(module, "FITTING", fitting)
     x = torch.randn(20, 4000)
     x[3, 17] = torch.nan
-    assert topk(x, 2)[0].isnan().any()
+    assert topk(x, k)[0].isnan().any()

@@ -37,7 +37,7 @@ class OnnxModel:
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """The state before the first token of sources B,S."""
         found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
-        return self.shape.filled([torch.from_numpy(array) for array in found])
+        return dict(zip(self.shape.names, map(torch.from_numpy, found), strict=True))
 
     def narrowed(self, words: Sequence[int]) -> OnnxModel:
         """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
@@ -57,7 +57,7 @@ class OnnxModel:
 
 
 class OnnxDecoder:
-    """The face of every decoder towards a search; its states are made like the readable one's.
+    """The face of every decoder towards a search; its states are the tensors of the readable one's, by their names.
 
     Each hypothesis has the memory of its source for itself, and changes places with others of the same source only: its
     memory stays where it is. What is `given` goes into every step. Where tokens are those of some words alone, `words`
@@ -88,15 +88,13 @@ class OnnxDecoder:
 
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
         """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
-        known = dict(tree.named(state))  # some of them the same, such as the masks of all layers
-        leaves = {name: known[name] for name in self.shape.names}
         read = tokens if self.words is None else self.words[tokens]
-        given = {"tokens": read.numpy(), **self.given, **{name: leaf.numpy() for name, leaf in leaves.items()}}
+        given = {"tokens": read.numpy(), **self.given, **{name: leaf.numpy() for name, leaf in state.items()}}
         found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
         log_probs, look = found.pop("log_probs"), found.pop("attention", None)
-        after = leaves | {name.removeprefix("new."): leaf for name, leaf in found.items()}
+        after = state | {name.removeprefix("new."): leaf for name, leaf in found.items()}
         weights = None if look is None else Attended(look.new_zeros(len(look), 1, 0), look[:, None])
-        return log_probs, self.shape.filled(list(after.values())), weights
+        return log_probs, after, weights
 
     def select(self, state: Any, rows: Tensor) -> Any:
         """The rows of a state, in any order."""
@@ -108,7 +106,8 @@ class OnnxDecoder:
 
     def reorder(self, state: Any, rows: Tensor) -> Any:
         """The rows in another order, in which each stays within its source."""
-        return tree.reorder(state, rows)
+        staying = self.shape.staying
+        return {name: leaf if name in staying else leaf.index_select(0, rows) for name, leaf in state.items()}
 
     def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
         """Some rows; which sources they are of is seen from them."""
@@ -116,11 +115,11 @@ class OnnxDecoder:
 
     def join(self, state: Any, other: Any) -> Any:
         """The rows of a state, and behind them those of another."""
-        return self.decoder.join(state, other)
+        return self.shape.named(self.decoder.join(self.shape.spelt(state), self.shape.spelt(other)))
 
     def trim(self, state: Any, source: int, target: int) -> Any:
         """A state without padding: no row has more source positions, or tokens behind it, than this."""
-        return self.decoder.trim(state, source, target)
+        return self.shape.named(self.decoder.trim(self.shape.spelt(state), source, target))
 
 
 def session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -43,6 +44,22 @@ class Mould:
     def filled(self, leaves: Sequence[Tensor]) -> Any:
         """Such a state of these tensors."""
         return tree.mapped(self.state, lambda leaf: leaves[self.places[id(leaf)]])
+
+    def spelt(self, named: Mapping[str, Tensor]) -> Any:
+        """Such a state of tensors by their names."""
+        return self.filled([named[name] for name in self.names])
+
+    def named(self, state: Any) -> dict[str, Tensor]:
+        """The tensors of such a state by their names; what stands in several places has one."""
+        known = dict(tree.named(state))
+        return {name: known[name] for name in self.names}
+
+    @cached_property
+    def staying(self) -> set[str]:
+        """The names of what rows of one source have in common: it stays when they change places."""
+        moved = tree.reorder(self.state, torch.arange(B))
+        both = zip(tree.named(self.state), tree.named(moved), strict=True)
+        return {name for (name, before), (_, after) in both if before is after}
 
 
 def sample(model: Any, places: int = S, written: int = W) -> Any:

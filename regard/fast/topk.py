@@ -1,26 +1,55 @@
-"""The largest of many numbers on a CPU: first in which blocks they are, then which they are."""
+"""The largest of many numbers on a CPU.
+
+`Tensor.topk` on a CPU looks at one number after the other; a maximum is found in steps of many.
+"""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.fast.switch import wanted
 
+FITTING = 500_000  # numbers that lie in a core's cache, where looking at all of them k times costs least
 BLOCK = 64  # numbers whose maximum is found at once
-FEW = 30_000  # numbers in all below which finding the blocks costs more than it spares
 
 
 def topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row of x R,V, the largest first, and their places: R,k each, as `Tensor.topk` has them.
 
-    `Tensor.topk` on a CPU looks at one number after the other; a maximum is found in steps of many. Whatever is among
-    the k largest is in one of the k blocks with the largest maxima.
+    Where a row has fewer than k numbers above −inf, the rest are −inf, at places that mean nothing.
     """
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or not wanted():
+        return tuple(x.topk(k, -1))  # type: ignore[return-value]
+    if k == 1 or x.numel() <= FITTING:
+        return one_by_one(x, k)
+    if x.shape[1] // BLOCK > 4 * k:
+        return by_blocks(x, k)
+    return tuple(x.topk(k, -1))  # type: ignore[return-value]
+
+
+def one_by_one(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The largest of all, then the largest of the others …; NumPy finds one many times as fast as PyTorch.
+
+    What was found is −inf in x meanwhile, and afterwards what it was: a copy would cost as much as to find one.
+    """
+    rows, left = np.arange(len(x)), x.numpy()
+    places, values = np.empty((len(x), k), np.int64), np.empty((len(x), k), left.dtype)
+    for rank in range(k):
+        places[:, rank] = found = left.argmax(1)
+        values[:, rank] = left[rows, found]
+        if rank + 1 < k:
+            left[rows, found] = -np.inf
+    for rank in reversed(range(k - 1)):  # a place of −inf may have been found again
+        left[rows, places[:, rank]] = values[:, rank]
+    return torch.from_numpy(values), torch.from_numpy(places)
+
+
+def by_blocks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """First in which blocks they are: whatever is among the k largest is in one of the k with the largest maxima."""
     rows, size = x.shape
     blocks = size // BLOCK
-    if x.device.type != "cpu" or x.numel() < FEW or blocks <= 4 * k or not wanted():
-        return tuple(x.topk(k, -1))  # type: ignore[return-value]
     whole = x[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
     likely = whole.amax(-1).topk(k, -1).indices[..., None]  # R,k,1
     values = whole.gather(1, likely.expand(-1, -1, BLOCK)).flatten(1)

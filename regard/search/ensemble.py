@@ -33,10 +33,15 @@ class Ensemble:
         pairs = zip(self.decoders, self.models, strict=True)
         return [decoder.start(model.encode(source, lengths)) for decoder, model in pairs]
 
-    def step(self, states: list[Any], tokens: Tensor, source_size: int) -> tuple[Tensor, list[Any], Tensor | None]:
-        """Tokens B -> log-probabilities B,V, the states, and attention B,S over those models that have it."""
+    def step(
+        self, states: list[Any], tokens: Tensor, source_size: int | None
+    ) -> tuple[Tensor, list[Any], Tensor | None]:
+        """Tokens B -> log-probabilities B,V, the states, and attention B,S over those models that have it.
+
+        Where nobody wants to know what was looked at, `source_size` is None.
+        """
         stepped = [decoder.step(state, tokens) for decoder, state in zip(self.decoders, states, strict=True)]
-        look = self.look([attended for _, _, attended in stepped], source_size)
+        look = None if source_size is None else self.look([attended for _, _, attended in stepped], source_size)
         return (
             mean([log_prob for log_prob, _, _ in stepped]),
             [state for _, state, _ in stepped],

@@ -101,10 +101,11 @@ class Frontier:
     def step(self) -> list[Sentence]:
         """One token more for every open hypothesis; the sentences that are done with it."""
         with self.models.resting():
-            log_probs, self.states, attention = self.models.step(self.states, self.tokens, self.source_size)
+            size = self.source_size if self.look else None
+            log_probs, self.states, attention = self.models.step(self.states, self.tokens, size)
         active = self.active
         choice = self.chooser.choose(self.reached, self.ruled(log_probs), active)
-        self.harvest(active, choice, attention if self.look else None)
+        self.harvest(active, choice, attention)
         self.go(choice, [place for place, sentence in enumerate(active) if not sentence.done])
         return [sentence for sentence in active if sentence.done]
 

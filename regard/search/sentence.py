@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -45,22 +45,30 @@ class Sentence:
         Of each row that was chosen its log-probability, the row that it extends and the token it extends it by; what
         the rows before looked at for it is `look`.
         """
-        trail, best_open = self.trail, -math.inf
+        trail, step = self.trail, len(self.trail.parents) + 1
         trail.look(look)
-        step = len(trail.parents) + 1
-        for log_prob, row, token in zip(log_probs, parents, tokens, strict=True):
-            if math.isnan(log_prob):
-                raise damaged(step)
-            if log_prob == -math.inf:
-                continue
-            if token != EOS and step < self.limit:
-                best_open = max(best_open, log_prob)
-                continue
-            path, attention = trail.back(row, token, self.length)
-            found = ranking.hypothesis(path, log_prob, attention)
-            (self.ended if token == EOS else self.cut).append(found)
+        if math.isnan(sum(log_probs)):
+            raise damaged(step)
+        last = step >= self.limit
+        rows = zip(log_probs, parents, tokens, strict=True)
+        # At most steps nothing ends, and there are as many of these as sentences times steps.
+        best_open = self.reap(rows, last, ranking) if last or EOS in tokens else max(log_probs)
         self.done = best_open == -math.inf or settled(self, best_open, ranking)
         trail.go(parents, tokens)
+
+    def reap(self, rows: Iterable[tuple[float, int, int]], last: bool, ranking: Ranking) -> float:
+        """Takes up the rows that end, at the last step all of them; the log-probability of the best that does not."""
+        best_open = -math.inf
+        for log_prob, row, token in rows:
+            if log_prob == -math.inf:
+                continue
+            if token != EOS and not last:
+                best_open = max(best_open, log_prob)
+                continue
+            path, attention = self.trail.back(row, token, self.length)
+            found = ranking.hypothesis(path, log_prob, attention)
+            (self.ended if token == EOS else self.cut).append(found)
+        return best_open
 
 
 def ranked(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
