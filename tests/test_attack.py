@@ -100,7 +100,7 @@ def unread(server: Server, length: int) -> socket.socket:
 
 
 def test_clients_that_do_not_listen(able: Run) -> None:
-    with serving(able.folder, "--patience", 1, "--char-limit", -1, "--body-limit", 30_000_000) as server:
+    with serving(able.folder, "--patience", 4, "--char-limit", -1, "--body-limit", 30_000_000) as server:
         with unread(server, 20_000_000) as connection:
             ended = select.poll()
             ended.register(connection, 0)  # no more than that it has ended
