@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
+
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
+
+USUAL = vars(nn.Module()).keys()  # what every module has for itself
 
 
 def heard(*parts: nn.Module) -> bool:
@@ -14,9 +18,15 @@ def heard(*parts: nn.Module) -> bool:
         or part._forward_pre_hooks
         or part._backward_hooks
         or part._backward_pre_hooks
-        or "forward" in part.__dict__
+        or changed(part)
         for part in parts
     )
+
+
+def changed(part: nn.Module) -> bool:
+    """Whether a module has a method of its own in the place of its class's."""
+    own = vars(part)
+    return any(isfunction(getattr(type(part), name, None)) for name in own.keys() - USUAL)
 
 
 def rate(dropout: nn.Dropout) -> float:

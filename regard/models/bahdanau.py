@@ -19,12 +19,12 @@ from regard.models.recurrent import (
     AttentiveSettings,
     Bridge,
     InitialisedSettings,
-    attention,
     embedding,
     encoder,
     orthogonal,
     tie,
 )
+from regard.models.recurrent import attention as attention_of
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.stepping import Loop, one_by_one
 from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden
@@ -132,10 +132,21 @@ class BahdanauDecoder(Decoder):
         return log_probs(logits), state, attended
 
 
-def build(settings: BahdanauSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings: each annotation is a key and a value."""
-    width = settings.memory_size
-    return assemble(settings, encoder(settings, source_size), width, width, target_size, criterion)
+def build(
+    settings: BahdanauSettings,
+    source_size: int,
+    target_size: int,
+    criterion: CrossEntropy,
+    *,
+    attention: Attention | None = None,
+    decoder: type[BahdanauDecoder] = BahdanauDecoder,
+) -> Seq2Seq:
+    """The model of the settings: each annotation is a key and a value, `settings.memory_size` wide.
+
+    With an attention of one's own for states of `size`, or a decoder derived from this.
+    """
+    width, read = settings.memory_size, encoder(settings, source_size)
+    return assemble(settings, read, width, width, target_size, criterion, attention, decoder)
 
 
 def assemble(
@@ -145,14 +156,16 @@ def assemble(
     value_size: int,
     target_size: int,
     criterion: CrossEntropy,
+    attention: Attention | None = None,
+    decoder: type[BahdanauDecoder] = BahdanauDecoder,
 ) -> Seq2Seq:
     """Bahdanau's decoder over a memory with keys and values of the given widths."""
     size, word_size, cell = settings.size, settings.word_size, CELLS[settings.cell]
     maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
     output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
-    decoder = BahdanauDecoder(
+    writer = decoder(
         embedding(target_size, word_size),
-        attention(settings, size, key_size, settings.hidden),
+        attention_of(settings, size, key_size, settings.hidden) if attention is None else attention,
         Recurrent(
             cell, word_size + value_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
         ),
@@ -162,11 +175,11 @@ def assemble(
         settings.readout,
     )
     if settings.tie:
-        tie(decoder.embedding, output.W_o, "maxout gives")
-    model = Seq2Seq(encoder, decoder, criterion)
+        tie(writer.embedding, output.W_o, "maxout gives")
+    model = Seq2Seq(encoder, writer, criterion)
     if settings.initialisation == "paper":
         orthogonal(model)
-        for name, parameter in decoder.attention.named_parameters():
+        for name, parameter in writer.attention.named_parameters():
             if name.startswith("score."):
                 nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)
     return model

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +37,7 @@ from regard.recipes.recipe import override, read
 from regard.recipes.sizes import sized
 
 Builder = Callable[[Any, int, int, CrossEntropy], Model]
+MORE = "REGARD_IMPORT"  # names modules that add kinds of their own
 
 KINDS: dict[str, tuple[type, Builder]] = {
     "bahdanau": (bahdanau.BahdanauSettings, bahdanau.build),
@@ -65,7 +70,7 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
     kind = model.pop("kind")
     if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
         model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even where they are of one size
-    settings_class, builder = KINDS[kind]
+    settings_class, builder = kinds()[kind]
     settings: Any = parse(settings_class, model, "model")
     criterion = CrossEntropy(parse(LossSettings, recipe.get("loss", {}), "loss"))
     try:
@@ -78,10 +83,28 @@ def complete(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe whose `model` section has every key that its kind of model has."""
     model = recipe.get("model", {})
     kind = model.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise UserError(f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)}")
+    if not isinstance(kind, str) or kind not in kinds():
+        raise UserError(
+            f"there is no model.kind {kind!r}{nearest(str(kind), KINDS)} (one of your own: {MORE} names its module)"
+        )
     defaults = {field.name: field.default for field in dataclasses.fields(KINDS[kind][0])}
     return {**recipe, "model": {**defaults, **model}}
+
+
+def kinds() -> dict[str, tuple[type, Builder]]:
+    """All kinds of models, with those that modules named in REGARD_IMPORT, by commas, have added to `KINDS`.
+
+    A variable reaches every process that a command starts. That a run should name what is imported would not do: a run
+    may be a stranger's.
+    """
+    for name in filter(None, os.environ.get(MORE, "").split(",")):
+        if name not in sys.modules and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UserError(f"{MORE} names {name!r}, which cannot be imported: {error}") from error
+    return KINDS
 
 
 def padded(model: Model) -> Model:

@@ -17,13 +17,13 @@ from regard.models.recurrent import (
     CELLS,
     AttentiveSettings,
     InitialisedSettings,
-    attention,
     embedding,
     encoder,
     straight,
     tie,
     uniform,
 )
+from regard.models.recurrent import attention as attention_of
 from regard.models.seq2seq import Decoded, Decoder, Encoded, Seq2Seq, log_probs
 from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden, joined
 
@@ -146,15 +146,26 @@ def one_by_one(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple
 Loop = Callable[[LuongDecoder, LuongState, Tensor], tuple[Tensor, Attended]]
 
 
-def build(settings: LuongSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
+def build(
+    settings: LuongSettings,
+    source_size: int,
+    target_size: int,
+    criterion: CrossEntropy,
+    *,
+    attention: Attention | None = None,
+    decoder: type[LuongDecoder] = LuongDecoder,
+) -> Seq2Seq:
+    """The model of the settings; with an attention of one's own for states of `size`, or a decoder derived from this.
+
+    The keys are `settings.memory_size` wide.
+    """
     size, word_size, memory_size = settings.size, settings.word_size, settings.memory_size
     cell = CELLS[settings.cell]
     first = word_size + (size if settings.input_feeding else 0)
-    decoder = LuongDecoder(
+    writer = decoder(
         embedding(target_size, word_size),
         Recurrent(cell, first, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
-        attention(settings, size, memory_size, size),
+        attention_of(settings, size, memory_size, size) if attention is None else attention,
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
         straight(settings),
@@ -162,8 +173,8 @@ def build(settings: LuongSettings, source_size: int, target_size: int, criterion
         settings.input_feeding,
     )
     if settings.tie:
-        tie(decoder.embedding, decoder.W_s, "h̃ has")
-    model = Seq2Seq(encoder(settings, source_size), decoder, criterion)
+        tie(writer.embedding, writer.W_s, "h̃ has")
+    model = Seq2Seq(encoder(settings, source_size), writer, criterion)
     if settings.initialisation == "paper":
         uniform(model, 0.1)
     return model

@@ -185,7 +185,7 @@ class DecoderLayer(nn.Module):
         """
         y = self.around_attention.enter(x)
         past = torch.cat((past, self.attention.project(y, y)), 1)
-        x = self.around_attention.leave(x, self.attention.attend(y, past, real, causal=True).context)
+        x = self.around_attention.leave(x, self.attention(y, Memory(past, past, real, past), causal=True).context)
         y = self.around_cross_attention.enter(x)
         attended: Attended = self.cross_attention(y, source)
         x = self.around_cross_attention.leave(x, attended.context)

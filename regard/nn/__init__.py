@@ -15,7 +15,7 @@ from regard.nn.pooling import (
     MeanPooling,
     StructuredSelfAttention,
 )
-from regard.nn.position import LearnedPositions, NoPositions, SinusoidalPositions
+from regard.nn.position import LearnedPositions, NoPositions, SinusoidalPositions, steps
 from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
 from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
 
@@ -61,4 +61,5 @@ __all__ = [
     "mirrored",
     "parts",
     "prefix_mask",
+    "steps",
 ]

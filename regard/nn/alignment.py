@@ -1,7 +1,7 @@
 """Alignments: where a query may look, and how scores become weights.
 
-An alignment is two functions. `window(query, mask, step)` says where each query looks: source positions B,T,2D+1 and a
-prior to multiply the weights by, or None and None for the whole sentence. `weigh(scores, mask, prior)` turns scores
+An alignment is two functions. `window(query, mask, step)` says where each query looks: source positions B,T,2D+1, or
+None for the whole sentence, and a prior to multiply the weights by, or None. `weigh(scores, mask, prior)` turns scores
 into weights over what was looked at; where the weights are a sample, it gives what they were drawn from, too.
 """
 
@@ -29,7 +29,7 @@ class Alignment(Protocol):
     """What `Attention` asks of an alignment; any class with these two methods is one."""
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Positions B,T,2D+1 and their prior, each None for the whole sentence.
+        """Positions B,T,2D+1, or None for the whole sentence, and a prior for them, B,T,2D+1, or T,S or B,T,S, or None.
 
         `step` is the index of the first query, of all rows or B of each.
         """

@@ -33,6 +33,8 @@ class Attention(nn.Module):
 
     def forward(self, query: Tensor, memory: Memory, step: int | Tensor = 0) -> Attended:
         """Query B,T,Q over a memory of S positions; `step` is the index of the first query in the target."""
+        if query.dim() != 3:
+            raise ValueError(f"a query is B,T,Q, not {tuple(query.shape)}; one of each row is query[:, None]")
         memory = self.prepare(memory)
         assert memory.projected is not None
         if self.coverage is not None and query.shape[1] != 1:
@@ -51,6 +53,8 @@ class Attention(nn.Module):
         rows = query.shape[0] if self.coverage else memory.mask.shape[0]
         keys = self.marked(spread(memory.projected, rows), memory.covered, None)
         mask, values = spread(memory.mask, rows)[:, None], spread(memory.values, rows)
+        if prior is not None:
+            prior = gathered(prior.expand(*query.shape[:2], -1), rows)
         weights, *drawn = sampled(self.alignment.weigh(self.score(gathered(query, rows), keys, None), mask, prior))
         return parted(Attended(weights @ values, weights, None, *drawn), query.shape[0])
 
