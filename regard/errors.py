@@ -29,12 +29,12 @@ def shown(value: object) -> str:
     return SHORT.repr(value)
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str], near: float = 0.5) -> str:
     """`"; did you mean 'size'?"` where one of `choices` is close to `word`, and all of them where none is.
 
     >>> nearest("sise", ["size", "layers"])
     "; did you mean 'size'?"
     """
     names = sorted(choices)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=near)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"

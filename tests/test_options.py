@@ -910,6 +910,14 @@ def max_length(bench: Bench) -> None:
     assert max(sizes) > 10
 
 
+def longest(bench: Bench) -> None:
+    sizes = [len(ids) for side in two_sides(bench.wired({}).source) for ids in side]
+    for chosen, found in ((None, max(sizes)), (5, 5)):
+        job = bench.wired({"data.longest": chosen})
+        assert job.run.config()["data"]["longest"] == found
+        assert len(job.source) == len(sizes) // 2, "as much is trained on"
+
+
 def sentences(bench: Bench) -> None:
     lines = [bench.lines("train", side) for side in ("en", "de")]
     doubled = [bench.place() / f"doubled.{side}" for side in ("en", "de")]
@@ -1345,6 +1353,7 @@ RUNS: dict[str, Callable[[Bench], None]] = {
     "data.source": language("source"),
     "data.target": language("target"),
     "data.max_length": max_length,
+    "data.longest": longest,
     "data.sentences": sentences,
     "data.dev_pairs": dev_pairs,
     "data.workers": workers,

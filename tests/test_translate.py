@@ -426,7 +426,7 @@ def test_the_limit_is_what_the_model_was_trained_on(translator: Translator, run:
         for pair in pairs(files(corpus, "train"))
         for tokenizer, text in zip(tokenizers, pair, strict=True)
     )
-    assert translator.limit == run.config()["data"]["max_length"] == longest
+    assert translator.limit == run.config()["data"]["longest"] == longest
 
 
 def test_a_text_that_begins_with_a_line_break_has_its_prefix(either: Translator) -> None:

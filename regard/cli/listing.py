@@ -61,7 +61,11 @@ def runs(
     show([row(one, listed) for one in listed])
     if differing is not None:
         typer.echo()
-        show([{"key": key, **{name: plain(value) for name, value in of.items()}} for key, of in differing.items()])
+        names = [str(one.folder) for one in listed if one.config is not None]
+        rows = {
+            key: {name: plain(of[name]) if name in of else NOTHING for name in names} for key, of in differing.items()
+        }
+        show([{"key": key, **of} for key, of in rows.items()])
         if not differing:
             typer.echo("their configs do not differ")
 
@@ -132,11 +136,15 @@ def duration(seconds: float) -> str:
 
 
 def difference(listed: Sequence[Summary]) -> dict[str, dict[str, Any]]:
-    """The keys whose values are not the same in all configs, with each run's value; None where it has none."""
+    """The keys whose values are not the same in all configs, with the value of each run that has the key."""
     configs = {str(one.folder): dict(flat(one.config)) for one in listed if one.config is not None}
     keys = dict.fromkeys(key for config in configs.values() for key in config)
-    values = {key: {name: config.get(key) for name, config in configs.items()} for key in keys}
-    return {key: of for key, of in values.items() if len({plain(value) for value in of.values()}) > 1}
+    values = {key: {name: config[key] for name, config in configs.items() if key in config} for key in keys}
+    return {
+        key: of
+        for key, of in values.items()
+        if len(of) < len(configs) or len({plain(value) for value in of.values()}) > 1
+    }
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

@@ -14,11 +14,11 @@ def recipes(
 
     Example: regard recipes luong2015-global > mine.yaml
     """
-    from regard.recipes import names, text
+    from regard.recipes import about, names, text
 
     if name is not None:
         typer.echo(text(name), nl=False)
         return
     width = max(map(len, names()))
     for known in names():
-        typer.echo(f"{known:<{width}}  {text(known).splitlines()[0].removeprefix('# ')}")
+        typer.echo(f"{known:<{width}}  {about(known)}")

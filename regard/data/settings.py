@@ -36,6 +36,7 @@ class DataSettings(ReadingSettings):
     source: str | None = None
     target: str | None = None
     max_length: int = 256
+    longest: int | None = None
     sentences: int | None = None
     dev_pairs: int = 1000
 
@@ -43,8 +44,9 @@ class DataSettings(ReadingSettings):
         super().__post_init__()
         if self.max_length < 1 or self.dev_pairs < 1:
             raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
-        if self.sentences is not None and self.sentences < 1:
-            raise ValueError(f"sentences are at least 1, not {self.sentences}")
+        for name in ("longest", "sentences"):
+            if (asked := getattr(self, name)) is not None and asked < 1:
+                raise ValueError(f"{name} is at least 1, or null, not {asked}")
         if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
             raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
         for tag in self.tags or ():

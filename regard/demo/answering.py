@@ -14,6 +14,7 @@ from regard.errors import UserError
 from regard.plot import Line
 from regard.recipes import read
 from regard.runs import Run
+from regard.runs.summary import summary as known_of
 from regard.tasks import Asked, Corpus, Prediction, task_of
 
 SAMPLES = 3
@@ -40,7 +41,7 @@ class Answered(NamedTuple):
 
 def answer(recipe: str, out: Path) -> Answered:
     """Data, training, evaluation, report; a demo that was interrupted goes on where it was."""
-    began = time.monotonic()
+    began = time.monotonic() - (known_of(out).seconds or 0.0)  # which was spent before an interruption
     task, run = task_of(read(recipe)), Run(out)
     if task.embedded is None:
         raise UserError(f"there is no demo of the recipe {recipe}")

@@ -17,6 +17,7 @@ from regard.plot import drawing
 from regard.recipes import read
 from regard.report import Shown, draw, heads, write_page
 from regard.runs import Run
+from regard.runs.summary import summary as known_of
 from regard.training import train
 from regard.translate import Translation, against, assess, load
 
@@ -108,7 +109,7 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
 
     `changes` are dotted keys, on top of what makes the recipe small.
     """
-    began = time.monotonic()
+    began = time.monotonic() - (known_of(out).seconds or 0.0)  # which was spent before an interruption
     overrides = {**small(read(recipe)), **changes}
     run = Run(out)
     if run.exists and run.config().get("recipe") != recipe:

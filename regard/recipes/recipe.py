@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from regard.errors import UserError, nearest, shown
 
 FOLDER = Path(__file__).parent
 SECTIONS = ("model", "loss", "text", "data", "training")
+NEAR = 0.75  # how much of a dotted key another has where one is taken for the other; its section is most of it
 
 Recipe = dict[str, Any]
 
@@ -49,6 +51,13 @@ def text(name: str) -> str:
     if name not in names():
         raise UserError(f"there is no recipe {name!r}{nearest(name, names())}")
     return path.read_text(encoding="utf-8")
+
+
+def about(name: str) -> str:
+    """What a recipe is: the first sentence of what is written above it."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text(name).splitlines())
+    sentence, *_ = re.split(r"(?<=[.?]) ", " ".join(line.removeprefix("#").strip() for line in lines))
+    return sentence
 
 
 def read(name: str | Path) -> Recipe:
@@ -116,7 +125,9 @@ def override(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
     known = {f"{section}.{key}" for section in SECTIONS for key in changed.get(section, {})}
     for key, value in changes.items():
         if key not in known:
-            raise UserError(f"recipe {recipe.get('recipe', '')!r} has no key {key!r}{nearest(key, known)}")
+            beside = [other for other in known if other.partition(".")[0] == key.partition(".")[0]]
+            near = nearest(key, beside, NEAR) if beside else nearest(key, known)
+            raise UserError(f"recipe {recipe.get('recipe', '')!r} has no key {key!r}{near}")
         section, name = key.split(".", 1)
         changed[section][name] = value
     if "model.size" in changes and "model.embedding" not in changes and "embedding" in changed["model"]:

@@ -78,13 +78,16 @@ def began_with(run: Run, changes: Mapping[str, Any]) -> None:
     for key, value in changes.items():
         section, _, name = key.partition(".")
         asked = [str(Path(path).absolute()) for path in value] if key in ("data.train", "data.dev") else value
-        if key != "data.max_length" and config.get(section, {}).get(name) != asked:  # which is what was found instead
+        if config.get(section, {}).get(name) != asked:
             raise UserError(f"{run.folder} already holds a run, which began with another {key}; choose another --out")
 
 
 def again(config: Recipe) -> Recipe:
     """A run's config as a recipe: without the data that it was trained on."""
-    gone, usual = ("train", "dev", "weights", "tags", "alignments", "max_length", "sentences"), task_of(config).data()
+    gone = ["train", "dev", "weights", "tags", "alignments", "longest", "sentences"]
+    if config["data"].get("longest") is None:  # an older run has in its place what was found
+        gone.append("max_length")
+    usual = task_of(config).data()
     return override(config, {f"data.{name}": getattr(usual, name) for name in config["data"] if name in gone})
 
 

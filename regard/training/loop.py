@@ -122,6 +122,7 @@ class Trainer:
                 if self.finished():
                     say(f"{self.run.folder} has finished already, at step {self.position.step}")
                 else:
+                    self.announce()
                     self.keeper.forget_average()  # of checkpoints that will not be the newest for long
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 shares = self.shares()
@@ -163,6 +164,14 @@ class Trainer:
             self.measure()
         if step // settings.checkpoint_every > max(self.saved, 0) // settings.checkpoint_every or self.stale:
             self.save()
+
+    def announce(self) -> None:
+        """Says so where epochs end before the updates that were asked for."""
+        steps, last = self.settings.steps, self.last_step()
+        if self.processes.first and steps is not None and last is not None and last < steps:
+            say(
+                f"about {last:,} updates: training.epochs={self.settings.epochs:g} ends before training.steps={steps:,}"
+            )
 
     def last_step(self) -> int | None:
         """The number of updates in all; of epochs it is an estimate."""

@@ -352,14 +352,17 @@ def load(
     for run, other in zip(runs, tokenizers, strict=True):
         for mine, its in zip(tokenizers[0], other, strict=True):
             if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
-                raise UserError(f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones")
+                raise UserError(
+                    f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones "
+                    "(regard evaluate --compare has runs side by side)"
+                )
     models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
     learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
     translator = Translator(
         models,
         tokenizers[0],
         None if device is None else torch.device(device),
-        min(data.max_length for data in learnt),
+        min(data.longest or data.max_length for data in learnt),
         min(data.sentences or 1 for data in learnt),
         learnt[0].source,
     )

@@ -41,8 +41,8 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         tokenizers = vocabularies(data, settings, found)
     ready = prepare(data, settings, tokenizers, found, links)
     if not resume:
-        found_instead = {"data.max_length": ready.longest, "data.sentences": data.sentences or ready.sentences}
-        config = override(config, found_instead)
+        found_instead = {"longest": data.longest or ready.longest, "sentences": data.sentences or ready.sentences}
+        config = override(config, {f"data.{name}": value for name, value in found_instead.items()})
     training = config["training"]
     return Job(
         run,
