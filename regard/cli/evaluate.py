@@ -29,7 +29,7 @@ def evaluate(
         typer.Option("--compare", help="Several runs: side by side, not as an ensemble; the first is the baseline."),
     ] = False,
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Letters' case counts for nothing; so it is for a run that lower-cases.")
+        bool, typer.Option("--lowercase", help="Ignore case; always so for a run trained on lower-cased text.")
     ] = False,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from regard.fast.opset import TRANSLATIONS, whole
 from regard.fast.rows import turn
-from regard.fast.states import ENCODER, STEP, B, S, W, begun, distinct, filled, sample
+from regard.fast.states import ENCODER, SHARED, STEP, B, Mould, S, W, begun, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Memory, Recurrent
 
 ROWS, PLACES, WRITTEN = map(torch.export.Dim, ("rows", "places", "written"))
+SOURCES = torch.export.Dim(SHARED)
+BEAM = 3  # hypotheses of a source to trace with
 
 
 class Reading(nn.Module):
@@ -39,11 +41,11 @@ class Reading(nn.Module):
 class Stepping(nn.Module):
     """Tokens B and the tensors of a state -> log-probabilities B,V, attention B,S, and the tensors that it changed."""
 
-    def __init__(self, decoder: Any, state: Any) -> None:
+    def __init__(self, decoder: Any, state: Any, changing: Sequence[str]) -> None:
         super().__init__()
         self.decoder = decoder
         self.state = state  # one that every other is made like
-        self.changing = changing(decoder, state)
+        self.changing = changing
 
     def forward(self, tokens: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
         """One step."""
@@ -95,13 +97,18 @@ def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     source, lengths = torch.full((B, S), 4), torch.full((B,), S)
     state = sample(own)
-    leaves, changed, sizes = distinct(state), changing(own.decoder, state), dynamic(own)
+    changed, sizes = changing(own.decoder, state), dynamic(own)
+    if own.decoder.shares:  # hypotheses of one source look at it together
+        sizes |= {name: {**sizes[name], 0: SOURCES} for name in Mould(state).staying & sizes.keys()}
+        state = own.decoder.widen(state, BEAM)
+    leaves = distinct(state)
     reading = Graph(["source", "lengths"], list(leaves), ({0: ROWS, 1: PLACES}, {0: ROWS}))
     reading.write(Reading(own), (source, lengths), folder / ENCODER, int8)
     look = ["attention"] if source_size(state) else []
     shapes = ({0: ROWS}, tuple(sizes[name] for name in leaves))
     stepping = Graph(["tokens", *leaves], ["log_probs", *look, *(f"new.{name}" for name in changed)], shapes)
-    stepping.write(Stepping(own.decoder, state), (lengths, *leaves.values()), folder / STEP, int8)
+    tokens = torch.full((B * BEAM if own.decoder.shares else B,), 4)
+    stepping.write(Stepping(own.decoder, state, changed), (tokens, *leaves.values()), folder / STEP, int8)
 
 
 class Graph(NamedTuple):

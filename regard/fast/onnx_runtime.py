@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from regard.fast.states import ENCODER, STEP, Mould, sample
+from regard.fast.states import ENCODER, SHARED, STEP, Mould, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Attended
 
@@ -59,9 +59,8 @@ class OnnxModel:
 class OnnxDecoder:
     """The face of every decoder towards a search; its states are the tensors of the readable one's, by their names.
 
-    Each hypothesis has the memory of its source for itself, and changes places with others of the same source only: its
-    memory stays where it is. What is `given` goes into every step. Where tokens are those of some words alone, `words`
-    are what the graph calls them.
+    What the hypotheses of a source share stays where it is when they change places, as the graph's inputs say. What is
+    `given` goes into every step. Where tokens are those of some words alone, `words` are what the graph calls them.
     """
 
     shares = True
@@ -81,6 +80,7 @@ class OnnxDecoder:
         self.given = given or {}
         self.words = words
         self.outputs = [one.name for one in step.get_outputs()]
+        self.staying = {one.name for one in step.get_inputs() if one.shape and one.shape[0] == SHARED}
 
     def start(self, encoded: Any) -> Any:
         """What was read is the first state already."""
@@ -101,17 +101,22 @@ class OnnxDecoder:
         return tree.select(state, rows)
 
     def widen(self, state: Any, width: int) -> Any:
-        """Every row so many times."""
-        return tree.mapped(state, lambda leaf: leaf.repeat_interleave(width, 0))
+        """Every row so many times, but for what they share."""
+        return self.moved(state, lambda leaf: leaf.repeat_interleave(width, 0))
 
     def reorder(self, state: Any, rows: Tensor) -> Any:
         """The rows in another order, in which each stays within its source."""
-        staying = self.shape.staying
-        return {name: leaf if name in staying else leaf.index_select(0, rows) for name, leaf in state.items()}
+        return self.moved(state, lambda leaf: leaf.index_select(0, rows))
 
     def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
-        """Some rows; which sources they are of is seen from them."""
-        return tree.select(state, rows)
+        """Some rows, and what is shared of the sources that are left."""
+        return {
+            name: leaf.index_select(0, sources if name in self.staying else rows) for name, leaf in state.items()
+        }
+
+    def moved(self, state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+        """A state with other rows of all that is not shared."""
+        return {name: leaf if name in self.staying else change(leaf) for name, leaf in state.items()}
 
     def join(self, state: Any, other: Any) -> Any:
         """The rows of a state, and behind them those of another."""

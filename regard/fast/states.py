@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.models import tree
 
 ENCODER, STEP = "encoder.onnx", "step.onnx"
+SHARED = "sources"  # what graphs call the rows of a tensor that the hypotheses of a source share
 B, S, W = 2, 3, 4  # sizes to trace with, all different; 1 would be taken for one that never changes
 
 

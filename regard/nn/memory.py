@@ -57,7 +57,9 @@ def gathered(query: Tensor, rows: int) -> Tensor:
 
 def spread(x: Tensor, rows: int) -> Tensor:
     """A tensor with fewer rows, each as often as it takes to have so many."""
-    return x if x.shape[0] == rows else x.repeat_interleave(rows // x.shape[0], 0)
+    if x.shape[0] == rows:
+        return x
+    return x[:, None].expand(-1, rows // x.shape[0], *x.shape[1:]).reshape(rows, *x.shape[1:])
 
 
 def parted(attended: Attended, rows: int) -> Attended:
