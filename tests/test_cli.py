@@ -157,6 +157,11 @@ BAD = [
     (["train", "empty.tsv", "--out", "x"], "empty.tsv: no pairs"),
     (["train", "good.tsv", "--out", "x", "--recipe", "bahdanou2015"], "did you mean 'bahdanau2015'?"),
     (["train", "good.tsv", "--out", "x", "model.sise=3"], "did you mean 'model.size'?"),
+    (
+        ["train", "good.tsv", "--steps", "4"],
+        "there is no option --steps; keys of the recipe stand alone: training.steps=…",
+    ),
+    (["train", "good.tsv", "--label-smoothing=0.2"], "stand alone: loss.label_smoothing=0.2"),
     (["train", "good.tsv", "--out", "x", "model.size=big"], "model.size is a whole number, not 'big'"),
     (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "there is no recipe file no.yaml"),
     (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),

@@ -304,6 +304,11 @@ def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, co
     )
     assert len(said.stdout.splitlines()) == 1
     assert "ctranslate2-int8: made in" in said.stderr
+    by_itself = regard("translate", attentive.folder, input=texts[0] + "\n")
+    assert by_itself.stderr.count("decoding by") == 1
+    assert "ctranslate2-int8" in by_itself.stderr
+    assert load(attentive.folder, engine="auto").runtime is not None
+    assert load(attentive.folder).runtime is None
 
 
 def test_what_it_cannot_run_is_refused(attentive: Run, run: Run) -> None:

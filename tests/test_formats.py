@@ -173,7 +173,25 @@ def test_codes_of_the_document_are_no_text(tmp_path: Path) -> None:
         "<ut>x</ut><!-- no --><?no no?>g"
     )
     content = memory({"en": "SEG", "de": "x"}).replace("SEG", segment)
-    assert pairs([written(tmp_path / "x.tmx", content)]) == [Pair("abcdefg", "x")]
+    assert pairs([written(tmp_path / "x.tmx", content)]) == [Pair("abc defg", "x")]
+
+
+def test_words_with_a_code_between_them_stay_two(tmp_path: Path) -> None:
+    segment = 'Open it<ph x="1">&lt;br/&gt;</ph>Close it<ph/>. <ph/>b<ph/><ph/>c'
+    content = memory({"en": "SEG", "de": "x"}).replace("SEG", segment)
+    assert pairs([written(tmp_path / "x.tmx", content)]) == [Pair("Open it Close it. b c", "x")]
+
+
+def test_languages_that_differ_by_region_alone_are_two(tmp_path: Path) -> None:
+    units = [{"en-US": "a", "de-DE": "b"}, {"de-AT": "c", "en-GB": "d"}, {"EN-us": "e", "de-CH": "f"}]
+    path = written(tmp_path / "memory.tmx", memory(*units, srclang="en-US"))
+    every = [Pair("a", "b"), Pair("d", "c"), Pair("e", "f")]
+    assert pairs([path]) == list(read([path], None, "de")) == every
+    assert list(read([path], None, "de-DE")) == every[:1]
+    third = written(tmp_path / "third.tmx", memory(*units, {"fr-FR": "g"}))
+    assert "holds en-US, de-DE, de-AT, en-GB, EN-us, de-CH, fr-FR; say which" in complaint(third)
+    scripts = written(tmp_path / "scripts.tmx", memory({"en": "a", "zh-Hans": "b", "zh-Hant": "c"}))
+    assert "holds en, zh-Hans, zh-Hant; say which" in complaint(scripts)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "iso-8859-1", "utf-8-sig"])

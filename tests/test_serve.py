@@ -79,6 +79,13 @@ def test_a_field_that_comes_twice_is_refused(server: Server) -> None:
         assert (answer.status_code, answer.json()) == (400, {"error": said}), sent
 
 
+def test_a_form_may_have_letters_that_are_not_escaped(server: Server) -> None:
+    for body in ("q=Grüße&source=de&target=de", "q=Gr%C3%BC%C3%9Fe&source=de&target=de"):
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = httpx.post(f"{server.url}/translate", content=body.encode(), headers=headers)
+        assert answer.json()["translatedText"] == "Grüße"
+
+
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded"])
 def test_json_that_does_not_say_so_is_told_what_to_say(server: Server, kind: str) -> None:
     body, headers = b' {"q": "a", "source": "en", "target": "de"}', {"Content-Type": kind} if kind else {}

@@ -565,6 +565,16 @@ def test_what_a_run_starts_from_fits_it_alone(run: Run, corpus: Path, tmp_path: 
     assert Run(tmp_path / "tuned").config()["model"]["dropout"] == 0.3
 
 
+def test_what_a_run_starts_from_may_stay_the_best(run: Run, corpus: Path, tmp_path: Path) -> None:
+    spoils: dict[str, Any] = {"training.init_from": str(run.folder), "training.steps": 3, "training.learning_rate": 5.0}
+    tuned = train(None, files(corpus, "train"), tmp_path / "tuned", dev=files(corpus, "dev"), **spoils)
+    first, *later = [row for row in tuned.metrics() if row["kind"] == "dev"]
+    assert first["step"] == tuned.best() == 0
+    assert all(row["loss"] > first["loss"] for row in later)
+    own = load(run.folder).models[0].state_dict()
+    assert all(torch.equal(tensor, own[name]) for name, tensor in load(tuned.folder).models[0].state_dict().items())
+
+
 def test_languages_that_do_not_fit_are_questioned(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from regard.cli.listing import runs
 from regard.cli.plot import plot
 from regard.cli.predict import predict
 from regard.cli.recipes import recipes
+from regard.cli.report import report
 from regard.cli.reproduce import reproduce
 from regard.cli.serve import serve
 from regard.cli.synthetic import back_translate, distill
@@ -47,6 +48,7 @@ app.command()(plot)
 app.command()(recipes)
 app.command()(reproduce)
 app.command()(runs)
+app.command()(report)
 app.command()(serve)
 app.command()(export)
 app.add_typer(keys, name="keys")

@@ -21,7 +21,20 @@ class Train(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Gives each file of `--dev` its own `--dev`, as the parser wants it."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        for argument in args:
+            option, _, value = argument.partition("=")
+            if option.startswith("--") and option not in known and (key := keyed(option)):
+                raise UserError(f"there is no option {option}; keys of the recipe stand alone: {key}={value or '…'}")
         return super().parse_args(ctx, spread(args))
+
+
+def keyed(option: str) -> str | None:
+    """The key of the recipe that somebody may have meant by an option: `--steps` is training.steps."""
+    from regard.recipes import SECTIONS, read
+
+    usual, name = read("default"), option.removeprefix("--").replace("-", "_")
+    return next((f"{section}.{name}" for section in SECTIONS if name in usual.get(section, {})), None)
 
 
 def spread(args: list[str]) -> list[str]:

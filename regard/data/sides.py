@@ -10,6 +10,7 @@ from regard.data.files import in_a_line
 from regard.errors import UserError
 
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+REGION = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
 
 class Wish(NamedTuple):
@@ -64,6 +65,16 @@ def distinct(codes: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(min((other for other in found if matches(code, other)), key=len) for code in found))
 
 
+def merged(codes: Sequence[str]) -> list[str]:
+    """More than two languages as two where they differ by region alone.
+
+    >>> merged(["en-GB", "en-US", "de-AT"]), merged(["en", "pt-BR"]), merged(["en", "zh-Hans", "zh-Hant"])
+    (['en', 'de'], ['en', 'pt-BR'], ['en', 'zh-Hans', 'zh-Hant'])
+    """
+    wide = list(dict.fromkeys(REGION.sub("", code).lower() for code in codes))
+    return wide if len(codes) > 2 and len(wide) == 2 else list(codes)
+
+
 def choose(found: Sequence[str], wish: Wish, where: str, first: str | None = None) -> Sides:
     """Source and target among the languages of a file that may hold several; `first` is its own word for the source."""
     asked = [code for code in (wish.source, wish.target) if code]
@@ -73,15 +84,15 @@ def choose(found: Sequence[str], wish: Wish, where: str, first: str | None = Non
         return Sides(wish.source, wish.target, sure=True)
     if not asked and wish.named and all(holds(found, code) for code in wish.named):
         return Sides(*wish.named, sure=True)
-    kinds = distinct(found)
+    kinds = merged(distinct(found))
     if len(kinds) < 2:
         raise UserError(f"{where} holds one language only ({listed(found)}); a pair has two")
     if asked:
-        kinds = [code for code in kinds if not matches(code, asked[0])]
+        kinds = [code for code in kinds if not matches(code, asked[0]) and not matches(asked[0], code)]
     if len(kinds) != 2 - len(asked):
         raise UserError(
             f"{where} holds {listed(found)}; say which is source and which is target by their codes "
-            f"(--source and --target, in training data.source= and data.target=)"
+            f"(--source and --target, in training data.source= and data.target=; en also means en-US)"
         )
     if asked:
         return Sides(wish.source or kinds[0], wish.target or kinds[0], sure=False)

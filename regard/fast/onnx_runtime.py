@@ -110,9 +110,7 @@ class OnnxDecoder:
 
     def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
         """Some rows, and what is shared of the sources that are left."""
-        return {
-            name: leaf.index_select(0, sources if name in self.staying else rows) for name, leaf in state.items()
-        }
+        return {name: leaf.index_select(0, sources if name in self.staying else rows) for name, leaf in state.items()}
 
     def moved(self, state: Any, change: Callable[[Tensor], Tensor]) -> Any:
         """A state with other rows of all that is not shared."""

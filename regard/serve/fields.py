@@ -127,7 +127,7 @@ async def parsed(parse: Callable[[bytes], T], body: bytes, aside: Aside) -> T:
 def from_form(body: bytes) -> list[tuple[str, Any]]:
     """The fields of a form."""
     try:
-        return list(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS))
+        return list(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FIELDS))
     except ValueError as error:
         raise Refusal("Invalid form") from error
 

@@ -123,6 +123,9 @@ class Trainer:
                     say(f"{self.run.folder} has finished already, at step {self.position.step}")
                 else:
                     self.announce()
+                    if self.settings.init_from and not self.position.step and self.position.best is None:
+                        self.measure()  # what it starts from may be the best there is
+                        self.save()
                     self.keeper.forget_average()  # of checkpoints that will not be the newest for long
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 shares = self.shares()

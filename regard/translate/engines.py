@@ -88,13 +88,24 @@ def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
     """A run's model in the hands of an engine: something to search with, as with the model itself.
 
     `auto` takes graphs that `regard export` has made beside the run, and PyTorch where there are none, where a GPU is
-    at hand, or where REGARD_FAST is 0. CTranslate2 has a search of its own: see `runtime`.
+    at hand, or where REGARD_FAST is 0. CTranslate2 has a search of its own: see `runtime` and `at_hand`.
     """
     if engine == ONNX:
         return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32))
     if engine == AUTO and opened.device == "cpu" and wanted():
         return of_itself(precision, opened)
     return opened.model
+
+
+def at_hand(precision: str | None, opened: Opened) -> Any:
+    """CTranslate2 with a run's model, where `regard export` has made that and it can be used; else None."""
+    if opened.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
+        return None
+    folder = opened.ready(CTRANSLATE2, precision)
+    if folder is None:
+        return None
+    say(f"decoding by {folder}")
+    return runtime(precision, opened)
 
 
 def of_itself(precision: str | None, opened: Opened) -> Any:

@@ -369,7 +369,10 @@ def load(
     loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
     if shortlist:
         translator.shortlist = engines.shortlisted(loaded)
-    translator.engines = [engines.engaged(engine, precision, each) for each in loaded]
+    alone = engine == engines.AUTO and len(loaded) == 1 and not shortlist
+    translator.runtime = engines.at_hand(precision, loaded[0]) if alone else None
+    by = engine if translator.runtime is None else engines.TORCH
+    translator.engines = [engines.engaged(by, precision, each) for each in loaded]
     if engine == engines.CTRANSLATE2:
         if len(loaded) > 1:
             raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(loaded)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,6 +10,7 @@ from regard.data.files import in_a_line, name_of, reading
 from regard.errors import UserError
 
 Element = Any  # lxml brings no types
+ALONE = frozenset({"ph", "x"})  # codes that stand by themselves, as a line break; others begin or end something
 
 # Nothing from outside is fetched, no entity is expanded, a text has at most 10 million bytes: a file cannot make the
 # reader open other files or grow without end.
@@ -85,11 +86,12 @@ def children(element: Element, name: str) -> list[Element]:
 def text(element: Element, dropped: Collection[str], name: str) -> str:
     """What a person reads in an element: all text inside, but for that of the elements called `dropped`.
 
-    `name` is that of the file, for complaints.
+    Where one of those that stand alone, as a line break, was between two words, they do not become one. `name` is that
+    of the file, for complaints.
     """
     if not len(element):
         return element.text or ""
-    parts = [element.text or ""]
+    parts: list[str | None] = [element.text or ""]
     below = list(reversed(element))
     while below:  # not by recursion: a file may nest deeper than Python likes
         child = below.pop()
@@ -100,7 +102,21 @@ def text(element: Element, dropped: Collection[str], name: str) -> str:
         if local(child) not in dropped:
             parts.append(own_text(child, f"{name}:{element.sourceline}"))
             below.extend(reversed(child))
-    return "".join(parts)
+        elif local(child) in ALONE:
+            parts.append(None)
+    return "".join(spaced(parts))
+
+
+def spaced(parts: Iterable[str | None]) -> Iterator[str]:
+    """Parts of a text, and a space where None stands between the letters or digits of two of them."""
+    before, gap = "", False
+    for part in parts:
+        if part:
+            if gap and before.isalnum() and part[0].isalnum():
+                yield " "
+            yield part
+            before = part[-1]
+        gap = part is None or (gap and not part)
 
 
 def own_text(element: Element, where: str) -> str:

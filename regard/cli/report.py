@@ -1,0 +1,21 @@
+"""`regard report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run, also one that is still training or was stopped.")],
+) -> None:
+    """Write a run's report anew: curves, samples and heat maps of its best model so far.
+
+    Example: regard report runs/mine
+    """
+    from regard.report import write_outcome
+    from regard.runs import Run
+
+    typer.echo(write_outcome(Run(run)))
