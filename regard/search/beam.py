@@ -180,15 +180,14 @@ class Beam:
 
     def choose(self, reached: Tensor, log_probs: Tensor, active: Sequence[Sentence]) -> Choice:
         """The best extensions, as many as the beam has places for beside those that have ended."""
-        numbers = [sentence.index for sentence in active]
-        forced = bool(self.phrases.phrases)
+        forced = [sentence.index for sentence in active] if self.phrases.phrases else []
         if forced:
-            self.phrases.close(log_probs, numbers)
+            self.phrases.close(log_probs, forced)
         choice = best(reached, log_probs)
         widths = [self.rows - len(sentence.ended) for sentence in active]
         if forced:
             reach = reached[..., None] + log_probs.view(*reached.shape, -1)
-            choice = self.phrases.choose(reach, choice, numbers, widths)
+            choice = self.phrases.choose(reach, choice, forced, widths)
         if min(widths) == self.rows:
             return choice
         device = reached.device

@@ -22,6 +22,8 @@ def best(reached: Tensor, log_probs: Tensor) -> Choice:
     """The `beam` best extensions of each sentence, of what was reached A,beam and the next tokens' A·beam,V."""
     sentences, beam = reached.shape
     likeliest, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row gives more than these
+    if beam == 1:
+        return Choice(reached + likeliest, torch.arange(sentences, device=tokens.device)[:, None], tokens)
     reach, places = (reached.flatten()[:, None] + likeliest).view(sentences, -1).topk(beam, -1)
     first = beam * torch.arange(sentences, device=places.device)[:, None]
     parents = places // likeliest.shape[1] + first

@@ -139,7 +139,8 @@ class Frontier:
         self.tokens, rows = tokens.flatten(), parents.flatten()
         self.follow(rows)
         if not fewer:
-            self.states = self.models.reorder(self.states, rows)
+            # A row that is alone in its sentence extends itself.
+            self.states = self.models.reorder(self.states, rows) if self.chooser.rows > 1 else self.states
         elif left:
             self.states = self.models.keep(self.states, rows, torch.tensor(left, device=rows.device))
             self.trim()
