@@ -26,6 +26,7 @@ PLAIN = [
     "info@example.org",
     "mailto:first.last+tag@mail.example.co.uk",
     "müller@example.de",
+    "[X7X]",  # Weblate's, for a placeholder
 ]
 
 

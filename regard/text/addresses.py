@@ -1,4 +1,4 @@
-"""Addresses of pages and of mail, which mean the same in every language."""
+"""Addresses of pages and of mail, and markers of placeholders, which mean the same in every language."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PAGE = rf"(?:[a-z][a-z\d+.-]{{1,20}}://|www\.)(?:{LETTER}|{BRACKETS})*{LAST}"
 MAIL = (
     rf"(?:mailto:)?(?:[^\W{DENSE}]|[.%+-])+@(?:[^\W_{DENSE}][^\W{DENSE}]*(?:-+[^\W{DENSE}]+)*\.)+[a-z]{{2,}}(?![\w@-])"
 )
-ADDRESS = re.compile(rf"(?<![^\W{DENSE}])(?<![.%+@/-])(?:{MAIL}|{PAGE})", re.IGNORECASE)
+MARKER = r"\[X\d+X\]"  # what Weblate has put in the place of a placeholder when it asks
+ADDRESS = re.compile(rf"(?<![^\W{DENSE}])(?<![.%+@/-])(?:{MAIL}|{PAGE})|{MARKER}", re.IGNORECASE)
 
 
 def worded(text: str) -> str:
