@@ -336,6 +336,21 @@ def test_empty_targets_are_filled_and_others_left_alone() -> None:
     )
 
 
+def test_targets_that_are_said_to_be_new_are_filled() -> None:
+    unit = '<trans-unit id="2"><source>Sit here</source><target state="{}">{}</target></trans-unit>'
+    head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</body></file></xliff>"
+    for state in ("new", "needs-translation"):
+        made = translated("a.xliff", f"{head}{unit.format(state, 'Sit here')}{tail}".encode(), turned).decode()
+        assert made == f"{head}{unit.format('needs-review-translation', 'here Sit')}{tail}"
+    segment = "<segment state='{}'><source>Sit here</source><target>{}</target></segment>"
+    second = '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"><file id="f"><unit id="u">'
+    end = "</unit></file></xliff>"
+    made = translated("a.xlf", f"{second}{segment.format('initial', 'Sit here')}{end}".encode(), turned).decode()
+    assert made == f"{second}{segment.format('translated', 'here Sit')}{end}"
+    kept = f"{second}{segment.format('reviewed', 'Platz')}{end}"
+    assert translated("a.xlf", kept.encode(), turned).decode() == kept
+
+
 def test_segments_of_the_second_version_are_filled_as_well() -> None:
     content = (
         b'<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de"><file id="f">'

@@ -1,10 +1,12 @@
-"""XLIFF, 1.x and 2.x: targets that are missing or empty are filled."""
+"""XLIFF, 1.x and 2.x: targets that are missing, empty or marked as untranslated are filled."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from regard.data.formats.xliff import UNTRANSLATED
 from regard.documents import tree
 from regard.documents.draft import Draft
 from regard.documents.errors import DocumentError
@@ -16,6 +18,8 @@ NAMESPACES = {"": "x"} | {
 }
 HOLDERS = frozenset(("x:trans-unit", "x:segment"))
 AROUND = frozenset(("x:g", "x:pc", "x:mrk"))
+STATE = re.compile(r"""(\sstate\s*=\s*)(["'])[^"']*\2""")
+AFTER = {"x:target": "needs-review-translation", "x:segment": "translated"}  # the state of what was filled
 OPENING, CLOSING = frozenset(("x:bpt", "x:bx", "x:sc")), frozenset(("x:ept", "x:ex", "x:ec"))
 
 
@@ -43,19 +47,24 @@ def draft(content: bytes) -> Draft:
 
 
 def units(root: Element) -> Iterator[Unit]:
-    """Those that have no target, or one without text; what must not be translated is there for context."""
+    """Those without a translation; what must not be translated is there for context."""
     left = [root]
     while left:
         element = left.pop()
         left += [child for child in reversed(element.inside) if child.attribute("translate") != "no"]
         source, target = element.child("x:source"), element.child("x:target")
-        if element.name in HOLDERS and source and not (target and spoken(target)):
+        if element.name in HOLDERS and source and not (target and translated(element, target)):
             yield Unit(element, source, Passage(nodes(source, 0)))
 
 
-def spoken(element: Element) -> bool:
-    """Whether there is text in it."""
-    return any(one.text.strip() for one in [element, *element.find(AROUND)])
+def translated(holder: Element, target: Element) -> bool:
+    """Whether there is text in a target that is not said to be new, in which tools put the source."""
+    return not (new(holder) or new(target)) and any(one.text.strip() for one in [target, *target.find(AROUND)])
+
+
+def new(element: Element) -> bool:
+    """Whether a target, or a segment, is marked as untranslated."""
+    return element.name in AFTER and element.attribute("state") in UNTRANSLATED
 
 
 def nodes(element: Element, depth: int) -> Iterator[Node]:
@@ -76,7 +85,11 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
 
 def fill(unit: Unit, made: str) -> None:
     """Puts a translation into its target, which comes after the source where there was none."""
-    if target := unit.holder.child("x:target"):
+    target = unit.holder.child("x:target")
+    for element in filter(None, (unit.holder, target)):
+        if new(element):
+            element.opening = STATE.sub(rf"\1\2{AFTER[element.name]}\2", element.opening)
+    if target:
         target.fill(made)
         return
     inside, prefix = unit.holder.inside, unit.source.prefix
