@@ -533,6 +533,19 @@ def stop_after(job: Trainer, step: int) -> None:
     job.update = asked  # type: ignore[method-assign]
 
 
+def test_limits_that_get_in_each_others_way_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    trainer(tmp_path / "a", steps=500, epochs=1, warmup=0).fit()
+    said = capsys.readouterr().err
+    assert "updates: training.epochs=1 ends before training.steps=500" in said
+    assert "warmup" not in said
+    trainer(tmp_path / "b", steps=2, warmup=9).fit()
+    said = capsys.readouterr().err
+    assert "training.warmup=9 is longer than 2 updates: the learning rate stays low" in said
+    assert "ends before" not in said
+
+
 def test_a_line_of_metrics_that_nobody_can_read_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer(tmp_path, steps=4, log_every=1).fit()
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:

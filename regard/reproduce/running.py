@@ -128,7 +128,7 @@ def minutes(count: float) -> str:
 
 def plan(experiments: Sequence[Experiment], lab: Lab, seeds: int = 1) -> str:
     """What would be run, row by row, with the command that trains each model; a model that is there says so."""
-    lines = []
+    lines = [f"# corpora are written to {lab.out / 'corpora'} when a run first needs them"]
     for experiment in experiments:
         lines.append(f"# {experiment.name}: {experiment.title}")
         for row in experiment.rows(lab.scale):

@@ -169,12 +169,15 @@ class Trainer:
             self.save()
 
     def announce(self) -> None:
-        """Says so where epochs end before the updates that were asked for."""
-        steps, last = self.settings.steps, self.last_step()
-        if self.processes.first and steps is not None and last is not None and last < steps:
-            say(
-                f"about {last:,} updates: training.epochs={self.settings.epochs:g} ends before training.steps={steps:,}"
-            )
+        """Says so where epochs end before the updates that were asked for, or these before the warm-up."""
+        settings, last = self.settings, self.last_step()
+        if not self.processes.first or last is None:
+            return
+        if settings.steps is not None and last < settings.steps:
+            first = f"training.epochs={settings.epochs:g} ends before training.steps={settings.steps}"
+            say(f"about {last:,} updates: {first}")
+        if last < settings.warmup:
+            say(f"training.warmup={settings.warmup} is longer than {last:,} updates: the learning rate stays low")
 
     def last_step(self) -> int | None:
         """The number of updates in all; of epochs it is an estimate."""
