@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import subprocess
@@ -23,6 +25,7 @@ from translate.storage.xliff import xlifffile
 
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read, suffix
 from regard.data.files import lines
+from regard.data.formats.text import unquoted
 from regard.data.pair import one_line
 from regard.data.sides import distinct, matches, nearest_code
 from regard.errors import UserError
@@ -174,6 +177,26 @@ def test_codes_of_the_document_are_no_text(tmp_path: Path) -> None:
     )
     content = memory({"en": "SEG", "de": "x"}).replace("SEG", segment)
     assert pairs([written(tmp_path / "x.tmx", content)]) == [Pair("abc defg", "x")]
+
+
+@given(st.text(st.sampled_from("a\" '"), max_size=12))
+def test_cells_are_what_a_spreadsheet_was_given(text: str) -> None:
+    out = io.StringIO()
+    csv.writer(out, csv.excel_tab).writerow([text, "x"])
+    assert unquoted(out.getvalue().split("\t")[0]) == text
+    if '""' not in text[1:-1]:
+        assert unquoted(text) == text, "which no spreadsheet has written"
+
+
+def test_quotes_of_the_texts_own_stay(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", '"Sit"\t"Sitz"\n"a ""b"" c"\tx "y"\n"a" and "b"\t""\n')
+    assert pairs([path]) == [Pair('"Sit"', '"Sitz"'), Pair('a "b" c', 'x "y"'), Pair('"a" and "b"', '""')]
+
+
+def test_a_file_in_utf_16_is_told_how_to_become_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes("a\tb\n".encode("utf-16"))
+    assert complaint(path).endswith("convert the file first: iconv -f utf-16 -t utf-8")
 
 
 def test_words_with_a_code_between_them_stay_two(tmp_path: Path) -> None:

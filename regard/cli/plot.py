@@ -23,7 +23,9 @@ def plot(
     out: Annotated[Path, typer.Option(help="The picture: .png, .svg, .pdf …; .gif shows each step.")] = Path(
         "attention.png"
     ),
-    heads: Annotated[bool, typer.Option("--heads", help="All layers and heads of a Transformer.")] = False,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Attention over the source of all layers and heads of a Transformer.")
+    ] = False,
     steps: Annotated[bool, typer.Option("--steps", help="A row of bars for each step.")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the length of the source.")] = False,
     beam: options.Beam = 5,

@@ -16,6 +16,7 @@ from regard.data.recognition import first_bytes, packing
 from regard.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how such a file begins
 STANDARD_INPUT = Path("-")
 
 
@@ -107,6 +108,7 @@ def decoded(line: bytes, path: Path, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
+        how = ": iconv -f utf-16 -t utf-8" if line.startswith(UTF_16) else ""
         raise UserError(
-            f"{name_of(path)}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first"
+            f"{name_of(path)}:{number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first{how}"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -10,6 +11,8 @@ from regard.data.files import lines, name_of
 from regard.data.pair import Pair
 from regard.data.sides import Wish
 from regard.errors import UserError
+
+QUOTED = re.compile(r'"(?:[^"]|"")*+"')
 
 
 def tsv(path: Path, wish: Wish) -> Iterator[Pair]:
@@ -25,7 +28,19 @@ def columns(texts: Iterator[str], path: Path, wish: Wish) -> Iterator[Pair]:
         cells = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
         if len(cells) < 2:
             raise UserError(f"{name_of(path)}:{number}: no tab; a line of a .tsv file is source, tab, target")
-        yield Pair(cells[0], cells[1])
+        yield Pair(unquoted(cells[0]), unquoted(cells[1]))
+
+
+def unquoted(cell: str) -> str:
+    """A cell as it was before a spreadsheet wrote it down, which doubles quotes and puts others around the whole.
+
+    Quotes around a cell that has none inside are the text's own: a spreadsheet would have had no need for them.
+
+    >>> unquoted('"The ""old"" dog"'), unquoted('"The dog"')
+    ('The "old" dog', '"The dog"')
+    """
+    inside = cell[1:-1]
+    return inside.replace('""', '"') if '""' in inside and QUOTED.fullmatch(cell) else cell
 
 
 def two_files(source: Path, target: Path, wish: Wish) -> Iterator[Pair]:
