@@ -11,19 +11,8 @@ from regard.cli.pipe import chunks
 from regard.errors import UserError
 
 AT_ONCE = 512  # texts that are sorted by length together
-OTHERS = {
-    ".pdf",
-    ".doc",
-    ".xls",
-    ".xlsx",
-    ".ppt",
-    ".rtf",
-    ".pages",
-    ".idml",
-    ".ods",
-    ".ots",
-    ".csv",
-}  # which are no lines
+# Documents that are not among ours, and no lines of text either.
+OTHERS = {".pdf", ".doc", ".xls", ".xlsx", ".ppt", ".rtf", ".pages", ".idml", ".ods"}
 
 
 def document(files: Sequence[Path]) -> Path | None:
@@ -31,7 +20,7 @@ def document(files: Sequence[Path]) -> Path | None:
     from regard.documents import ENDINGS
 
     found = next((file for file in files if file.suffix.lower() in ENDINGS and file.suffix.lower() != ".txt"), None)
-    other = next((file for file in files if file.suffix.lower() in OTHERS - set(ENDINGS)), None)
+    other = next((file for file in files if file.suffix.lower() in OTHERS), None)
     if other:
         raise UserError(f"{other} is not among the documents that are translated: {', '.join(sorted(ENDINGS))}")
     if found and len(files) > 1:

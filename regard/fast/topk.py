@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.fast.switch import wanted
 
 FITTING = 500_000  # numbers that lie in a core's cache, where looking at all of them k times costs least
+MOST = 16  # that are worth being found one by one
 BLOCK = 64  # numbers whose maximum is found at once
 
 
@@ -22,7 +23,7 @@ def topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or not wanted():
         return tuple(x.topk(k, -1))  # type: ignore[return-value]
-    if k == 1 or x.numel() <= FITTING:
+    if k == 1 or (k <= MOST and x.numel() <= FITTING):
         return one_by_one(x, k)
     if x.shape[1] // BLOCK > 4 * k:
         return by_blocks(x, k)

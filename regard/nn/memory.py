@@ -59,6 +59,7 @@ def spread(x: Tensor, rows: int) -> Tensor:
     """A tensor with fewer rows, each as often as it takes to have so many."""
     if x.shape[0] == rows:
         return x
+    # Not `repeat_interleave`: in a graph of ONNX the number of times would be that of the example.
     return x[:, None].expand(-1, rows // x.shape[0], *x.shape[1:]).reshape(rows, *x.shape[1:])
 
 

@@ -105,7 +105,7 @@ def at_hand(precision: str | None, opened: Opened) -> Any:
     if folder is None:
         return None
     say(f"decoding by {folder}")
-    return runtime(precision, opened)
+    return running(folder)
 
 
 def of_itself(precision: str | None, opened: Opened) -> Any:
@@ -141,9 +141,13 @@ def runtime(precision: str | None, opened: Opened) -> Any:
     """CTranslate2 with a run's model, which searches by itself."""
     on_cpu(opened, CTRANSLATE2)
     needed("ctranslate2")
+    return running(opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32))
+
+
+def running(folder: Path) -> Any:
+    """CTranslate2 with the model in a folder."""
     from regard.translate.runtime import Runtime
 
-    folder = opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32)
     try:
         return Runtime(folder, workers=torch.get_num_threads())
     except (RuntimeError, OSError, ValueError) as error:
