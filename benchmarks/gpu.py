@@ -23,7 +23,7 @@ from regard.fast import quicken
 from regard.fast.captured import Captured
 from regard.fast.decoding import way as decoding
 from regard.fast.decoding.board import CHUNK, Wish
-from regard.fast.feeding import played
+from regard.fast.feeding.way import played
 from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.models import build

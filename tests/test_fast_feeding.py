@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 from regard.fast import quicken
 from regard.fast.captured import Captured
-from regard.fast.feeding import Plan, arranged, covers, drawn, fed, flat, looped, played
+from regard.fast.feeding import way
+from regard.fast.feeding.layout import arranged, drawn
+from regard.fast.feeding.loop import Plan, fed, flat
+from regard.fast.feeding.way import covers, looped, played
 from regard.models import build
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended
@@ -26,6 +29,13 @@ FORMS: dict[str, dict[str, Any]] = {
     "bidirectional": {"bidirectional": True},
     "narrow words": {"embedding": 3},
     "tied": {"tie": True},
+    "location": {"score": "location"},
+    "location, short": {"score": "location", "max_source": 3},
+    "local-m": {"alignment": "local-m", "window": 1},
+    "local-m, dot": {"alignment": "local-m", "window": 2, "score": "dot"},
+    "local-p": {"alignment": "local-p", "window": 1},
+    "local-p, wide": {"alignment": "local-p", "window": 3, "score": "dot", "layers": 1},
+    "local-p, location": {"alignment": "local-p", "window": 2, "score": "location", "max_source": 4},
 }
 SHAPES: dict[str, tuple[list[int], int]] = {
     "ragged": ([5, 2, 0, 4], 6),
@@ -40,8 +50,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "residual": {"residual": True},
     "coverage": {"coverage": "linguistic"},
     "concat": {"score": "concat"},
-    "location": {"score": "location"},
-    "local": {"alignment": "local-p"},
     "without feeding": {"input_feeding": False},
 }
 Run = Callable[[LuongDecoder, LuongState, Tensor], tuple[Tensor, Attended]]
@@ -157,7 +165,17 @@ def test_a_seed_gives_the_same_dropout_again() -> None:
     agree(everything(model, at_once, [5, 2], 3), everything(model, at_once, [5, 2], 3))
 
 
-@pytest.mark.parametrize("form", [{}, {"layers": 3, "dropout": 0.4, "bidirectional": True}], ids=str)
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"layers": 3, "dropout": 0.4, "bidirectional": True},
+        {"score": "location", "max_source": 7},
+        {"alignment": "local-m", "window": 3},
+        {"alignment": "local-p", "window": 3, "dropout": 0.4},
+    ],
+    ids=str,
+)
 def test_a_larger_shape_around_it_changes_nothing(form: dict[str, Any]) -> None:
     model = model_of(**form)
     lengths = [3, 19, 0, *range(1, 15)]
@@ -172,6 +190,22 @@ def test_other_forms_go_by_the_readable_loop(form: str) -> None:
     model = model_of(**OTHERS[form])
     assert not covers(model.decoder)
     agree(everything(model, looped, [5, 2], 3), everything(model, one_by_one, [5, 2], 3))
+
+
+@pytest.mark.parametrize("alignment", ["local-m", "local-p"])
+def test_a_window_that_is_small_beside_the_source_is_all_that_is_read(
+    alignment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, taken = model_of(alignment=alignment, window=1), []
+
+    def noticed(*given: Any) -> tuple[Tensor, Attended]:
+        taken.append(given)
+        return played(*given)
+
+    monkeypatch.setattr(way, "played", noticed)
+    for longest in (12, 13):
+        agree(everything(model, looped, [longest, 5], 3), everything(model, one_by_one, [longest, 5], 3))
+        assert len(taken) == 1
 
 
 def test_weights_that_do_not_learn_get_no_gradient() -> None:

@@ -27,8 +27,8 @@ from regard.fast.decoding import way as decoding
 from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.parts import Candidates, Gates, Piece, Source
-from regard.fast.feeding import looped, played
-from regard.fast.gates import Plain
+from regard.fast.feeding.way import looped, played
+from regard.fast.gates import Plain, Window
 from regard.fast.layer import unrolled
 from regard.fast.looping import replayed
 from regard.fast.output import way as output
@@ -110,13 +110,14 @@ def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype:
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", CELLS)
 def test_a_layer_does_not_wait_for_the_card(name: str) -> None:
     cell, x = CELLS[name](24, 40).cuda(), torch.randn(5, 17, 24).cuda()
     lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
     unrolled(cell, x, lengths, None)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         unrolled(cell, x, lengths, None)
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -395,7 +396,19 @@ def test_kernels_give_the_plain_steps_numbers(
         way.squash(normal(B, H), out[:, 1], fed[:, :H], leaves, 1 / 0.6)
         came, late, shown = normal(B, 3, H)[:, 1], normal(B, 2 * H)[:, :H], torch.tanh(normal(B, H))
         way.squash_back(came, shown, late, leaves, 1 / 0.6, d_z)
-        return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z]
+        lengths, u, v, p, d_p, d_u = mask.sum(1).float(), wide(B, 3, H), wide(H), wide(B, 3), wide(B, 3), wide(B, 3, H)
+        way.aim(u[:, 1], v, lengths, p[:, 2])
+        near_by, around, d_near, d_around = wide(B, 3, S), normal(B, V), normal(B, 3, S), wide(B, H)
+        window, centre = Window(2, 1.5), (torch.rand(B, 3, device="cuda") * S)[:, 1]
+        way.look(normal(B, H), keys, values, mask, near_by[:, 1], around, centre, window)
+        looks = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask * (near_by[:, 1] != 0)
+        given = (normal(B, V), wide(B, 3, S)[:, 1], looks, keys, values, normal(B, H))
+        way.look_back(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
+        way.aim_back(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
+        told = wide(B, 3, S)
+        way.look(normal(B, H), keys, values, mask, told[:, 1], normal(B, V), centre.floor(), Window(3))
+        local = [p, near_by, around, d_near, d_around, d_p, d_u, told]
+        return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z, *local]
 
     for number, (found, expected) in enumerate(zip(everything(Kernels()), everything(Plain()), strict=True)):
         assert near(found, expected, close), number
@@ -427,12 +440,20 @@ def model_of(**form: Any) -> Any:
     return model
 
 
+FED: list[dict[str, Any]] = [
+    {},
+    {"score": "dot", "layers": 1, "size": 33},
+    {"bidirectional": True, "layers": 3},
+    {"score": "location"},
+    {"alignment": "local-m", "window": 10},
+    {"alignment": "local-p", "window": 30},
+]
 SHAPES = [(1, 1, 1), (5, 7, 9), (17, 19, 21), (64, 12, 30)]
 
 
 @pytest.mark.parametrize(("bf16", "close"), [(False, 1e-5), (True, 5e-2)])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("form", [{}, {"score": "dot", "layers": 1, "size": 33}, {"bidirectional": True, "layers": 3}])
+@pytest.mark.parametrize("form", FED, ids=str)
 def test_a_decoders_loop_gives_the_readable_ones_numbers(
     form: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,17 @@ from regard.nn import masked_softmax
 
 sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
 LONGEST = 1024  # source positions; a kernel has the scores of all of them at hand
+
+
+class Window(NamedTuple):
+    """How far around its centre p_t a look goes (Luong 2015, section 3.2)."""
+
+    reach: int = 0  # D, positions to each side of ⌊p_t⌋; 0: there is no window
+    sigma: float = 0.0  # of the Gaussian around p_t; 0: there is none
+
+
+EVERYWHERE = Window()
+TINY = 1e-30  # less than a Gaussian is anywhere within its window
 
 
 class Steps(Protocol):
@@ -44,8 +55,21 @@ class Steps(Protocol):
         """From what came to h from above and from step t+1, and to c_t: `d_pre`, and c_{t-1}'s in place of c_t's."""
         ...
 
-    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
-        """A query B,H over keys B,S,H -> `weights` B,S, zero where the mask is, and the `context` B,V of the values."""
+    def look(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        weights: Tensor,
+        context: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+    ) -> None:
+        """A query B,H over keys B,S,H -> `weights` B,S, zero where the mask is, and the `context` B,V of the values.
+
+        With a `centre` p_t B it looks through a window around it.
+        """
         ...
 
     def look_back(
@@ -58,8 +82,22 @@ class Steps(Protocol):
         d_query: Tensor,
         d_scores: Tensor,
         d_all: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+        d_centre: Tensor | None = None,
     ) -> None:
-        """From what came to context and weights: `d_scores`, and in `d_all` the query's, `d_query` and theirs."""
+        """From what came to context and weights: `d_scores`, and in `d_all` the query's, `d_query` and theirs.
+
+        Where there is a Gaussian, `d_centre` B, too.
+        """
+        ...
+
+    def aim(self, u: Tensor, v: Tensor, lengths: Tensor, centre: Tensor) -> None:
+        """U B,P and sentences' lengths S B -> `centre` p_t = S·σ(vᵀ tanh u) B."""
+        ...
+
+    def aim_back(self, d_centre: Tensor, centre: Tensor, lengths: Tensor, u: Tensor, v: Tensor, d_u: Tensor) -> None:
+        """From what came to the centre: `d_u`."""
         ...
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
@@ -107,10 +145,24 @@ class Plain:
         d_pre.copy_(torch.cat(parts, -1))
         d_c *= f
 
-    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
+    def look(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        weights: Tensor,
+        context: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+    ) -> None:
         """See `Steps`."""
-        scores = torch.bmm(query[:, None], keys.transpose(1, 2)).squeeze(1)
-        weights.copy_(masked_softmax(scores.to(weights.dtype), mask))
+        scores = torch.bmm(query[:, None], keys.transpose(1, 2)).squeeze(1).to(weights.dtype)
+        if centre is not None:
+            mask = mask & (away(centre.floor(), mask.shape[1]).abs() <= window.reach)
+        weights.copy_(masked_softmax(scores, mask))
+        if centre is not None and window.sigma:
+            weights *= bell(away(centre, mask.shape[1]), window)
         context.copy_(torch.bmm(weights.to(values.dtype)[:, None], values).squeeze(1))
 
     def look_back(
@@ -123,11 +175,28 @@ class Plain:
         d_query: Tensor,
         d_scores: Tensor,
         d_all: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+        d_centre: Tensor | None = None,
     ) -> None:
         """See `Steps`."""
         came = torch.bmm(d_context[:, None], values.transpose(1, 2)).squeeze(1) + d_weights
-        d_scores.copy_(weights * (came - (weights * came).sum(-1, keepdim=True)))
+        each, shares = weights * came, weights
+        if centre is not None and d_centre is not None:
+            far = away(centre, weights.shape[1])
+            d_centre.copy_((each * far).sum(-1) / window.sigma**2)
+            shares = weights / bell(far, window).clamp(min=TINY)  # those of the softmax
+        d_scores.copy_(each - shares * each.sum(-1, keepdim=True))
         torch.add(torch.bmm(d_scores[:, None], keys).squeeze(1), d_query, out=d_all)
+
+    def aim(self, u: Tensor, v: Tensor, lengths: Tensor, centre: Tensor) -> None:
+        """See `Steps`."""
+        torch.mul(lengths, torch.sigmoid(torch.tanh(u) @ v), out=centre)
+
+    def aim_back(self, d_centre: Tensor, centre: Tensor, lengths: Tensor, u: Tensor, v: Tensor, d_u: Tensor) -> None:
+        """See `Steps`."""
+        slope = d_centre * centre * (1 - centre / lengths.clamp(min=1))  # S σ' = p (1 − p/S)
+        torch.mul(slope[:, None] * v, 1 - torch.tanh(u) ** 2, out=d_u)
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """See `Steps`."""
@@ -179,6 +248,16 @@ class Squashing(Plain):
         sigmoid_back(d_c * c, f, grad_input=d_f)
         tanh_back(d_c * i, g, grad_input=d_g)
         d_c *= f
+
+
+def away(centre: Tensor, source: int) -> Tensor:
+    """How far each position is from centres B: B,S."""
+    return torch.arange(source, device=centre.device) - centre[:, None]
+
+
+def bell(far: Tensor, window: Window) -> Tensor:
+    """exp(−(s − p_t)² / 2σ²) (eq. 10)."""
+    return torch.exp(-(far**2) / (2 * window.sigma**2))
 
 
 def dropped(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:

@@ -13,15 +13,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from regard.fast.gates import EVERYWHERE, Window
+
 WIDE = 512  # numbers of a row that one program sees to
 TILE = 16384  # numbers of a row's keys, or values, that are read at once
+BYTEWISE = ("kept", "real", "weights", "d_weights", "d_scores", "centre", "d_centre", "lengths")  # may begin anywhere
 
 
 def kernel(function):
     """Compiled once for a model, not once for each shape: how rows lie is no reason, but for `UNIT`."""
     names = inspect.signature(function).parameters
     loose = [name for name in names if name.endswith("_row") or name == "source"]
-    bytewise = [name for name in names if name in ("kept", "real", "weights", "d_weights", "d_scores")]
+    bytewise = [name for name in names if name in BYTEWISE]
     return triton.jit(function, do_not_specialize=loose, do_not_specialize_on_alignment=bytewise)
 
 
@@ -108,17 +111,27 @@ def mixed(shares, rows, place, there, at, SIZE: tl.constexpr):
     return tl.sum(tile.to(tl.float32) * shares[:, None], 0)
 
 
+@triton.jit
+def bell(far, SIGMA: tl.constexpr):
+    """A Gaussian of distances."""
+    return tl.exp(-far * far / (2 * SIGMA * SIGMA))
+
+
 @kernel
 def look_forwards(
-    query, context, keys, values, real, weights,
-    query_row, context_row, real_row, weights_row,
+    query, context, keys, values, real, weights, centre,
+    query_row, context_row, real_row, weights_row, centre_row,
     source,
     SIZE: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
+    REACH: tl.constexpr, SIGMA: tl.constexpr,
 ):  # fmt: skip
     """A row: scores, softmax, context."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, BLOCK_S)
     there = tl.load(real + row * real_row + place, mask=place < source, other=0) != 0
+    if REACH > 0:
+        p = tl.load(centre + row * centre_row)
+        there = there & (tl.abs(place - tl.floor(p)) <= REACH)
     own = query + row * UNIT * query_row
     scores = products(own, keys + row * source * SIZE, place, there, SIZE, BLOCK_S, BLOCK)
     scores = tl.where(there, scores, -float("inf"))
@@ -126,6 +139,8 @@ def look_forwards(
     shares = tl.where(there, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
     total = tl.sum(shares, 0)
     shares = shares / tl.where(total == 0.0, 1.0, total)
+    if SIGMA > 0:
+        shares *= bell(place - p, SIGMA)
     tl.store(weights + row * weights_row + place, shares, mask=place < source)
     for start in range(0, WIDTH, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -135,10 +150,11 @@ def look_forwards(
 
 @kernel
 def look_backwards(
-    d_context, d_query, d_all, keys, values, d_weights, weights, d_scores,
-    d_context_row, d_query_row, d_all_row, d_weights_row, weights_row, d_scores_row,
+    d_context, d_query, d_all, keys, values, d_weights, weights, d_scores, centre, d_centre,
+    d_context_row, d_query_row, d_all_row, d_weights_row, weights_row, d_scores_row, centre_row, d_centre_row,
     source,
     SIZE: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr,
+    SIGMA: tl.constexpr,
 ):  # fmt: skip
     """A row, backwards. A place without weight has nothing to say, whatever the reason."""
     row = tl.program_id(0).to(tl.int64)
@@ -149,13 +165,51 @@ def look_backwards(
     own = d_context + row * UNIT * d_context_row
     came = products(own, values + row * source * WIDTH, place, there, WIDTH, BLOCK_S, BLOCK)
     came += tl.load(d_weights + row * d_weights_row + place, mask=inside, other=0.0)
-    change = shares * (came - tl.sum(shares * came, 0))
+    each = shares * came
+    if SIGMA > 0:
+        far = place - tl.load(centre + row * centre_row)
+        tl.store(d_centre + row * d_centre_row, tl.sum(each * far, 0) / (SIGMA * SIGMA))
+        shares = tl.where(there, shares / bell(far, SIGMA), 0.0)
+    change = each - shares * tl.sum(each, 0)
     tl.store(d_scores + row * d_scores_row + place, change, mask=inside)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
         found = mixed(change, keys + row * source * SIZE, place, there, at, SIZE)
         found += tl.load(d_query + row * UNIT * d_query_row + at, mask=at < SIZE, other=0.0).to(tl.float32)
         tl.store(d_all + row * UNIT * d_all_row + at, found, mask=at < SIZE)
+
+
+@kernel
+def aim_forwards(
+    u, v, lengths, centre,
+    u_row, centre_row,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A row."""
+    row = tl.program_id(0).to(tl.int64)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        part = tl.load(u + row * u_row + at, mask=at < SIZE, other=0.0)
+        sums += tanh(part) * tl.load(v + at, mask=at < SIZE, other=0.0)
+    tl.store(centre + row * centre_row, tl.load(lengths + row) * tl.sigmoid(tl.sum(sums, 0)))
+
+
+@kernel
+def aim_backwards(
+    d_centre, centre, lengths, u, v, d_u,
+    d_centre_row, centre_row, u_row, d_u_row,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A part of a row, backwards."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    p = tl.load(centre + row * centre_row)
+    share = p / tl.maximum(tl.load(lengths + row), 1.0)
+    slope = tl.load(d_centre + row * d_centre_row) * p * (1 - share)
+    squashed = tanh(tl.load(u + row * u_row + at, mask=at < SIZE, other=0.0))
+    found = slope * tl.load(v + at, mask=at < SIZE, other=0.0) * (1 - squashed * squashed)
+    tl.store(d_u + row * d_u_row + at, found, mask=at < SIZE)
 
 
 @kernel
@@ -228,14 +282,26 @@ class Kernels:
         (grid, block), (unit, steps) = parts(rows, size), strides(tensors)
         lstm_backwards[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=kept is not None, BLOCK=block)
 
-    def look(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: Tensor, context: Tensor) -> None:
+    def look(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        weights: Tensor,
+        context: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+    ) -> None:
         """See `Steps`."""
         (rows, source, size), width = keys.shape, values.shape[2]
         (places, block), (unit, steps) = tile(source, max(size, width)), strides((query, context))
+        p = weights if centre is None else centre  # some tensor that is not looked at
         look_forwards[rows,](
-            query, context, keys, values, mask.view(torch.uint8), weights,
-            *steps, mask.stride(0), weights.stride(0), source,
-            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block, num_warps=8,
+            query, context, keys, values, mask.view(torch.uint8), weights, p,
+            *steps, mask.stride(0), weights.stride(0), p.stride(0), source,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block,
+            REACH=window.reach, SIGMA=window.sigma, num_warps=8,
         )  # fmt: skip
 
     def look_back(
@@ -248,15 +314,32 @@ class Kernels:
         d_query: Tensor,
         d_scores: Tensor,
         d_all: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+        d_centre: Tensor | None = None,
     ) -> None:
         """See `Steps`."""
         (rows, source, size), width = keys.shape, values.shape[2]
+        p, d_p = (weights, weights) if centre is None or d_centre is None else (centre, d_centre)
         (places, block), (unit, steps) = tile(source, max(size, width)), strides((d_context, d_query, d_all))
         look_backwards[rows,](
-            d_context, d_query, d_all, keys, values, d_weights, weights, d_scores,
-            *steps, d_weights.stride(0), weights.stride(0), d_scores.stride(0), source,
-            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block, num_warps=8,
+            d_context, d_query, d_all, keys, values, d_weights, weights, d_scores, p, d_p,
+            *steps, d_weights.stride(0), weights.stride(0), d_scores.stride(0), p.stride(0), d_p.stride(0), source,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block,
+            SIGMA=0.0 if d_centre is None else window.sigma, num_warps=8,
         )  # fmt: skip
+
+    def aim(self, u: Tensor, v: Tensor, lengths: Tensor, centre: Tensor) -> None:
+        """See `Steps`."""
+        rows, size = u.shape
+        aim_forwards[rows,](u, v, lengths, centre, u.stride(0), centre.stride(0), SIZE=size, BLOCK=parts(rows, size)[1])
+
+    def aim_back(self, d_centre: Tensor, centre: Tensor, lengths: Tensor, u: Tensor, v: Tensor, d_u: Tensor) -> None:
+        """See `Steps`."""
+        rows, size = u.shape
+        grid, block = parts(rows, size)
+        steps = [one.stride(0) for one in (d_centre, centre, u, d_u)]
+        aim_backwards[grid](d_centre, centre, lengths, u, v, d_u, *steps, SIZE=size, BLOCK=block)
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """See `Steps`."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.fast.cached import cached
 from regard.fast.decoding import way as decoding
-from regard.fast.feeding import looped
+from regard.fast.feeding.way import looped
 from regard.fast.layer import unrolled
 from regard.fast.looping import recorded
 from regard.fast.output import way as output

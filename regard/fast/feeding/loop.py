@@ -1,30 +1,23 @@
-"""A recurrent decoder with input feeding over whole targets: the fast twin of `regard.models.luong.one_by_one`.
+"""The steps of a decoder with input feeding, forwards and backwards, over tensors that were laid out beforehand.
 
 h̃_t is fed to step t+1, so the steps wait for each other, and PyTorch's own kernels have nothing for them. What need not
 wait is taken out of the loop: the words' share of the gates beforehand, and all gradients of weights, of words and of
 the memory afterwards, each as one product over all B·T rows. What is left of a step are a product for each layer, a
 product for h̃_t, and the small kernels of `regard.fast.gates` between them. Each product reads its input [x; h] from one
 buffer, to which the kernels before it have written, so that nothing is put together within the loop.
-
-Dropout is drawn beforehand. Under autocast cell states and attention's weights are in single precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.fast.captured import Captured, Form, graphs
-from regard.fast.gates import Steps, chosen, dropped
-from regard.fast.hearing import heard, rate
-from regard.fast.looping import recorded
-from regard.models.luong import LuongDecoder, LuongState, one_by_one
-from regard.nn import Attended, Attention, Dot, General, Global, LSTMCell, Recurrent
+from regard.fast.feeding.aiming import Everywhere, Predicted, Told
+from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
 
 
 class Layer(NamedTuple):
@@ -47,6 +40,7 @@ class Given(NamedTuple):
     W_w: Tensor  # 4H,E: the words' columns of the first layer's W_ih
     W_c: Tensor  # F,V+H
     layers: list[Layer]
+    aim: list[Tensor]  # of local-m p_t B,T; of local-p S B, W_p P,H and v_p P; of global attention nothing
     kept: list[Tensor]  # what dropout leaves of h̃ B,T,F and between layers B,T,H, each after the other; or nothing
 
 
@@ -55,6 +49,12 @@ class Plan(NamedTuple):
 
     layers: int
     scales: tuple[float, ...]  # what makes up for dropout, of each of `kept`
+    window: Window = EVERYWHERE
+
+    @property
+    def aims(self) -> int:
+        """How many tensors say where to look."""
+        return 3 if self.window.sigma else 1 if self.window.reach else 0
 
 
 class Tape(NamedTuple):
@@ -66,153 +66,63 @@ class Tape(NamedTuple):
     seen: Tensor  # B,T,V+H: [c_t; h_t]
     out: Tensor  # B,T,F: h̃_t
     weights: Tensor  # B,T,S
+    aim: Sequence[Tensor]  # of local-p p_t B,T and W_p h_t B,T,P
 
 
-def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-    """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
-    known = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
-    if known and words.shape[1] and covers(decoder) and alike(state, words):
-        return played(decoder, state, words, graphs(decoder) if words.is_cuda else None)
-    return recorded(one_by_one, decoder, state, words, drops_input=True)
-
-
-def played(
-    decoder: LuongDecoder, state: LuongState, words: Tensor, captured: Captured | None
-) -> tuple[Tensor, Attended]:
-    """The same by the loop below, and by its graphs where there may be any."""
-    plan, tensors = prepared(decoder, state, words)
-    run = partial(fed, plan)
-    out, context, weights = captured(run, plan, form(plan), tensors) if captured else run(*tensors)
-    return out, Attended(context, weights)
-
-
-def fed(plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The loop over what was prepared: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
-    found: tuple[Tensor, Tensor, Tensor] = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
+def fed(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The loop over what was prepared: h̃ B,T,F, contexts B,T,V, weights B,T,S, and where there are any p_t B,T."""
+    found: tuple[Tensor, ...] = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
     return found
-
-
-def form(plan: Plan) -> Form:
-    """Which dimensions of the loop's tensors are B, T and S."""
-    layers = ["--", "-", "B-", "B-"] * plan.layers
-    inputs = ["BT-", "B-", "BS-", "BS-", "BS", "--", "--", *layers, *["BT-"] * len(plan.scales)]
-    return Form(inputs, ["BT-", "BT-", "BTS"])
-
-
-def covers(decoder: LuongDecoder) -> bool:
-    """Whether this decoder's steps are those computed here; any other goes by the readable loop."""
-    attention, recurrent, W_c = decoder.attention, decoder.recurrent, decoder.W_c
-    return (
-        decoder.input_feeding
-        and type(recurrent) is Recurrent
-        and not recurrent.residual
-        and all(type(cell) is LSTMCell for cell in recurrent.forwards)
-        and type(attention) is Attention
-        and attention.coverage is None
-        and type(attention.score) in (Dot, General)
-        and type(attention.alignment) is Global
-        and type(W_c) is nn.Linear
-        and W_c.bias is None
-        and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
-        and not heard(*decoder.modules())
-    )
-
-
-def alike(state: LuongState, words: Tensor) -> bool:
-    """Whether each row of words has a row of the memory to itself, with a place in it."""
-    return state.memory.mask.shape[0] == words.shape[0] and state.memory.mask.shape[1] > 0
-
-
-def prepared(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Plan, list[Tensor]]:
-    """A decoder's weights and states as the loop takes them, in the precision that autocast asks for."""
-    kept, scales = drawn(decoder, words)
-    if kept:
-        words = words * kept[0] * scales[0]
-    given = arranged(decoder, state, words, kept[1:])
-    return Plan(len(given.layers), scales[1:]), flat(given)
-
-
-def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list[Tensor]) -> Given:
-    """The same with dropout already drawn, and applied to the words."""
-    kind = words.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
-    wide = torch.promote_types(dtype, torch.float32)
-    memory, cells = state.memory, [cell for cell in decoder.recurrent.forwards if isinstance(cell, LSTMCell)]
-    assert memory.projected is not None
-    E = words.shape[2]
-    of_words, of_fed = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
-    below = [of_fed, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
-    layers = [
-        Layer(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *begin)
-        for W, cell, begin in zip(below, cells, started(state, dtype, wide), strict=True)
-    ]
-    return Given(
-        words.to(dtype),
-        state.fed.to(dtype),
-        memory.projected.to(dtype).contiguous(),
-        memory.values.to(dtype).contiguous(),
-        memory.mask,
-        of_words,
-        decoder.W_c.weight.to(dtype),
-        layers,
-        kept,
-    )
-
-
-def started(state: LuongState, dtype: torch.dtype, wide: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-    """H and c of each layer."""
-    for pair in state.recurrent:
-        h, c = pair
-        yield h.to(dtype), c.to(wide)
-
-
-def drawn(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:
-    """What dropout leaves of the words B,T,E, of h̃ B,T,F and between layers B,T,H; nothing where there is none."""
-    cells = decoder.recurrent.forwards
-    inner = len(cells) - 1
-    rates = [rate(decoder.dropout)] * 2 + [rate(decoder.recurrent.dropout)] * inner
-    if not any(rates):
-        return [], ()
-    H = decoder.recurrent.output_size
-    widths = [words.shape[2], decoder.W_c.out_features] + [H] * inner
-    kept = [
-        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - share)
-        for width, share in zip(widths, rates, strict=True)
-    ]
-    return kept, tuple(1 / (1 - share) if share < 1 else 0.0 for share in rates)
 
 
 def flat(given: Given) -> list[Tensor]:
     """As a list of tensors."""
-    return [*given[:7], *(tensor for layer in given.layers for tensor in layer), *given.kept]
+    return [*given[:7], *(tensor for layer in given.layers for tensor in layer), *given.aim, *given.kept]
 
 
 def folded(plan: Plan, tensors: Sequence[Tensor]) -> Given:
     """The inverse of `flat`."""
     words, fed, keys, values, mask, W_w, W_c, *rest = tensors
     layers = [Layer(*rest[4 * number : 4 * number + 4]) for number in range(plan.layers)]
-    return Given(words, fed, keys, values, mask, W_w, W_c, layers, list(rest[4 * plan.layers :]))
+    aim, kept = rest[4 * plan.layers :][: plan.aims], rest[4 * plan.layers + plan.aims :]
+    return Given(words, fed, keys, values, mask, W_w, W_c, layers, aim, kept)
+
+
+def aiming(plan: Plan, given: Given, steps: Steps, kept: Sequence[Tensor] | None = None) -> Everywhere:
+    """Where the steps look; on the way back with what was kept."""
+    if plan.window.sigma:
+        (B, T, _), W_p = given.words.shape, given.aim[1]
+        kept = kept or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
+        return Predicted(steps, plan.window, given.aim, kept)
+    return Told(plan.window, *given.aim) if plan.window.reach else Everywhere()
 
 
 class Feeding(torch.autograd.Function):
     """The loop: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """All steps, one after the other."""
         given = folded(plan, tensors)
         tape = forwards(plan, given)
         ctx.plan, ctx.count = plan, len(tensors)
-        ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights)
+        ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights, *tape.aim)
         context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
-        return tape.out, context, tape.weights
+        if not plan.aims:
+            return tape.out, context, tape.weights
+        centre = (*tape.aim, *given.aim)[0].clone()
+        ctx.mark_non_differentiable(centre)
+        return tape.out, context, tape.weights, centre
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor, *of_centre: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """All steps in reverse, then what was put off."""
         tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
-        tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), *saved[3 * L :])
+        seen, out, weights, *aim = saved[3 * L :]
+        tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), seen, out, weights, aim)
         given = folded(ctx.plan, tensors)
         return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
 
@@ -229,6 +139,7 @@ def forwards(plan: Plan, given: Given) -> Tape:
     c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
     seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
     weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
+    aim = aiming(plan, given, steps)
     inputs[0][:, 0, :F] = dropped(given.fed, *left(plan, given, 0, 0))
     for layer, into in zip(given.layers, inputs, strict=True):
         into[:, 0, -H:] = layer.h
@@ -240,10 +151,12 @@ def forwards(plan: Plan, given: Given) -> Tape:
             before = c[number][:, t - 1] if t else layer.c
             mask, scale = left(plan, given, number + 1, t)
             steps.lstm(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
-        steps.look(seen[:, t, V:], given.keys, values, given.mask, weights[:, t], seen[:, t, :V])
+        context, h = seen[:, t].tensor_split([V], 1)
+        aim.turn(t, h)
+        steps.look(h, given.keys, values, given.mask, weights[:, t], context, aim.centre(t), plan.window)
         torch.mm(seen[:, t], given.W_c.t(), out=z)
         steps.squash(z, out[:, t], after[0][:, :F], *left(plan, given, 0, t + 1))
-    return Tape(pre, c, inputs, seen, out, weights)
+    return Tape(pre, c, inputs, seen, out, weights, aim.kept)
 
 
 def left(plan: Plan, given: Given, link: int, t: int) -> tuple[Tensor | None, float]:
@@ -262,6 +175,7 @@ class Slopes(NamedTuple):
     scores: Tensor  # B,T,S
     inputs: list[Tensor]  # of each layer B,I+H, at the first step
     c: list[Tensor]  # B,H, before the first step
+    aim: Everywhere
 
 
 def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor | None, ...]:
@@ -283,7 +197,8 @@ def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, 
         (pre.flatten(0, 1).t() @ read.flatten(0, 1), pre.sum((0, 1)), d_input[:, -H:], d_c)
         for pre, read, d_input, d_c in zip(slopes.pre, tape.inputs, slopes.inputs, slopes.c, strict=True)
     )
-    return *whole, *(slope for layer in of_layers for slope in layer), *[None] * len(given.kept)
+    of_aim = slopes.aim.slopes(tape.seen[..., V:])
+    return *whole, *(slope for layer in of_layers for slope in layer), *of_aim, *[None] * len(given.kept)
 
 
 def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> Slopes:
@@ -300,6 +215,7 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
         words.new_empty(tape.weights.shape),
         [torch.zeros_like(into[:, 0]) for into in tape.inputs],
         [torch.zeros_like(layer.c) for layer in given.layers],
+        aiming(plan, given, steps, tape.aim),
     )
     slopes.seen[..., :V] = d_context
     d_h = torch.empty_like(given.layers[0].c)
@@ -316,7 +232,11 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
             d_seen[:, V:],
             slopes.scores[:, t],
             d_h,
+            slopes.aim.centre(t),
+            plan.window,
+            slopes.aim.slope(t),
         )
+        slopes.aim.back(t, d_h)
         for number in reversed(range(L)):
             layer = given.layers[number]
             d_above = d_h if number + 1 == L else slopes.inputs[number + 1][:, :H]
