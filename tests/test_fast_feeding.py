@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from regard.fast import quicken
 from regard.fast.captured import Captured
 from regard.fast.feeding import way
-from regard.fast.feeding.layout import arranged, drawn
+from regard.fast.feeding.layout import arranged, drawn, prepared
 from regard.fast.feeding.loop import Plan, fed, flat
-from regard.fast.feeding.way import covers, looped, played
+from regard.fast.feeding.way import covers, looped, played, seen_through
 from regard.models import build
 from regard.models.luong import LuongDecoder, LuongState, one_by_one
 from regard.nn import Attended
@@ -206,6 +206,26 @@ def test_a_window_that_is_small_beside_the_source_is_all_that_is_read(
     for longest in (12, 13):
         agree(everything(model, looped, [longest, 5], 3), everything(model, one_by_one, [longest, 5], 3))
         assert len(taken) == 1
+
+
+def test_a_gaussian_that_is_narrow_in_its_window_goes_by_the_readable_loop() -> None:
+    model = model_of(alignment="local-p", window=3)
+    model.decoder.attention.alignment.sigma = 0.2
+    agree(everything(model, looped, [9, 5], 3), everything(model, one_by_one, [9, 5], 3))
+
+
+def test_autocast_has_no_say_within_the_loop() -> None:
+    model = model_of(alignment="local-p", window=3).float()
+
+    def in_single_precision(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+        plan, tensors = prepared(decoder, state, words)
+        with torch.autocast("cpu", torch.bfloat16):
+            out, context, weights, centre = fed(plan, *tensors)
+        return out, seen_through(context, weights, centre, plan.window.reach)
+
+    found = everything(model, in_single_precision, [9, 5], 3)
+    for one, other in zip(found, everything(model, at_once, [9, 5], 3), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_weights_that_do_not_learn_get_no_gradient() -> None:

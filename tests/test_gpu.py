@@ -446,6 +446,7 @@ FED: list[dict[str, Any]] = [
     {"bidirectional": True, "layers": 3},
     {"score": "location"},
     {"alignment": "local-m", "window": 10},
+    {"alignment": "local-m", "window": 4, "score": "location"},
     {"alignment": "local-p", "window": 30},
 ]
 SHAPES = [(1, 1, 1), (5, 7, 9), (17, 19, 21), (64, 12, 30)]

@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
 
 EVERYWHERE = Window()
-TINY = 1e-30  # less than a Gaussian is anywhere within its window
+TINY = 1e-30  # less than a Gaussian of σ = D/2 is anywhere within its window
 
 
 class Steps(Protocol):

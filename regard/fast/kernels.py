@@ -17,15 +17,15 @@ from regard.fast.gates import EVERYWHERE, Window
 
 WIDE = 512  # numbers of a row that one program sees to
 TILE = 16384  # numbers of a row's keys, or values, that are read at once
-BYTEWISE = ("kept", "real", "weights", "d_weights", "d_scores", "centre", "d_centre", "lengths")  # may begin anywhere
+UNALIGNED = ("kept", "real", "weights", "d_weights", "d_scores", "centre", "d_centre", "lengths")  # may begin anywhere
 
 
 def kernel(function):
     """Compiled once for a model, not once for each shape: how rows lie is no reason, but for `UNIT`."""
     names = inspect.signature(function).parameters
     loose = [name for name in names if name.endswith("_row") or name == "source"]
-    bytewise = [name for name in names if name in BYTEWISE]
-    return triton.jit(function, do_not_specialize=loose, do_not_specialize_on_alignment=bytewise)
+    unaligned = [name for name in names if name in UNALIGNED]
+    return triton.jit(function, do_not_specialize=loose, do_not_specialize_on_alignment=unaligned)
 
 
 @triton.jit

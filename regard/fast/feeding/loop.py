@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.fast.feeding.aiming import Everywhere, Predicted, Told
+from regard.fast.feeding.aiming import Aim, Predicted, Told
 from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
 
 
@@ -88,23 +88,29 @@ def folded(plan: Plan, tensors: Sequence[Tensor]) -> Given:
     return Given(words, fed, keys, values, mask, W_w, W_c, layers, aim, kept)
 
 
-def aiming(plan: Plan, given: Given, steps: Steps, kept: Sequence[Tensor] | None = None) -> Everywhere:
+def aiming(plan: Plan, given: Given, steps: Steps, kept: Sequence[Tensor] = ()) -> Aim:
     """Where the steps look; on the way back with what was kept."""
     if plan.window.sigma:
         (B, T, _), W_p = given.words.shape, given.aim[1]
+        slopes = [torch.empty_like(one) for one in kept]
         kept = kept or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
-        return Predicted(steps, plan.window, given.aim, kept)
-    return Told(plan.window, *given.aim) if plan.window.reach else Everywhere()
+        return Predicted(steps, plan.window, given.aim, kept, slopes)
+    return Told(plan.window, *given.aim) if plan.window.reach else Aim()
 
 
 class Feeding(torch.autograd.Function):
-    """The loop: h̃ B,T,F, contexts B,T,V and weights B,T,S."""
+    """The loop: h̃ B,T,F, contexts B,T,V, weights B,T,S and, of a window, its centres p_t B,T.
+
+    All tensors come in the precision that they are to be counted in, so that autocast has no say, whether the way back
+    is within it, as in a recording, or not.
+    """
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
         """All steps, one after the other."""
         given = folded(plan, tensors)
-        tape = forwards(plan, given)
+        with torch.autocast(given.words.device.type, enabled=False):
+            tape = forwards(plan, given)
         ctx.plan, ctx.count = plan, len(tensors)
         ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights, *tape.aim)
         context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
@@ -124,7 +130,8 @@ class Feeding(torch.autograd.Function):
         seen, out, weights, *aim = saved[3 * L :]
         tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), seen, out, weights, aim)
         given = folded(ctx.plan, tensors)
-        return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
+        with torch.autocast(given.words.device.type, enabled=False):
+            return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
 
 
 def forwards(plan: Plan, given: Given) -> Tape:
@@ -175,7 +182,7 @@ class Slopes(NamedTuple):
     scores: Tensor  # B,T,S
     inputs: list[Tensor]  # of each layer B,I+H, at the first step
     c: list[Tensor]  # B,H, before the first step
-    aim: Everywhere
+    aim: Aim
 
 
 def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor | None, ...]:

@@ -85,6 +85,8 @@ def covers(decoder: LuongDecoder) -> bool:
 
 
 def alike(decoder: LuongDecoder, state: LuongState, words: Tensor) -> bool:
-    """Whether each row of words has a row of the memory to itself, with places in it, a window not too few of them."""
-    (rows, source), reach = state.memory.mask.shape, windowed(decoder).reach
-    return rows == words.shape[0] and source > 0 and (not reach or source <= WHOLE * (2 * reach + 1))
+    """Whether each row of words has a row of the memory to itself, with places in it, and no window is small in it."""
+    (rows, source), (reach, sigma) = state.memory.mask.shape, windowed(decoder)
+    fits = not reach or source <= WHOLE * (2 * reach + 1)
+    wide = not sigma or 2 * sigma >= reach  # else the Gaussian is too small to be divided by at the window's ends
+    return rows == words.shape[0] and source > 0 and fits and wide
