@@ -17,7 +17,7 @@ from regard.reproduce.speed import timed
 from regard.reproduce.verdict import alike, less, more
 
 CELLS = ("elman", "gru", "lstm")
-CORPORA = {"small": ("adding-30", "copy-8", "simple"), "full": ("adding-200", "copy-100", "multi30k")}
+CORPORA = {"small": ("adding-30", "copy-8", "simple"), "full": ("adding-100", "copy-20", "multi30k")}
 REMEMBERING: dict[str, Any] = {
     "model.network": "rnn",
     "model.size": 32,
@@ -25,7 +25,15 @@ REMEMBERING: dict[str, Any] = {
     "training.patience": None,
     "training.tensorboard": False,
 }
-STEPS = {"small": 1000, "full": 5000}
+STEPS = {"small": 1000, "full": 4000}
+ADDING: dict[str, dict[str, Any]] = {
+    "small": {"training.batch_tokens": 1500, "training.learning_rate": 0.01},
+    "full": {"training.batch_tokens": 5000, "training.learning_rate": 0.01},
+}
+COPYING: dict[str, dict[str, Any]] = {
+    "small": {"training.batch_tokens": 600, "training.learning_rate": 0.02},
+    "full": {"training.batch_tokens": 3000, "training.learning_rate": 0.01},
+}
 
 
 def rows(scale: str) -> list[Row]:
@@ -36,12 +44,9 @@ def rows(scale: str) -> list[Row]:
     made = []
     for cell in CELLS:
         changes = {**lasting, "model.cell": cell}
-        add = {"data.inputs": 2, "training.batch_tokens": 1500, "training.learning_rate": 0.01}
         trainings = [
-            Training("schuster1997-regression", adding, {**changes, **add}),
-            Training(
-                "schuster1997", copying, {**changes, "training.batch_tokens": 600, "training.learning_rate": 0.02}
-            ),
+            Training("schuster1997-regression", adding, {**changes, "data.inputs": 2, **ADDING[scale]}),
+            Training("schuster1997", copying, {**changes, **COPYING[scale]}),
             translator("bahdanau2015", text, {"model.cell": cell}),
         ]
         made.append(Row(cell, trainings))
@@ -91,8 +96,8 @@ CELL = Experiment(
     title="Elman, GRU and LSTM cells",
     source="Hochreiter & Schmidhuber 1997 (the adding problem); Cho et al. 2014, section 2.3 (a unit simpler than the "
     "LSTM); no figures of theirs are for the same data",
-    about="Adding: two marked numbers of 30 (full: 200), error of their sum; copying: 2 symbols over 8 steps of pause "
-    "(full: 10 over 100), one in eight is chance; translation: Bahdanau's model with each cell.",
+    about="Adding: two marked numbers of 30 (full: 100), error of their sum; copying: 2 symbols over 8 steps of pause "
+    "(full: 3 over 20), one in eight is chance; translation: Bahdanau's model with each cell.",
     rows=rows,
     measure=measure,
     timed=True,
