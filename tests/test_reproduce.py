@@ -149,6 +149,15 @@ def test_runs_are_shared_and_what_is_there_is_not_trained_again(lab: Lab, monkey
     assert said[2].startswith("  does not hold here  a model knows all (plain ")
 
 
+def test_what_was_measured_needs_no_checkpoints(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(lab.out, tmp_path / "lab", ignore=shutil.ignore_patterns("checkpoints"))
+    lean = Lab(tmp_path / "lab", "small")
+    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
+    for outcome in (conduct(FAKE, lean), conduct(FAKE, lean, trains=False)):
+        assert [result.row.name for result in outcome.results] == [row.name for row in rows("small")]
+    together([FAKE], lean, seeds=1, jobs=2)
+
+
 def test_a_table_of_what_is_trained_leaves_the_others_out(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

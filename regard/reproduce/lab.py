@@ -61,13 +61,16 @@ class Lab:
         return self.folder(training).is_dir() and summary(self.folder(training)).finished
 
     def measured(self, measure: Measure, row: Row) -> Values:
-        """What a measure finds of a row; of a row with runs it is kept beside the first of them."""
+        """What a measure finds of a row; of a row with runs it is kept beside the first of them.
+
+        What was measured needs no weights any more: checkpoints may be gone.
+        """
         if not row.trainings:
             return measure(self, row)
-        for training in row.trainings:
-            self.trained(training)
         path = self.kept(measure, row)
-        if not path.is_file():
+        if not self.knows(measure, row):
+            for training in row.trainings:
+                self.trained(training)
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
             beside = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -76,6 +79,10 @@ class Lab:
             beside.replace(path)
         found: Values = json.loads(path.read_text(encoding="utf-8"))["values"]
         return found
+
+    def knows(self, measure: Measure, row: Row) -> bool:
+        """Whether a row with runs was measured already."""
+        return bool(row.trainings) and self.kept(measure, row).is_file()
 
     def kept(self, measure: Measure, row: Row) -> Path:
         """Where that is, once it was measured."""

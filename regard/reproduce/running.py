@@ -30,7 +30,7 @@ def conduct(experiment: Experiment, lab: Lab, seeds: int = 1, trains: bool = Tru
     began, worked, rows, results = time.monotonic(), time.process_time(), experiment.rows(lab.scale), []
     for number, row in enumerate(rows, 1):
         times = [row.again(turn) for turn in range(seeds if row.trainings else 1)]
-        there = trains or all(lab.has(training) for one in times for training in one.trainings)
+        there = trains or all(lab.knows(experiment.measure, one) or all(map(lab.has, one.trainings)) for one in times)
         say(f"{experiment.name} {number}/{len(rows)}: {row.name}{'' if there else ' is left out: it is not trained'}")
         if there:
             results.append(Result(times, averaged([lab.measured(experiment.measure, one) for one in times])))

@@ -26,7 +26,7 @@ def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int)
 
     An experiment that measures seconds is left to whoever asks for it next: nothing may run beside it.
     """
-    wanted = needed(experiments, lab.scale, seeds)
+    wanted = needed(experiments, lab, seeds)
     missing, asked = [one for one in wanted if not lab.has(one)], questions(experiments, lab, seeds)
     for corpus in dict.fromkeys(one.corpus for one in wanted if missing or asked):
         lab.corpus(corpus)  # before anybody reads it, and once
@@ -43,10 +43,17 @@ def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int)
         side_by_side(each, lab, jobs)
 
 
-def needed(experiments: Iterable[Experiment], scale: str, seeds: int) -> Sequence[Training]:
-    """All models of all rows, each once."""
-    rows = [row.again(time) for experiment in experiments for row in experiment.rows(scale) for time in range(seeds)]
-    return list({training.name: training for row in rows for training in row.trainings}.values())
+def needed(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> Sequence[Training]:
+    """The models of all rows that are not measured yet, each once."""
+    models = {
+        training.name: training
+        for experiment in experiments
+        for row in experiment.rows(lab.scale)
+        for one in (row.again(time) for time in range(seeds))
+        if not lab.knows(experiment.measure, one)
+        for training in one.trainings
+    }
+    return list(models.values())
 
 
 def questions(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> dict[str, list[tuple[Measure, Row]]]:
@@ -55,7 +62,7 @@ def questions(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> dict[s
     for experiment in experiments:
         rows = [] if experiment.timed else [row for row in experiment.rows(lab.scale) if row.trainings]
         for row in (row.again(time) for row in rows for time in range(seeds)):
-            if not lab.kept(experiment.measure, row).is_file():
+            if not lab.knows(experiment.measure, row):
                 asked.setdefault(row.trainings[0].name, []).append((experiment.measure, row))
     return asked
 
