@@ -39,8 +39,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 QUICK = (
     "luong2015-local-p",
-    "xu2015-hard",
-    "cho2014",
     "two layers of heads",
     "neural coverage",
 )
