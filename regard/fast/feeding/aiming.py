@@ -11,13 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.fast.gates import EVERYWHERE, Steps, Window
+from regard.fast.gates import Steps
 
 
 class Aim:
     """What the loop asks; as it is here, global attention: no p_t at all."""
 
-    window = EVERYWHERE
     kept: Sequence[Tensor] = ()  # what the way back needs of the way there
 
     def turn(self, t: int, h: Tensor) -> None:
@@ -42,8 +41,8 @@ class Aim:
 class Told(Aim):
     """local-m: all p_t are known."""
 
-    def __init__(self, window: Window, p: Tensor) -> None:
-        self.window, self.p = window, p  # B,T
+    def __init__(self, p: Tensor) -> None:
+        self.p = p  # B,T
 
     def centre(self, t: int) -> Tensor:
         """p_t."""
@@ -60,12 +59,11 @@ class Predicted(Told):
     def __init__(
         self,
         steps: Steps,
-        window: Window,
         given: Sequence[Tensor],  # S B, W_p P,H and v_p P
         kept: Sequence[Tensor],  # places for p B,T and u B,T,P
         slopes: Sequence[Tensor],  # and on the way back for their gradients
     ) -> None:
-        super().__init__(window, kept[0])
+        super().__init__(kept[0])
         self.steps, self.kept, self.u, self.found = steps, kept, kept[1], slopes
         self.S, self.W_p, self.v_p = given
 

@@ -94,8 +94,8 @@ def aiming(plan: Plan, given: Given, steps: Steps, kept: Sequence[Tensor] = ()) 
         (B, T, _), W_p = given.words.shape, given.aim[1]
         slopes = [torch.empty_like(one) for one in kept]
         kept = kept or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
-        return Predicted(steps, plan.window, given.aim, kept, slopes)
-    return Told(plan.window, *given.aim) if plan.window.reach else Aim()
+        return Predicted(steps, given.aim, kept, slopes)
+    return Told(*given.aim) if plan.window.reach else Aim()
 
 
 class Feeding(torch.autograd.Function):
