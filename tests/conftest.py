@@ -19,7 +19,7 @@ from regard.runs import Run
 from regard.training import train
 
 torch.set_num_threads(1)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=40, derandomize=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=10_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -40,7 +40,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 QUICK = (
     "luong2015-local-p",
     "two layers of heads",
-    "neural coverage",
 )
 SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.manual_seed(1)), torch.tensor([9, 5, 1, 3])
 
