@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from inspect import isfunction
 
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
-
-USUAL = vars(nn.Module()).keys()  # what every module has for itself
 
 
 def heard(*parts: nn.Module) -> bool:
@@ -25,8 +24,13 @@ def heard(*parts: nn.Module) -> bool:
 
 def changed(part: nn.Module) -> bool:
     """Whether a module has a method of its own in the place of its class's."""
-    own = vars(part)
-    return any(isfunction(getattr(type(part), name, None)) for name in own.keys() - USUAL)
+    return not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash, whatever its own have
+
+
+@cache
+def methods(kind: type[object]) -> frozenset[str]:
+    """The names of a class's methods. They are asked for with each batch, for each module, so they are kept."""
+    return frozenset(name for name in dir(kind) if isfunction(getattr(kind, name, None)))
 
 
 def rate(dropout: nn.Dropout) -> float:

@@ -41,6 +41,7 @@ class Gradients:
     ) -> None:
         """`copies` is the objective beside its copies in other processes, where there are any."""
         self.objective = objective
+        self.weights = list(objective.parameters())
         self.settings = settings
         self.device = device
         self.processes = processes
@@ -52,7 +53,8 @@ class Gradients:
         total = max(1.0, self.processes.sums([self.objective.counts(batches)])[0])
         longest = max(batch.rows for batch in batches)
         while True:
-            self.objective.zero_grad(set_to_none=True)
+            for weight in self.weights:
+                weight.grad = None
             loss = self.attempt(batches, total, step, pieces)
             if not self.processes.any(loss is None):
                 break
@@ -124,4 +126,4 @@ class Gradients:
         """Scales the gradients down to the norm that is allowed; the norm they had."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        return whole(torch.nn.utils.clip_grad_norm_(self.objective.parameters(), limit)).to(self.device)
+        return whole(torch.nn.utils.clip_grad_norm_(self.weights, limit)).to(self.device)

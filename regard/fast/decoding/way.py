@@ -81,7 +81,7 @@ class Shortcut:
             self.outline, self.known = Outline(model), whole(model.parameters()) and covers(model)
         if not self.known or not all(map(plain, self.outline.modules)):
             return None
-        kind = precision(model)
+        kind = precision(next(model.parameters()))
         if kind not in self.finders:
             self.finders[kind] = made(model, kind, fused)
         return self.finders[kind]
@@ -110,7 +110,7 @@ def whole(weights: Iterable[Tensor]) -> bool:
 def takes(model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> bool:
     """Whether it is counted as the kernels do, and nothing is larger than they have at hand."""
     return (
-        precision(model) in (torch.float32, torch.bfloat16)
+        precision(next(model.parameters())) in (torch.float32, torch.bfloat16)
         and wish.beam <= WIDEST
         and max(wish.limits) <= LONGEST
         and source.shape[1] <= SOURCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -75,40 +76,39 @@ class Thin:
         r_drop = settings.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([each, each]) for each in given) if r_drop else given
         features, _ = model.decoder.features(model.encode(source, lengths), target_in)
-        h = features.flatten(0, 1).to(precision(model))
+        h = features.flatten(0, 1).to(precision(layer.weight))
         return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
 
     def losses(self, model: Seq2Seq, layer: nn.Linear) -> Losses | None:
         """Those for the device that a model is on."""
-        if here(model):
+        weights = list(model.parameters())
+        if here(weights):
             return None if model.training and model.criterion.settings.r_drop else rows.losses
-        ready = self.batches > FIRST and layer.weight.is_cuda and takes(model)
-        found, kind = fused() if ready else None, precision(model)
+        ready = self.batches > FIRST and layer.weight.is_cuda and takes(weights)
+        found, kind = fused() if ready else None, precision(weights[0])
         if found is not None and model.training and kind not in self.tried:
             self.tried[kind] = works(found, layer, kind)
         return found if self.tried.get(kind) else None
 
 
-def here(model: Seq2Seq) -> bool:
-    """Whether it is on a CPU, whole, not in parts among processes, and in single precision at the least."""
-    weights = list(model.parameters())
+def here(weights: Sequence[Tensor]) -> bool:
+    """Whether a model's are on a CPU, whole, not in parts among processes, and in single precision at the least."""
     wide = weights[0].dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
-    return whole(model) and wide and weights[0].device.type == "cpu"
+    return whole(weights) and wide and weights[0].device.type == "cpu"
 
 
-def takes(model: Seq2Seq) -> bool:
-    """Whether all weights are here whole, and counted with as kernels do."""
-    return whole(model) and precision(model) in (torch.float32, torch.bfloat16)
+def takes(weights: Sequence[Tensor]) -> bool:
+    """Whether all are here whole, and counted with as kernels do."""
+    return whole(weights) and precision(weights[0]) in (torch.float32, torch.bfloat16)
 
 
-def whole(model: Seq2Seq) -> bool:
-    """Whether no weight is in parts among processes."""
-    return all(type(weight) is nn.Parameter for weight in model.parameters())
+def whole(weights: Sequence[Tensor]) -> bool:
+    """Whether none is in parts among processes."""
+    return all(type(weight) is nn.Parameter for weight in weights)
 
 
-def precision(model: Seq2Seq) -> torch.dtype:
-    """What matrix products are to be counted in."""
-    weight = next(model.parameters())
+def precision(weight: Tensor) -> torch.dtype:
+    """What matrix products with a weight are to be counted in."""
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 

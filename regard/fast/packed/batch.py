@@ -36,11 +36,11 @@ class Sizes(NamedTuple):
     def rounded(self, source: int, target: int) -> Sizes:
         """A little more, so that many batches have the same sizes; the two numbers are the longest sentences.
 
-        Words by a sixteenth at the most, pairs by a quarter: one without words costs next to nothing.
+        Words by a sixteenth at the most, pairs up to a power of two: one without words costs next to nothing.
         """
         more = Sizes(self.pairs, up(self.source, 16), up(self.target, 16))
         added = max(math.ceil((more.source - self.source) / source), math.ceil((more.target - self.target) / target))
-        return more._replace(pairs=up(self.pairs + added, 4))
+        return more._replace(pairs=up(self.pairs + added, 1))
 
 
 def up(count: int, parts: int) -> int:

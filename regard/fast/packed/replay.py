@@ -126,11 +126,14 @@ class LossRecorder:
         self,
         name: Hashable,
         model: nn.Module,
+        weights: Sequence[Tensor],
         compute: Callable[[Sequence[Tensor]], Tensor],
         inputs: Sequence[Tensor],
     ) -> Tensor | None:
-        """The loss by a recording, which is made where the shapes have come often enough; None where there is none."""
-        weights = list(model.parameters())
+        """The loss by a recording, which is made where the shapes have come often enough; None where there is none.
+
+        The weights are all of the model's, in its order.
+        """
         addresses = tuple(weight.data_ptr() for weight in weights)
         if addresses != self.addresses:  # weights that have moved leave the recordings behind
             self.forget(addresses)

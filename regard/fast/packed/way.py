@@ -93,25 +93,26 @@ class Packed:
 
     def quick(self, model: Seq2Seq, given: Given) -> Tensor | None:
         """By kernels, or on a CPU by parts for it; None where neither will do."""
-        lean = leans(model)
-        ready = self.batches > FIRST and given[0].is_cuda and takes(model)
-        if not (lean or ready) or not self.knows(model):
+        known = self.knows(model)
+        if known is None:
             return None
-        if lean:
+        if leans(model, known.weights):
             return leanly(model, given)
-        fused = parts()
-        return None if fused is None else self.packed(model, given, fused)
+        ready = self.batches > FIRST and given[0].is_cuda and takes(known.weights)
+        fused = parts() if ready else None
+        return None if fused is None else self.packed(model, known, given, fused)
 
-    def knows(self, model: Seq2Seq) -> bool:
-        """Whether the model is still one that `stack` knows; recordings of what it was before are given up."""
+    def knows(self, model: Seq2Seq) -> Outline | None:
+        """The model's, if it still is one that `stack` knows; recordings of what it was before are given up."""
         if self.outline is None or not self.outline.fits(model):
             known = within(model) if covers(model) else None
             self.outline, self.known, self.recorder = Outline(model), known, LossRecorder()
-        return self.known is not None and type(model.criterion) is CrossEntropy and not heard(*self.known)
+        same = self.known is not None and type(model.criterion) is CrossEntropy and not heard(*self.known)
+        return self.outline if same else None
 
-    def packed(self, model: Seq2Seq, given: Given, fused: Parts) -> Tensor | None:
+    def packed(self, model: Seq2Seq, known: Outline, given: Given, fused: Parts) -> Tensor | None:
         """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
-        sizes, kind = counted(given), precision(model)
+        sizes, kind = counted(given), precision(known.weights[0])
         if sizes is None:
             return None
         r_drop = model.criterion.settings.r_drop if model.training else 0.0
@@ -124,15 +125,17 @@ class Packed:
             self.tried[kind] = succeeds("training", lambda: there_and_back(model, loss))
         if not self.tried.get(kind):
             return None
-        found = self.recorded(model, given, sizes, r_drop, fused) if learns else None
+        found = self.recorded(model, known, given, sizes, r_drop, fused) if learns else None
         return loss() if found is None else found
 
-    def recorded(self, model: Seq2Seq, given: Given, sizes: Sizes, r_drop: float, fused: Parts) -> Tensor | None:
+    def recorded(
+        self, model: Seq2Seq, known: Outline, given: Given, sizes: Sizes, r_drop: float, fused: Parts
+    ) -> Tensor | None:
         """By a CUDA graph, where sizes like these have come before."""
         from regard.fast.kernels import power
         from regard.fast.packed.fused import longest as most
 
-        source, target, kind = given[0].shape[1], given[2].shape[1], precision(model)
+        source, target, kind = given[0].shape[1], given[2].shape[1], precision(known.weights[0])
         if max(source, target) > most(kind):
             return None
         alike, longest = sizes.rounded(source, target), (power(source), power(target))
@@ -141,9 +144,9 @@ class Packed:
             return stack.summed(model, unfolded(inputs, *longest), r_drop, kind, fused)
 
         inputs = folded(packed(*given, alike, 2 if r_drop else 1))
-        dropped = tuple(part.p * part.training for part in model.modules() if isinstance(part, nn.Dropout))
+        dropped = tuple(part.p * part.training for part in known.modules if isinstance(part, nn.Dropout))
         name = (alike, longest, kind, model.criterion.settings, dropped)
-        return self.recorder.loss(name, model, compute, inputs)
+        return self.recorder.loss(name, model, known.weights, compute, inputs)
 
 
 def counted(given: Given) -> Sizes | None:
@@ -153,9 +156,9 @@ def counted(given: Given) -> Sizes | None:
     return Sizes(len(source), *words) if least and words[1] else None
 
 
-def leans(model: Seq2Seq) -> bool:
+def leans(model: Seq2Seq, weights: Sequence[Tensor]) -> bool:
     """Whether the parts for a CPU do, which know nothing of R-Drop."""
-    return here(model) and not (model.training and model.criterion.settings.r_drop)
+    return here(weights) and not (model.training and model.criterion.settings.r_drop)
 
 
 def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
