@@ -30,7 +30,7 @@ test: .venv/dev .venv/browser
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
 learn: .venv/dev

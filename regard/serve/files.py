@@ -104,7 +104,7 @@ async def whole(service: Service, pair: tuple[str, str], name: str, content: byt
         route = service.route(spoken, wanted)
         for start in range(0, len(texts), AT_ONCE):
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
-            made += [one.text for one in asyncio.run_coroutine_threadsafe(asked, loop).result()]
+            made += [one.text for one in service.asking(asked, loop)]
         return made
 
     limit = service.settings.file_limit

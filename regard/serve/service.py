@@ -12,6 +12,7 @@ from starlette.requests import Request
 from regard.errors import UserError
 from regard.serve.address import household
 from regard.serve.aside import Aside
+from regard.serve.asking import Asking
 from regard.serve.bearer import bearer
 from regard.serve.crew import Crew, enlisted
 from regard.serve.detection import Detector, Guess, has_words
@@ -48,7 +49,8 @@ class Service:
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
         self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
-        self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated
+        self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated …
+        self.asking = Asking()  # … by this
 
     async def hear(self, request: Request) -> tuple[Fields, Key | None]:
         """What is asked for, of whoever may ask for so much; and their key, if they have one.
@@ -228,6 +230,7 @@ class Service:
     def close(self) -> None:
         """Ends what works in the background."""
         for part in (
+            self.asking,
             self.shelf,
             self.documents,
             self.looks,
