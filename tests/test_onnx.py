@@ -139,10 +139,9 @@ def opened(folder: Path) -> engines.Opened:
     return engines.Opened(Run(folder), translator.models[0], translator.tokenizers)
 
 
-def test_graphs_leave_the_cores_to_the_search_between_two_steps(tmp_path: Path) -> None:
-    made = model("gru")
-    export(made, tmp_path)
-    engine = OnnxModel(made, tmp_path)
+def test_graphs_leave_the_cores_to_the_search_between_two_steps(exported: Run) -> None:
+    engine = load(exported.folder, engine="onnx").engines[0]
+    assert isinstance(engine, OnnxModel)
     for graph in (engine.encoder, engine.decoder.session):
         options = graph.get_session_options()
         assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"

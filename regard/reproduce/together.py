@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +73,7 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -
 
     Where one fails, or all are asked to stop, what has begun comes to its end, and nothing else begins.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would have the locks of threads, and not the threads
+    context = processes()
     stopped = context.Event()
     with (
         asked_to_stop(),
@@ -88,6 +89,18 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -
             for waiting in begun:
                 waiting.cancel()
             raise
+
+
+def processes() -> BaseContext:
+    """Where they come from: one that has only imported everything, so that none has to.
+
+    A fork of this one would have the locks of threads, and not the threads. Where nothing can be forked, each imports.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 @contextmanager
