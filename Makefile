@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := regard tests benchmarks docs
 
-.PHONY: setup demo test learn fuzz test-gpu bench clean
+.PHONY: setup demo test checks suite learn fuzz test-gpu bench clean
 
 setup: .venv/dev
 
@@ -26,10 +26,16 @@ demo: .venv/core
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null || true
 	@touch $@
 
+# Types take a minute and a half on one core, at first: beside the tests.
 test: .venv/dev .venv/browser
+	$(MAKE) --jobs=2 --keep-going checks suite
+
+checks: .venv/dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
+
+suite: .venv/dev .venv/browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
