@@ -24,7 +24,7 @@ def heard(*parts: nn.Module) -> bool:
 
 def changed(part: nn.Module) -> bool:
     """Whether a module has a method of its own in the place of its class's."""
-    return not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash, whatever its own have
+    return not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash
 
 
 @cache

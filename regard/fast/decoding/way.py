@@ -81,7 +81,7 @@ class Shortcut:
             self.outline, self.known = Outline(model), whole(model.parameters()) and covers(model)
         if not self.known or not all(map(plain, self.outline.modules)):
             return None
-        kind = precision(next(model.parameters()))
+        kind = precision(self.outline.weights[0])
         if kind not in self.finders:
             self.finders[kind] = made(model, kind, fused)
         return self.finders[kind]

@@ -112,11 +112,10 @@ class LossRecorder:
 
     def __init__(self) -> None:
         self.able = True
-        self.forget(())
+        self.forget()
 
-    def forget(self, addresses: tuple[int, ...]) -> None:
-        """All recordings, and their memory; from now on they are of weights at these addresses."""
-        self.addresses = addresses
+    def forget(self) -> None:
+        """All recordings, and their memory."""
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.gradients: Tensor | None = None
@@ -132,11 +131,8 @@ class LossRecorder:
     ) -> Tensor | None:
         """The loss by a recording, which is made where the shapes have come often enough; None where there is none.
 
-        The weights are all of the model's, in its order.
+        The weights are all of the model's, in its order, and where they were the last time.
         """
-        addresses = tuple(weight.data_ptr() for weight in weights)
-        if addresses != self.addresses:  # weights that have moved leave the recordings behind
-            self.forget(addresses)
         self.seen[name] += 1
         room = self.able and len(self.recordings) < MOST
         if name not in self.recordings and room and self.seen[name] >= OFTEN:
@@ -158,9 +154,8 @@ class LossRecorder:
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
             return Recording(model, compute, inputs, self.gradients)
 
-        forget = partial(self.forget, self.addresses)
-        made = attempted("training", make, forget)
-        recorded = made and attempted("training", partial(made.record, self.pool), forget)
+        made = attempted("training", make, self.forget)
+        recorded = made and attempted("training", partial(made.record, self.pool), self.forget)
         self.able = recorded is not None
         if recorded is not None:
             self.recordings[name] = recorded
