@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.fast import quicken
 from regard.fast.output.way import Thin, takes
 from regard.fast.packed import lean, plain, stack, way
-from regard.fast.packed.batch import Sizes, packed, present
+from regard.fast.packed.batch import Sizes, packed, present, reach
 from regard.fast.packed.spans import spans
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
@@ -80,11 +80,12 @@ def test_two_vocabularies_and_no_smoothing() -> None:
     torch.testing.assert_close(everything(made, summed(made, given)), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("more", [(11, 4), (1, 16), (11, 0)], ids=str)
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
-def test_padding_that_makes_batches_alike_changes_nothing(r_drop: float) -> None:
+def test_padding_that_makes_batches_alike_changes_nothing(r_drop: float, more: tuple[int, int]) -> None:
     made, given = model("pre", r_drop).double(), batch([5, 1, 3, 4], [2, 6, 1, 3])
     expected = everything(made, made.summed(*given))
-    found = everything(made, summed(made, given, Sizes(8, 13 + 11, 12 + 4)))
+    found = everything(made, summed(made, given, Sizes(8, 13 + more[0], 12 + more[1])))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -96,6 +97,11 @@ def test_sizes_grow_by_a_sixteenth_at_the_most_and_have_room_for_what_is_added()
         assert sizes.source <= more.source <= sizes.source * 17 / 16
         assert (more.source - sizes.source) <= 5 * (more.pairs - sizes.pairs)
         assert (more.target - sizes.target) <= 12 * (more.pairs - sizes.pairs)
+
+
+def test_batches_that_are_alike_have_few_lengths_and_none_that_is_too_short() -> None:
+    assert [*map(reach, (1, 16, 17, 100, 128, 129, 192, 193, 1025))] == [16, 16, 32, 128, 128, 192, 192, 256, 1536]
+    assert all(words <= reach(words) <= max(16, 2 * words - 1) for words in range(1, 3000))
 
 
 def test_two_passes_with_other_dropout_disagree_as_the_criterion_says() -> None:

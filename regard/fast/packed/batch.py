@@ -51,6 +51,14 @@ def up(count: int, parts: int) -> int:
     return math.ceil(count / step) * step
 
 
+def reach(words: int) -> int:
+    """How long sentences of batches that are alike may be, given the longest: a power of two, or one and a half.
+
+    Short ones, for which kernels hold a power of two anyway, do not differ by less than that.
+    """
+    return max(16, up(words, 1 if words <= 128 else 2))
+
+
 def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: Sizes, passes: int) -> Batch:
     """A batch of the given sizes, so many times over; what is added to have them is sentences of padding."""
     there = spans(

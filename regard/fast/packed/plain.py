@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
 from regard.symbols import PAD
+
+# Not cuDNN's: it plans anew for every shape, which takes longer than a whole update.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -34,17 +38,21 @@ def attend_self(qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
 
 
 def padded(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, heads: int, causal: bool) -> Tensor:
-    """Attention of sentences side by side, as PyTorch's takes them."""
+    """Attention of sentences side by side, as PyTorch's takes them.
+
+    Over a source without words, which is one of padding, it gives zeros: over nothing it would be no number.
+    """
 
     def split(x: Tensor, spans: Spans) -> Tensor:
         rows = spans.pad(x)
         return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)
 
     places = torch.arange(keys.longest, device=q.device)
-    seen = (places < keys.starts.diff()[:, None])[:, None, None]  # B,1,1,S
+    seen = (places < keys.starts.diff().clamp(min=1)[:, None])[:, None, None]  # B,1,1,S
     if causal:
         seen = seen & (places <= places[:, None])
-    found = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), seen)
+    with sdpa_kernel(KERNELS):
+        found = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), seen)
     return queries.pack(found.transpose(1, 2).flatten(2))
 
 

@@ -102,9 +102,8 @@ class Replayed(Function):
 
 
 def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors that were laid end to end."""
-    parts = torch.split(flat, [tensor.numel() for tensor in like])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+    """Tensors that were laid end to end, in one call: there are hundreds, and as many updates wait for it."""
+    return list(torch._utils._unflatten_dense_tensors(flat, like))  # type: ignore[no-untyped-call]
 
 
 class LossRecorder:

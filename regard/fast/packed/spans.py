@@ -18,12 +18,14 @@ class Spans(NamedTuple):
 
     def pack(self, padded: Tensor) -> Tensor:
         """B,S,… -> N,…"""
-        return padded[self.rows, self.places]
+        return padded.flatten(0, 1).index_select(0, self.rows * padded.shape[1] + self.places)
 
     def pad(self, packed: Tensor) -> Tensor:
         """N,… -> B,S,…, zero behind each end."""
-        padded = packed.new_zeros(len(self.starts) - 1, self.longest, *packed.shape[1:])
-        return padded.index_put((self.rows, self.places), packed)
+        rows = len(self.starts) - 1
+        padded = packed.new_zeros(rows * self.longest, *packed.shape[1:])
+        filled = padded.index_copy(0, self.rows * self.longest + self.places, packed)
+        return filled.view(rows, self.longest, *packed.shape[1:])
 
 
 def spans(lengths: Tensor, count: int, longest: int) -> Spans:

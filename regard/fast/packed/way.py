@@ -13,7 +13,7 @@ from regard.fast.hearing import heard
 from regard.fast.outline import Outline
 from regard.fast.output.way import here, precision, takes
 from regard.fast.packed import stack
-from regard.fast.packed.batch import Given, Sizes, folded, packed, present, unfolded
+from regard.fast.packed.batch import Given, Sizes, folded, packed, present, reach, unfolded
 from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
@@ -132,13 +132,8 @@ class Packed:
         self, model: Seq2Seq, known: Outline, given: Given, sizes: Sizes, r_drop: float, fused: Parts
     ) -> Tensor | None:
         """By a CUDA graph, where sizes like these have come before."""
-        from regard.fast.kernels import power
-        from regard.fast.packed.fused import longest as most
-
         source, target, kind = given[0].shape[1], given[2].shape[1], precision(known.weights[0])
-        if max(source, target) > most(kind):
-            return None
-        alike, longest = sizes.rounded(source, target), (power(source), power(target))
+        alike, longest = sizes.rounded(source, target), (reach(source), reach(target))
 
         def compute(inputs: Sequence[Tensor]) -> Tensor:
             return stack.summed(model, unfolded(inputs, *longest), r_drop, kind, fused)
