@@ -34,7 +34,7 @@ from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
-from regard.fast.recording import Places
+from regard.fast.recording import Places, Recorder
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.luong import one_by_one
@@ -185,9 +185,9 @@ def exactly(norm: str, r_drop: float, given: Any) -> list[torch.Tensor]:
     return everything(made, made.summed(*given))
 
 
-def close_but_for_bends(found: torch.Tensor) -> bool:
-    """A hidden unit that is all but 0 may go either way, and changes its gradients by a thousandth."""
-    return bool((found < 1e-5).float().mean() > 0.8 and found.max() < 5e-3)
+def close_but_for_bends(found: torch.Tensor, share: float = 0.8) -> bool:
+    """A hidden unit that is all but 0 may go either way, and changes all gradients below it by a thousandth."""
+    return bool(found[0] < 1e-5 and (found < 1e-5).float().mean() > share and found.max() < 5e-3)
 
 
 @pytest.mark.parametrize("lengths", PACKED, ids=str)
@@ -216,19 +216,43 @@ ALIKE = (
 )
 
 
-@pytest.mark.parametrize("alike", ALIKE, ids=["short", "long"])
+@pytest.mark.parametrize(("alike", "share"), zip(ALIKE, (0.8, 0.1), strict=True), ids=["short", "long"])
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_recorded_updates_are_the_readable_ones(norm: str, r_drop: float, alike: Any) -> None:
+def test_recorded_updates_are_the_readable_ones(norm: str, r_drop: float, alike: Any, share: float) -> None:
     made = transformer(norm, r_drop).cuda()
     batches = [tuple(tensor.cuda() for tensor in batch(*each)) for each in alike]
     expected = [exactly(norm, r_drop, given) for given in batches]
     quicken(made)
     for _ in range(4):
         for given, exact in zip(batches, expected, strict=True):
-            assert close_but_for_bends(errors(everything(made, made.summed(*given)), exact))
+            assert close_but_for_bends(errors(everything(made, made.summed(*given)), exact), share)
     assert isinstance(made.way, way.Packed)
     assert len(made.way.recorder.recordings) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_after_a_recording_that_was_broken_off_chance_and_memory_are_as_before() -> None:
+    recorder, place = Recorder("testing"), torch.zeros(4, device="cuda")
+
+    def fail() -> None:
+        place.uniform_()
+        if torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()  # which breaks a recording off
+
+    assert recorder.record(fail) is None
+    assert torch.rand(4, device="cuda").std() > 0
+    torch.manual_seed(1)
+    drawn = torch.rand(4, device="cuda")
+
+    def draw() -> None:
+        place.uniform_().mul_(2.0)
+
+    again = Recorder("testing").record(draw)
+    assert again is not None
+    torch.manual_seed(1)
+    again()
+    torch.testing.assert_close(place, 2 * drawn)
 
 
 def test_two_losses_may_be_added_up_before_the_way_back() -> None:

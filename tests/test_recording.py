@@ -77,6 +77,31 @@ def test_a_graph_that_failed_keeps_no_pool(card: Card) -> None:
     assert card.pools == 2
 
 
+def test_a_graph_that_was_broken_off_is_closed_and_sets_chance_free(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, closed = list[Any](), list[Any]()
+
+    class Broken(Pretended):
+        def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+            super().capture_begin(pool, capture_error_mode)
+            made.append(self)
+
+        def capture_end(self) -> None:
+            if len(made) == 1:
+                raise RuntimeError("invalidated")
+            super().capture_end()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Broken)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: closed.append(which), raising=False)
+    monkeypatch.setattr(torch, "empty", lambda size, device: torch.ones(size))
+    with pytest.raises(RuntimeError, match="invalidated"), Pool().recording():
+        pass
+    assert closed == [(0, made[0].pool)]
+    assert [hasattr(each, "ended") for each in made] == [False, True]
+    assert made[1].pool != made[0].pool
+
+
 @pytest.mark.parametrize("was", [True, False])
 def test_nothing_is_collected_during_a_recording(card: Card, was: bool) -> None:
     before = gc.isenabled()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from threading import RLock
 from typing import Any, TypeVar
@@ -42,8 +42,28 @@ class Pool:
             try:
                 yield graph
             finally:
-                graph.capture_end()
+                end(graph, self.handle)
         self.living.add(graph)
+
+
+def end(graph: torch.cuda.CUDAGraph, handle: Any) -> None:
+    """Of a recording. One that the driver has broken off PyTorch leaves half open: that is mended before it is told."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        with suppress(RuntimeError):  # it may have come as far as that
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
+        with suppress(RuntimeError):
+            set_free()
+        raise
+
+
+def set_free() -> None:
+    """Whatever is random fails while its generator believes to be recorded, which ends with the next recording."""
+    place, nothing = torch.empty(1, device="cuda"), torch.cuda.CUDAGraph()
+    nothing.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+    place.zero_()
+    nothing.capture_end()
 
 
 @contextmanager
