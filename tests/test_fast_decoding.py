@@ -23,7 +23,7 @@ from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.reading import Reading
 from regard.models import build
 from regard.models.seq2seq import Seq2Seq, Viewpoint
-from regard.search import Hypothesis, search
+from regard.search import BeamSearch, Hypothesis, search
 from regard.symbols import EOS
 from regard.training.optimizer import optimizer
 from regard.training.settings import TrainingSettings
@@ -64,12 +64,21 @@ def finder_of(model: Seq2Seq) -> Finder:
     return way.made(model, torch.float64, PLAIN)
 
 
+def step_by_step(model: Seq2Seq, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
+    """What the readable search finds."""
+    searching, found = BeamSearch(model, **options), dict[int, list[Hypothesis]]()
+    searching.join(source, lengths)
+    while searching.open:
+        found.update(searching.step())
+    return [found[number] for number in range(len(lengths))]
+
+
 def both(
     model: Seq2Seq, source: Tensor, lengths: Tensor, finder: Finder | None = None, **options: Any
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """What the readable search finds, and the one on the device."""
     finder, model.shortcut = finder or finder_of(model), None
-    readable = search(model, source, lengths, **options)
+    readable = step_by_step(model, source, lengths, **options)
     taken = []
 
     def shortcut(_: Seq2Seq, *asked: Any) -> Any:

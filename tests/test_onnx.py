@@ -123,6 +123,13 @@ def test_bytes_are_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> Non
     torch.testing.assert_close(few, second[:, words].log_softmax(-1), rtol=1e-4, atol=1e-4)
 
 
+def test_an_encoders_lstm_is_bytes_too(tmp_path: Path) -> None:
+    export(build("luong2015-global", 50, 50, size=16, layers=1).eval(), tmp_path, int8=True)
+    nodes = {node.op_type for node in onnx.load(tmp_path / ENCODER).graph.node}
+    assert "DynamicQuantizeLSTM" in nodes
+    assert not {"LSTM", "Split"} & nodes  # weights are in their order already
+
+
 @pytest.fixture(scope="module")
 def exported(able: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with its graphs; nobody changes it."""

@@ -188,9 +188,11 @@ def test_an_ensemble_averages_probabilities() -> None:
         same(left, right)
 
 
+@pytest.mark.parametrize("fast", ["0", "1"])
 @pytest.mark.parametrize("penalty", [-0.5, 0.0, 0.6, 1.5])
 @pytest.mark.parametrize("beam", [2, 3])
-def test_stopping_early_changes_nothing(beam: int, penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_early_changes_nothing(beam: int, penalty: float, fast: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_FAST", fast)
     models = [model_of(name, seed, sharp=1.0) for seed in range(6) for name in NAMES]
 
     def found() -> list[list[Hypothesis]]:
@@ -199,6 +201,7 @@ def test_stopping_early_changes_nothing(beam: int, penalty: float, monkeypatch: 
         ]
 
     early = found()
+    monkeypatch.setenv("REGARD_FAST", "0")
     monkeypatch.setattr(Beam, "settled", lambda *_: False)
     for left, right in zip(early, found(), strict=True):
         same(left, right)

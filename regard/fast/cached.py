@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from regard.fast.hearing import heard
 from regard.fast.packed.way import KNOWN
+from regard.fast.products import products
 from regard.fast.room import Room, placed
 from regard.models.seq2seq import Decoder, Encoded, log_probs
 from regard.models.transformer import TransformerDecoder
@@ -169,10 +170,9 @@ def heads_of(attention: MultiHeadAttention, x: Tensor, parts: int, groups: int) 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Queries A,heads,T,d_k over keys A,heads,d_k,S and values A,heads,S,d_k: what they find A·T,size, and weights."""
     A, heads, T, d_k = q.shape
-    nothing, scale = q.new_zeros(1), 1 / math.sqrt(d_k)
-    scores = torch.baddbmm(nothing, q.flatten(0, 1), keys.flatten(0, 1), beta=0, alpha=scale).view(A, heads, T, -1)
+    scores = products(q.flatten(0, 1), keys.flatten(0, 1)).mul_(1 / math.sqrt(d_k)).view(A, heads, T, -1)
     weights = (scores if mask is None else scores.add_(mask)).softmax(-1)
-    found = torch.bmm(weights.flatten(0, 1), values.flatten(0, 1)).view(A, heads, T, d_k)
+    found = products(weights.flatten(0, 1), values.flatten(0, 1)).view(A, heads, T, d_k)
     return found.transpose(1, 2).reshape(A * T, -1), weights
 
 

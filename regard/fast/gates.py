@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
+from regard.fast.products import products
 from regard.nn import masked_softmax
 
 sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
@@ -157,13 +158,13 @@ class Plain:
         window: Window = EVERYWHERE,
     ) -> None:
         """See `Steps`."""
-        scores = torch.bmm(query[:, None], keys.transpose(1, 2)).squeeze(1).to(weights.dtype)
+        scores = products(query[:, None], keys.transpose(1, 2)).squeeze(1).to(weights.dtype)
         if centre is not None:
             mask = mask & (away(centre.floor(), mask.shape[1]).abs() <= window.reach)
         weights.copy_(masked_softmax(scores, mask))
         if centre is not None and window.sigma:
             weights *= bell(away(centre, mask.shape[1]), window)
-        context.copy_(torch.bmm(weights.to(values.dtype)[:, None], values).squeeze(1))
+        context.copy_(products(weights.to(values.dtype)[:, None], values).squeeze(1))
 
     def look_back(
         self,
@@ -180,14 +181,14 @@ class Plain:
         d_centre: Tensor | None = None,
     ) -> None:
         """See `Steps`."""
-        came = torch.bmm(d_context[:, None], values.transpose(1, 2)).squeeze(1) + d_weights
+        came = products(d_context[:, None], values.transpose(1, 2)).squeeze(1) + d_weights
         each, shares = weights * came, weights
         if centre is not None and d_centre is not None:
             far = away(centre, weights.shape[1])
             d_centre.copy_((each * far).sum(-1) / window.sigma**2)
             shares = weights / bell(far, window).clamp(min=TINY)  # those of the softmax
         d_scores.copy_(each - shares * each.sum(-1, keepdim=True))
-        torch.add(torch.bmm(d_scores[:, None], keys).squeeze(1), d_query, out=d_all)
+        torch.add(products(d_scores[:, None], keys).squeeze(1), d_query, out=d_all)
 
     def aim(self, u: Tensor, v: Tensor, lengths: Tensor, centre: Tensor) -> None:
         """See `Steps`."""

@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.fast.gates import Squashing
+from regard.fast.products import turned
 
 STEPS = Squashing()
 
@@ -33,9 +34,9 @@ class Unrolled(Function):
         rows, words, width = x.shape
         gates = torch.addmm(b, x.reshape(rows * words, width), W.t()).view(rows, words, len(b))
         states, cells = x.new_empty(2, rows, words, h.shape[1])
-        before, kept = h, c
+        before, kept, V = h, c, turned(U)
         for pre, shown, after in zip(gates.unbind(1), states.unbind(1), cells.unbind(1), strict=True):
-            pre.addmm_(before, U.t())
+            pre.addmm_(before, V)
             STEPS.lstm(pre, kept, after, shown, shown, None, 1.0)
             before, kept = shown, after
         ctx.save_for_backward(x, h, c, W, U, gates, states, cells)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from regard.errors import UserError
 
@@ -32,7 +33,7 @@ def opened(path: Path) -> tuple[bytes, dict[str, Rows]]:
     """The graph, and by the names of its further inputs what it was written with."""
     made = onnx.load(path)
     graph = made.graph
-    turn(graph)
+    fold(made)
     known = {weight.name: weight for weight in graph.initializer}
     found = {}
     *after, product = last(graph)
@@ -45,22 +46,42 @@ def opened(path: Path) -> tuple[bytes, dict[str, Rows]]:
             found[name] = Rows(numpy_helper.to_array(weight), words)
             sizes = ["words" if dimension == words else size for dimension, size in enumerate(weight.dims)]
             graph.input.append(helper.make_tensor_value_info(name, weight.data_type, sizes))
-    left = {name for node in graph.node for name in node.input}
-    for weight in known.values():
-        if weight.name not in left:
-            graph.initializer.remove(weight)
+    spare(graph)
     graph.output[0].type.tensor_type.shape.dim[1].dim_param = "words"
     return made.SerializeToString(), found
 
 
-def turn(graph: Any) -> None:
-    """Transposes what is known beforehand; the exporter leaves to each step what is the embeddings' as well."""
+def fold(made: Any) -> None:
+    """Computes what is known beforehand, as turned or reordered weights; the exporter leaves it to every run."""
+    graph = made.graph
     known = {weight.name: weight for weight in graph.initializer}
-    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in known]:
-        way = next(one.ints for one in node.attribute if one.name == "perm")
-        turned = np.ascontiguousarray(numpy_helper.to_array(known[node.input[0]]).transpose(way))
-        graph.initializer.append(numpy_helper.from_array(turned, node.output[0]))
+    for node in list(graph.node):
+        if not node.input or any(name and name not in known for name in node.input):
+            continue
+        given = {name: numpy_helper.to_array(known[name]) for name in node.input if name}
+        for name, value in zip(node.output, computed(node, given, made.opset_import), strict=True):
+            known[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+            graph.initializer.append(known[name])
         graph.node.remove(node)
+    spare(graph)
+
+
+def computed(node: Any, given: dict[str, np.ndarray[Any, Any]], opsets: Any) -> list[np.ndarray[Any, Any]]:
+    """The outputs of one node."""
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in given.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+    alone = helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=opsets)
+    return list(ReferenceEvaluator(alone).run(None, given))
+
+
+def spare(graph: Any) -> None:
+    """Removes the weights that nothing reads."""
+    read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+    for weight in [weight for weight in graph.initializer if weight.name not in read]:
+        graph.initializer.remove(weight)
 
 
 def layer(product: Any, after: Sequence[Any], known: dict[str, Any]) -> Iterator[tuple[Any, int, int]]:

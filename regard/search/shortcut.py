@@ -1,4 +1,4 @@
-"""A search that a model does by itself, on its device, where nothing is asked for but the best."""
+"""Faster ways to search where nothing is asked for but the best: on a CPU, and on a model's own device by itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.fast.decoding.board import Wish
+from regard.fast.decoding.harvest import Found
+from regard.fast.switch import wanted
+from regard.search.bare import searched
 from regard.search.ensemble import Ensemble
 from regard.search.hypothesis import Hypothesis
 from regard.search.ranking import Ranking
@@ -25,17 +28,28 @@ def shortcut(
     min_length: int,
     attention: bool,
 ) -> list[list[Hypothesis]] | None:
-    """What `search` finds; None where there is no such way, or several models search together."""
-    way = getattr(models.models[0], "shortcut", None)
-    if way is None or len(models.models) > 1 or not len(lengths):
+    """What `search` finds; None where there is no such way."""
+    if not len(lengths) or not wanted():
         return None
     most = limits(lengths.tolist(), max_length, min_length, [0] * len(lengths))
     penalties = [1.0, *map(ranking.divisor, range(1, max(most) + 1))]
-    with models.resting():
-        found = way(models.models[0], source, lengths, Wish(beam, n_best, min_length, most, penalties, attention))
+    wish = Wish(beam, n_best, min_length, most, penalties, attention)
+    found = by_itself(models, source, lengths, wish)
+    if found is None and source.device.type == "cpu":
+        found = searched(models, source, lengths, wish)
     if found is None:
         return None
     return [
         [Hypothesis(tokens, chance, chance / penalties[len(tokens)], look) for tokens, chance, look in some]
         for some in found
     ]
+
+
+def by_itself(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]] | None:
+    """What a model finds that has a way of its own; None where it has none, or several search together."""
+    way = getattr(models.models[0], "shortcut", None)
+    if way is None or len(models.models) > 1:
+        return None
+    with models.resting():
+        found: list[list[Found]] | None = way(models.models[0], source, lengths, wish)
+    return found

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.gates import Steps
+from regard.fast.products import turned
 
 
 class Aim:
@@ -66,10 +67,11 @@ class Predicted(Told):
         super().__init__(kept[0])
         self.steps, self.kept, self.u, self.found = steps, kept, kept[1], slopes
         self.S, self.W_p, self.v_p = given
+        self.turned = turned(self.W_p)
 
     def turn(self, t: int, h: Tensor) -> None:
         """Equation 9."""
-        torch.mm(h.to(self.W_p.dtype), self.W_p.t(), out=self.u[:, t])
+        torch.mm(h.to(self.W_p.dtype), self.turned, out=self.u[:, t])
         self.steps.aim(self.u[:, t], self.v_p, self.S, self.p[:, t])
 
     def slope(self, t: int) -> Tensor:

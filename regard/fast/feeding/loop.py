@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.feeding.aiming import Aim, Predicted, Told
 from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
+from regard.fast.products import products, turned
 
 
 class Layer(NamedTuple):
@@ -146,7 +147,7 @@ def forwards(plan: Plan, given: Given) -> Tape:
     c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
     seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
     weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
-    aim = aiming(plan, given, steps)
+    aim, W, W_c = aiming(plan, given, steps), [turned(layer.W) for layer in given.layers], turned(given.W_c)
     inputs[0][:, 0, :F] = dropped(given.fed, *left(plan, given, 0, 0))
     for layer, into in zip(given.layers, inputs, strict=True):
         into[:, 0, -H:] = layer.h
@@ -154,14 +155,14 @@ def forwards(plan: Plan, given: Given) -> Tape:
         after = [into[:, t + 1] if t + 1 < T else spare for into, spare in zip(inputs, beyond, strict=True)]
         for number, layer in enumerate(given.layers):
             above = seen[:, t, V:] if number + 1 == L else inputs[number + 1][:, t, :H]
-            pre[number][:, t].addmm_(inputs[number][:, t], layer.W.t())
+            pre[number][:, t].addmm_(inputs[number][:, t], W[number])
             before = c[number][:, t - 1] if t else layer.c
             mask, scale = left(plan, given, number + 1, t)
             steps.lstm(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
         context, h = seen[:, t].tensor_split([V], 1)
         aim.turn(t, h)
         steps.look(h, given.keys, values, given.mask, weights[:, t], context, aim.centre(t), plan.window)
-        torch.mm(seen[:, t], given.W_c.t(), out=z)
+        torch.mm(seen[:, t], W_c, out=z)
         steps.squash(z, out[:, t], after[0][:, :F], *left(plan, given, 0, t + 1))
     return Tape(pre, c, inputs, seen, out, weights, aim.kept)
 
@@ -194,8 +195,8 @@ def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, 
     whole = (
         (first @ given.W_w).view_as(given.words),
         dropped(slopes.inputs[0][:, :F], mask, scale),
-        torch.bmm(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
-        torch.bmm(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
+        products(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
+        products(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
         None,
         first.t() @ given.words.flatten(0, 1),
         slopes.z.flatten(0, 1).t() @ tape.seen.flatten(0, 1),

@@ -7,7 +7,6 @@ number, four at a time; and logits exist for some rows only.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -53,40 +52,34 @@ def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
 def attend(q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:
     """Over the source."""
     (own,), (k, v) = split(q, queries, heads, 1), split(kv, keys, heads, 2)
-    return looked(own, k, v, queries, keys, heads, causal=False)
+    return looked(own, k, v, queries, keys, causal=False)
 
 
 def attend_self(qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
     """Over the sentence's own words; `causal`: those up to each."""
     q, k, v = split(qkv, words, heads, 3)
-    return looked(q, k, v, words, words, heads, causal)
+    return looked(q, k, v, words, words, causal)
 
 
 def split(x: Tensor, words: Spans, heads: int, count: int) -> tuple[Tensor, ...]:
-    """So many tensors side by side, N,count·size, as B·heads,T,d each."""
+    """So many tensors side by side, N,count·size, as B,heads,T,d each."""
     rows, size = len(words.starts) - 1, x.shape[1] // count // heads
     padded = x if len(x) == rows * words.longest else words.pad(x)
-    parts = padded.view(rows, words.longest, count, heads, size).permute(2, 0, 3, 1, 4)
-    return parts.reshape(count, rows * heads, words.longest, size).unbind()
+    return padded.view(rows, words.longest, count, heads, size).permute(2, 0, 3, 1, 4).unbind()
 
 
-def looked(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, heads: int, causal: bool) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V, all heads of a word side by side again: N,size."""
-    scores = torch.bmm(q, k.transpose(1, 2)).mul_(1 / math.sqrt(q.shape[2]))
-    rows = len(queries.starts) - 1
+def looked(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, causal: bool) -> Tensor:
+    """softmax(Q Kᵀ / √d_k) V, all heads of a word side by side again: N,size.
+
+    PyTorch's own has a sentence's head in one core's hands: a product of them all is small ones, each shared out.
+    """
     places = torch.arange(keys.longest)
-    hidden = (places >= keys.starts.diff()[:, None])[:, None, None]  # B,1,1,S
+    seen = (places < keys.starts.diff().clamp(min=1)[:, None])[:, None, None]  # B,1,1,S
     if causal:
-        hidden = hidden | (places > places[:, None])
-    if hidden.any():
-        scores = (
-            scores.view(rows, heads, *scores.shape[1:])
-            .masked_fill_(hidden, torch.finfo(scores.dtype).min)
-            .flatten(0, 1)
-        )
-    found = torch.bmm(scores.softmax(-1), v).view(rows, heads, queries.longest, -1).transpose(1, 2)
+        seen = seen & (places <= places[:, None])
+    found = F.scaled_dot_product_attention(q, k, v, None if seen.all() else seen).transpose(1, 2)
     count = len(queries.rows)
-    return found.reshape(count, -1) if count == rows * queries.longest else queries.pack(found).flatten(1)
+    return (found if count == found.shape[0] * found.shape[1] else queries.pack(found)).reshape(count, -1)
 
 
 def add_norm(

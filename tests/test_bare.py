@@ -1,0 +1,141 @@
+"""A search with NumPy between two steps finds what the readable one does, for every recipe and whatever is asked."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from regard.fast import quicken
+from regard.models import Seq2Seq, build
+from regard.recipes import names, read
+from regard.search import BeamSearch, Hypothesis, search
+from regard.symbols import EOS
+
+WORDS = 11
+RECIPES = [name for name in names() if read(name)["task"] == "translate"]
+
+
+def model_of(name: str, seed: int = 0, spread: float = 0.5) -> Seq2Seq:
+    torch.manual_seed(seed)
+    made: Seq2Seq = build(name, 20, WORDS, size=16, layers=1).eval()
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=spread)
+    return made
+
+
+def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    sizes = torch.tensor(lengths)
+    source = torch.randint(4, 20, (len(lengths), max(lengths)))
+    return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
+
+
+def step_by_step(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
+    """What the readable search finds."""
+    searching, found = BeamSearch(models, **options), dict[int, list[Hypothesis]]()
+    searching.join(source, lengths)
+    while searching.open:
+        found.update(searching.step())
+    return [found[number] for number in range(len(lengths))]
+
+
+def agree(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
+    """That both ways find the same; what they find."""
+    found, readable = (way(models, source, lengths, **options) for way in (search, step_by_step))
+    assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in readable]
+    for one, other in zip(chain(*found), chain(*readable), strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-6)
+        assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-6)
+        assert (one.attention is None) == (other.attention is None)
+        if one.attention is not None and other.attention is not None:
+            np.testing.assert_allclose(one.attention, other.attention, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_finds_what_the_readable_search_finds(name: str, beam: int) -> None:
+    for seed in range(3):
+        agree(quicken(model_of(name, seed)), *batch(9, 1, 5, 3), beam=beam, n_best=min(beam, 2), max_length=9)
+
+
+@pytest.mark.parametrize("options", [
+    {"length_penalty": 0.0, "attention": False},
+    {"length_penalty": "average", "n_best": 4},
+    {"length_penalty": -1.0, "n_best": 3},
+    {"length_penalty": 2.0, "min_length": 7},
+    {"max_length": 1, "n_best": 2},
+    {"max_length": 6, "min_length": 6},
+    {"beam": 2 * WORDS, "n_best": WORDS},
+    {},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("double", [False, True])
+def test_so_it_does_whatever_is_asked(options: dict[str, Any], double: bool) -> None:
+    for name in ("luong2015-global", "vaswani2017-base"):
+        made = model_of(name)
+        agree(made.double() if double else made, *batch(3, 7, 2), **{"beam": 4, **options})
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6),
+    st.floats(-1, 2), st.integers(1, 20), st.integers(0, 99), st.floats(0.1, 1.5),
+)  # fmt: skip
+def test_so_it_does_for_any_shape(
+    lengths: list[int], beam: int, n_best: int, penalty: float, longest: int, seed: int, spread: float
+) -> None:
+    found = agree(
+        model_of("luong2015-global", seed, spread),
+        *batch(*lengths),
+        beam=beam,
+        n_best=min(beam, n_best),
+        max_length=longest,
+        length_penalty=penalty,
+    )
+    assert all(len(one.tokens) == longest or one.tokens[-1] == EOS for one in chain(*found))
+
+
+def test_several_models_search_together() -> None:
+    agree([model_of("luong2015-global"), model_of("vaswani2017-base", 1)], *batch(5, 2, 3), beam=3, n_best=2)
+
+
+def test_no_sources_have_no_targets() -> None:
+    assert search(model_of("luong2015-global"), torch.zeros(0, 3, dtype=torch.long), torch.zeros(0).long()) == []
+
+
+@pytest.mark.parametrize(("fast", "readable"), [("1", 0), ("0", 1)])
+def test_it_can_be_switched_off(fast: str, readable: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, join = list[int](), BeamSearch.join
+
+    def counted(searching: BeamSearch, source: Tensor, lengths: Tensor, **named: Any) -> None:
+        joined.append(len(source))
+        join(searching, source, lengths, **named)
+
+    monkeypatch.setenv("REGARD_FAST", fast)
+    monkeypatch.setattr(BeamSearch, "join", counted)
+    search(model_of("luong2015-global"), *batch(3, 2))
+    assert len(joined) == readable
+
+
+@pytest.mark.parametrize(
+    "options", [{"forbid": [[4]]}, {"no_repeat": 2}, {"coverage_penalty": 0.2}, {"prefix": [[5], []]}]
+)
+def test_what_it_knows_nothing_of_goes_the_readable_way(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.search.shortcut.searched", None)
+    assert search(model_of("luong2015-global"), *batch(3, 2), **options)
+
+
+def test_damaged_weights_are_told() -> None:
+    model = model_of("luong2015-global")
+    nn.init.constant_(next(model.decoder.parameters()), float("nan"))
+    with pytest.raises(ArithmeticError, match="step 1"):
+        search(model, *batch(3, 2), beam=3)
