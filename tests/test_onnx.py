@@ -99,12 +99,17 @@ def test_graphs_find_what_the_model_finds(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["luong2015-global", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("bahdanau2015", "default"))],
+    ("name", "form"),
+    [
+        ("luong2015-global", {}),
+        ("luong2015-global", {"tie": True}),
+        *(pytest.param(name, {}, marks=pytest.mark.thorough) for name in ("bahdanau2015", "default")),
+        pytest.param("bahdanau2015", {"tie": True, "embedding": 32}, marks=pytest.mark.thorough),
+    ],
 )
-def test_bytes_are_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> None:
+def test_bytes_are_smaller_and_nearly_the_same(name: str, form: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(0)
-    readable: Any = build(name, 500, 500, size=64, layers=1).eval()
+    readable: Any = build(name, 500, 500, size=64, layers=1, **form).eval()
     sizes = {}
     for kind, int8 in (("fp32", False), ("int8", True)):
         export(readable, tmp_path / kind, int8)

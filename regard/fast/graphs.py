@@ -16,7 +16,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
 from regard.fast.opset import TRANSLATIONS, whole
-from regard.fast.rows import fold
+from regard.fast.rows import fold, untie
 from regard.fast.states import ENCODER, SHARED, STEP, B, Mould, S, W, begun, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Memory, Recurrent
@@ -136,6 +136,7 @@ class Graph(NamedTuple):
             del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
             if int8:
                 fold(made)  # what is only computed in each run would not be bytes
+                untie(made.graph)
             onnx.save(made, path)
             if int8:
                 thin = vectors(made)

@@ -66,6 +66,22 @@ def fold(made: Any) -> None:
     spare(graph)
 
 
+def untie(graph: Any) -> None:
+    """Gives products weights of their own, turned: to quantise turns them in place, where words may be read, too."""
+    known = {weight.name: weight for weight in graph.initializer}
+    for node in graph.node:
+        way = next((one for one in node.attribute if one.name == "transB" and one.i), None)
+        if node.op_type != "Gemm" or way is None or node.input[1] not in known:
+            continue
+        name = f"{node.input[1]}.turned"
+        if name not in known:
+            turned = np.ascontiguousarray(numpy_helper.to_array(known[node.input[1]]).T)
+            known[name] = numpy_helper.from_array(turned, name)
+            graph.initializer.append(known[name])
+        node.input[1], way.i = name, 0
+    spare(graph)
+
+
 def computed(node: Any, given: dict[str, np.ndarray[Any, Any]], opsets: Any) -> list[np.ndarray[Any, Any]]:
     """The outputs of one node."""
     inputs = [
