@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 
 from regard.fast import quicken
+from regard.fast.decoding.harvest import Record
 from regard.models import Seq2Seq, build
 from regard.recipes import names, read
 from regard.search import BeamSearch, Hypothesis, search
+from regard.search.bare import note
 from regard.symbols import EOS
 
 WORDS = 11
@@ -132,6 +134,54 @@ def test_what_it_knows_nothing_of_goes_the_readable_way(
 ) -> None:
     monkeypatch.setattr("regard.search.shortcut.searched", None)
     assert search(model_of("luong2015-global"), *batch(3, 2), **options)
+
+
+class Table:
+    """Thinks the same of every next token, changes what it is handed, and knows `start`, `step` and `select` alone."""
+
+    def __init__(self, log_probs: Tensor) -> None:
+        self.log_probs, self.decoder = log_probs, self
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+        return lengths
+
+    def start(self, encoded: Tensor) -> Tensor:
+        return encoded
+
+    def step(self, state: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, None]:
+        tokens.clamp_(max=4)
+        return self.log_probs.expand(len(tokens), -1), state, None
+
+    def select(self, state: Tensor, rows: Tensor) -> Tensor:
+        return state[rows]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("table", [torch.randn(WORDS).log_softmax(-1), torch.tensor(-2.4).expand(WORDS)])
+def test_what_a_decoder_gives_out_stays_its_own_and_what_it_is_handed_is(table: Tensor, beam: int) -> None:
+    before, model = table.clone(), Table(table)
+    agree(model, *batch(3, 2), beam=beam, max_length=5)
+    torch.testing.assert_close(table, before)
+
+
+def test_of_sentences_that_are_done_no_attention_is_kept() -> None:
+    record = Record(100, 2, 50)
+    for who in (np.arange(100), np.array([7])):
+        chosen = (np.zeros((len(who), 2)), *np.zeros((2, len(who), 2), np.int64))
+        note(record, who, chosen, torch.ones(2 * len(who), 50))
+    assert [one.seen.shape for one in record.looks] == [(1, 100, 2, 50), (1, 1, 2, 50)]
+
+
+@pytest.mark.parametrize("options", [{"prefix": [[]]}, {"prefix": []}, {"force": [[]]}], ids=str)
+def test_what_is_given_for_other_sources_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="for 2 sources"):
+        search(model_of("luong2015-global"), *batch(3, 2), **options)
+
+
+def test_very_long_targets_are_left_to_the_readable_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.search.shortcut.searched", None)
+    found = search(model_of("luong2015-global"), *batch(3, 2), beam=1, max_length=5000, length_penalty=0.0)
+    assert all(len(some[0].tokens) <= 5000 for some in found)
 
 
 def test_damaged_weights_are_told() -> None:

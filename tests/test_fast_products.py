@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,6 +23,20 @@ def test_many_products_are_those_of_pytorch(
         found = products.products(left, right)
         assert found.dtype == dtype
         torch.testing.assert_close(found, (left @ right).detach())
+
+
+@pytest.mark.filterwarnings("error")
+def test_products_do_not_warn_of_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "ONE_BY_ONE", True)
+    a = torch.full((2, 1, 3), torch.inf)
+    assert products.products(a, torch.zeros(2, 3, 2)).isnan().all()
+
+
+def test_large_products_start_no_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "ONE_BY_ONE", True)
+    monkeypatch.setattr(np, "matmul", None)
+    a, b = torch.randn(2, 70, 80), torch.randn(2, 80, 60)
+    torch.testing.assert_close(products.products(a, b), a @ b)
 
 
 def test_a_turned_matrix_lies_as_it_is_read() -> None:

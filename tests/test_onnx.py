@@ -19,6 +19,7 @@ from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.fast.graphs import export
 from regard.fast.onnx_runtime import OnnxModel
+from regard.fast.rows import fold
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
@@ -133,6 +134,27 @@ def test_an_encoders_lstm_is_bytes_too(tmp_path: Path) -> None:
     nodes = {node.op_type for node in onnx.load(tmp_path / ENCODER).graph.node}
     assert "DynamicQuantizeLSTM" in nodes
     assert not {"LSTM", "Split"} & nodes  # weights are in their order already
+
+
+def test_what_is_known_beforehand_is_computed_beforehand_but_nothing_random_is() -> None:
+    made = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 18]>
+        agraph (float[N, 2] x) => (float[3] y, float[3, 2] z, float[2, 3] r)
+        <float[2, 3] w = {1, 2, 3, 4, 5, 6}, int64[1] one = {1}, float[2, 3] spare = {0, 0, 0, 0, 0, 0}>
+        { v = Transpose <perm = [1, 0]> (w)
+          place = Squeeze (one)
+          y = Gather <axis = 1> (v, place)
+          z = Add (x, v)
+          r = RandomNormalLike (w) }
+        """
+    )
+    fold(made)
+    assert [node.op_type for node in made.graph.node] == ["Gather", "Add", "RandomNormalLike"]
+    known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in made.graph.initializer}
+    assert known.keys() == {"v", "place", "w"}
+    assert known["place"].shape == ()
+    np.testing.assert_array_equal(known["v"], [[1, 4], [2, 5], [3, 6]])
 
 
 @pytest.fixture(scope="module")

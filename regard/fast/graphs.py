@@ -135,7 +135,7 @@ class Graph(NamedTuple):
             made = program.model_proto
             del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
             if int8:
-                fold(made)  # what is only computed in each run would not be bytes
+                fold(made)  # weights that only a run computes are not quantised
                 untie(made.graph)
             onnx.save(made, path)
             if int8:

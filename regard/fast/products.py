@@ -8,6 +8,7 @@ from torch import Tensor
 
 ONE_BY_ONE = not torch._C.has_mkl  # how PyTorch goes through a batch of products
 KINDS = (torch.float32, torch.float64)
+SMALL = 2**18  # multiplications in a product, up to which NumPy's library starts no threads of its own
 
 
 def turned(W: Tensor) -> Tensor:
@@ -15,7 +16,7 @@ def turned(W: Tensor) -> Tensor:
 
     OpenBLAS takes four times as long for a transposed matrix where the rows lie apart.
     """
-    return W.t() if W.is_cuda else W.t().contiguous()
+    return W.t().contiguous() if W.device.type == "cpu" else W.t()
 
 
 def products(a: Tensor, b: Tensor) -> Tensor:
@@ -24,6 +25,8 @@ def products(a: Tensor, b: Tensor) -> Tensor:
     PyTorch calls its library once for each, and the calling takes longer than a small product. So does NumPy, but all
     of its calls come from one loop: three times as fast for vectors.
     """
-    if a.is_cuda or not ONE_BY_ONE or a.dtype not in KINDS:
+    small = a.shape[1] * a.shape[2] * b.shape[2] <= SMALL and a.dtype == b.dtype and a.dtype in KINDS
+    if not (ONE_BY_ONE and small and a.device.type == "cpu"):
         return torch.bmm(a, b)
-    return torch.from_numpy(np.matmul(a.detach().numpy(), b.detach().numpy()))
+    with np.errstate(all="ignore"):  # PyTorch does not warn of what is no number either
+        return torch.from_numpy(np.matmul(a.detach().numpy(), b.detach().numpy()))

@@ -51,7 +51,7 @@ def end(graph: torch.cuda.CUDAGraph, handle: Any) -> None:
     try:
         graph.capture_end()
     except RuntimeError:
-        with suppress(RuntimeError):  # it may have come as far as that
+        with suppress(RuntimeError, AttributeError):  # it may have come as far as that
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
         with suppress(RuntimeError):
             set_free()

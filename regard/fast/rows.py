@@ -15,6 +15,7 @@ from regard.errors import UserError
 
 PRODUCTS = ("Gemm", "MatMul", "MatMulInteger")
 ROUNDED = "DynamicQuantizeLinear"
+FOLDED = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 INPUT = "among."  # what the names of these inputs begin with
 
 
@@ -56,11 +57,11 @@ def fold(made: Any) -> None:
     graph = made.graph
     known = {weight.name: weight for weight in graph.initializer}
     for node in list(graph.node):
-        if not node.input or any(name and name not in known for name in node.input):
+        if node.op_type not in FOLDED or any(name and name not in known for name in node.input):
             continue
         given = {name: numpy_helper.to_array(known[name]) for name in node.input if name}
         for name, value in zip(node.output, computed(node, given, made.opset_import), strict=True):
-            known[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+            known[name] = numpy_helper.from_array(np.array(value, order="C"), name)
             graph.initializer.append(known[name])
         graph.node.remove(node)
     spare(graph)

@@ -73,12 +73,12 @@ class Open:
 
 def likeliest(log_probs: Tensor, count: int, short: bool) -> tuple[Reals, Numbers]:
     """The likeliest tokens of each row R,V that may follow, and their log-probabilities R,count."""
-    every = log_probs.numpy()
-    never = [PAD, BOS, EOS] if short else [PAD, BOS]
-    kept = every[:, never]
-    every[:, never] = -np.inf
-    values, tokens = topk(log_probs, min(count, every.shape[1]))
-    every[:, never] = kept  # a decoder may have given out what it still needs
+    kind = torch.promote_types(log_probs.dtype, torch.float32)  # NumPy has no bf16
+    # A decoder may have given out what it still needs, or the same numbers to several threads.
+    allowed = log_probs.to(kind, copy=True, memory_format=torch.contiguous_format)
+    for token in (PAD, BOS, EOS) if short else (PAD, BOS):
+        allowed[:, token] = -torch.inf
+    values, tokens = topk(allowed, min(count, allowed.shape[1]))
     return values.numpy(), tokens.numpy()
 
 
@@ -90,22 +90,19 @@ def searched(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> l
     rows = torch.arange(len(sizes)).repeat_interleave(width)
     with models.resting():
         states, newest = models.widen(models.start(source, lengths), width, rows), torch.full_like(rows, BOS)
-        while len(going.who):
+        while True:
             log_probs, states, looks = models.step(states, newest, source.shape[1] if wish.attention else None)
             step += 1
-            reach, parents, tokens = going.choose(single(log_probs), step)
+            reach, parents, tokens = going.choose(log_probs, step)
             if np.isnan(reach).any():
                 raise damaged(step)
             note(record, going.who, (reach, parents, tokens), looks)
             done = going.take_up(reach, tokens, step)
             record.done[going.who[done]] = step
+            if done.all():
+                break
             states, newest = follow(models, states, going, done, parents, tokens)
     return found(record, wish, sizes)
-
-
-def single(log_probs: Tensor) -> Tensor:
-    """In a precision that NumPy has."""
-    return log_probs if log_probs.dtype == torch.float64 else log_probs.float()
 
 
 def note(record: Record, who: Numbers, chosen: tuple[Any, Any, Any], looks: Tensor | None) -> None:
@@ -120,9 +117,9 @@ def note(record: Record, who: Numbers, chosen: tuple[Any, Any, Any], looks: Tens
         return every
 
     for kept, part in zip((record.log_probs, record.parents, record.tokens), chosen, strict=True):
-        kept.append(whole(part))  # type: ignore[attr-defined]
+        kept.append(whole(part))
     if looks is not None:
-        record.looks.append(whole(looks.float().numpy().reshape(len(who), record.width, -1)))
+        record.looked(looks.float().numpy().reshape(1, len(who), record.width, -1), who)
 
 
 def follow(
@@ -134,10 +131,8 @@ def follow(
     if not done.any():
         # A row that is alone in its sentence extends itself.
         moved = models.reorder(states, torch.from_numpy(rows.reshape(-1))) if W > 1 else states
-        return moved, torch.from_numpy(tokens.reshape(-1))
+        return moved, torch.from_numpy(tokens.flatten())  # a copy: what was chosen is written down
     left = np.flatnonzero(~done)
     going.keep(left)
-    if not len(left):
-        return states, torch.from_numpy(tokens[:0].reshape(-1))
     kept = models.keep(states, torch.from_numpy(rows[left].reshape(-1)), torch.from_numpy(left))
-    return kept, torch.from_numpy(tokens[left].reshape(-1))
+    return kept, torch.from_numpy(tokens[left].flatten())

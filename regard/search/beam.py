@@ -69,7 +69,8 @@ def search(
         rules=rules,
         attention=attention,
     )
-    bare = not (coverage_penalty or no_repeat or forbid or rules or any(prefix or ()) or any(force or ()))
+    given, forced = per_source(prefix, len(lengths), "prefix"), per_source(force, len(lengths), "force")
+    bare = not (coverage_penalty or no_repeat or forbid or rules or any(given) or any(forced))
     quick = searching.shortcut(source, lengths) if bare else None
     if quick is not None:
         return quick
@@ -150,7 +151,7 @@ class BeamSearch:
         self.count += batch
 
     def shortcut(self, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]] | None:
-        """All of it at once for these sources, where the model has a faster way; None where it has none."""
+        """All of it at once for these sources, where there is a faster way; None where there is none."""
         return shortcut(
             self.frontier.models,
             self.frontier.ranking,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.fast.decoding.board import Wish
+from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.harvest import Found
 from regard.fast.switch import wanted
 from regard.search.bare import searched
@@ -32,6 +32,8 @@ def shortcut(
     if not len(lengths) or not wanted():
         return None
     most = limits(lengths.tolist(), max_length, min_length, [0] * len(lengths))
+    if max(most) > LONGEST:
+        return None
     penalties = [1.0, *map(ranking.divisor, range(1, max(most) + 1))]
     wish = Wish(beam, n_best, min_length, most, penalties, attention)
     found = by_itself(models, source, lengths, wish)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,27 @@ class Found(NamedTuple):
     attention: Floats | None  # tokens × source length
 
 
+class Looks(NamedTuple):
+    """Where the rows of some sentences looked, at some steps after each other."""
+
+    place: npt.NDArray[np.int64]  # of each sentence among them
+    seen: Floats  # steps,A,W,S
+
+
 @dataclass
 class Record:
-    """Of each step t, sentence a and row w what was chosen; rows are numbered within their sentence."""
+    """Of each step t, sentence a and row w what was chosen; rows are numbered within their sentence.
+
+    What is added at once is a chunk of T steps.
+    """
 
     sentences: int
     width: int
     source: int
-    log_probs: list[Floats] = field(default_factory=list)  # of a chunk each: CHUNK,A,W
-    parents: list[Ints] = field(default_factory=list)
-    tokens: list[Ints] = field(default_factory=list)
-    looks: list[Floats] = field(default_factory=list)  # CHUNK,A,W,S
+    log_probs: list[Any] = field(default_factory=list)  # of a chunk each: T,A,W
+    parents: list[Any] = field(default_factory=list)
+    tokens: list[Any] = field(default_factory=list)
+    looks: list[Looks] = field(default_factory=list)
     done: Ints = field(init=False)  # A; the step with which each was done
 
     def __post_init__(self) -> None:
@@ -56,10 +66,13 @@ class Record:
         self.tokens.append(tokens)
         self.done[who] = slab[-size:][:count]
         if looks is not None:
-            seen = looks.reshape(CHUNK, -1, W, looks.shape[-1])[:, :count, :, : self.source]
-            wide = np.zeros((CHUNK, self.sentences, W, self.source), np.float32)
-            wide[:, who] = seen
-            self.looks.append(wide)
+            self.looked(np.array(looks.reshape(CHUNK, -1, W, looks.shape[-1])[:, :count, :, : self.source]), who)
+
+    def looked(self, seen: Floats, who: npt.NDArray[np.int64]) -> None:
+        """What the rows of these sentences alone looked at, T,A,W,S: of long ones there may be few."""
+        place = np.zeros(self.sentences, np.int64)
+        place[who] = np.arange(len(who))
+        self.looks.append(Looks(place, seen))
 
 
 def found(record: Record, wish: Wish, lengths: Sequence[int]) -> list[list[Found]]:
@@ -109,9 +122,20 @@ def looked(
     """What each hypothesis looked at, tokens × source length."""
     if not record.looks:
         return [None] * len(sentence)
-    looks = np.concatenate(record.looks).reshape(len(ways), record.sentences * record.width, -1)
     each = zip(sentence, ends, ways.T, strict=True)
-    return [looks[np.arange(end), way[:end], : lengths[number]] for number, end, way in each]
+    return [along(record, number, way[:end] - number * record.width, lengths[number]) for number, end, way in each]
+
+
+def along(record: Record, sentence: int, way: npt.NDArray[np.int64], length: int) -> Floats:
+    """What the rows of a way, one at each step, looked at."""
+    found, first = [], 0
+    for place, seen in record.looks:
+        rows = way[first : first + len(seen)]
+        if not len(rows):
+            break
+        found.append(seen[np.arange(len(rows)), place[sentence], rows, :length])
+        first += len(seen)
+    return np.concatenate(found)
 
 
 def paths(record: Record, at: npt.NDArray[np.int64], written: Ints) -> tuple[Ints, npt.NDArray[np.int64]]:

@@ -36,7 +36,8 @@ class Sizes(NamedTuple):
     def rounded(self, source: int, target: int) -> Sizes:
         """A little more, so that many batches have the same sizes; the two numbers are the longest sentences.
 
-        Words by a sixteenth at the most, pairs up to a power of two: one without words costs next to nothing.
+        Words by a sixteenth at the most, pairs up to a power of two: one without words costs next to nothing, where
+        sentences are not so long that they are padded.
         """
         more = Sizes(self.pairs, up(self.source, 16), up(self.target, 16))
         added = max(math.ceil((more.source - self.source) / source), math.ceil((more.target - self.target) / target))

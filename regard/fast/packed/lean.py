@@ -71,7 +71,7 @@ def split(x: Tensor, words: Spans, heads: int, count: int) -> tuple[Tensor, ...]
 def looked(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, causal: bool) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V, all heads of a word side by side again: N,size.
 
-    PyTorch's own has a sentence's head in one core's hands: a product of them all is small ones, each shared out.
+    PyTorch's own kernel gives each core some sentences and heads; `bmm` shares every small product out among the cores.
     """
     places = torch.arange(keys.longest)
     seen = (places < keys.starts.diff().clamp(min=1)[:, None])[:, None, None]  # B,1,1,S
