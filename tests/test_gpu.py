@@ -216,7 +216,7 @@ ALIKE = (
 )
 
 
-@pytest.mark.parametrize(("alike", "share"), zip(ALIKE, (0.8, 0.1), strict=True), ids=["short", "long"])
+@pytest.mark.parametrize(("alike", "share"), list(zip(ALIKE, (0.8, 0.1), strict=True)), ids=["short", "long"])
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_recorded_updates_are_the_readable_ones(norm: str, r_drop: float, alike: Any, share: float) -> None:
