@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from searching import agree, batch, step_by_step
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -32,32 +33,10 @@ def model_of(name: str, seed: int = 0, spread: float = 0.5) -> Seq2Seq:
     return made
 
 
-def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(seed)
-    sizes = torch.tensor(lengths)
-    source = torch.randint(4, 20, (len(lengths), max(lengths)))
-    return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
-
-
-def step_by_step(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
-    """What the readable search finds."""
-    searching, found = BeamSearch(models, **options), dict[int, list[Hypothesis]]()
-    searching.join(source, lengths)
-    while searching.open:
-        found.update(searching.step())
-    return [found[number] for number in range(len(lengths))]
-
-
-def agree(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
-    """That both ways find the same; what they find."""
-    found, readable = (way(models, source, lengths, **options) for way in (search, step_by_step))
-    assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in readable]
-    for one, other in zip(chain(*found), chain(*readable), strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-6)
-        assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-6)
-        assert (one.attention is None) == (other.attention is None)
-        if one.attention is not None and other.attention is not None:
-            np.testing.assert_allclose(one.attention, other.attention, atol=1e-6)
+def compared(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
+    """What is found, which is what the readable search finds."""
+    found = search(models, source, lengths, **options)
+    agree(step_by_step(models, source, lengths, **options), found, close=1e-6)
     return found
 
 
@@ -65,7 +44,7 @@ def agree(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_finds_what_the_readable_search_finds(name: str, beam: int) -> None:
     for seed in range(3):
-        agree(quicken(model_of(name, seed)), *batch(9, 1, 5, 3), beam=beam, n_best=min(beam, 2), max_length=9)
+        compared(quicken(model_of(name, seed)), *batch(9, 1, 5, 3), beam=beam, n_best=min(beam, 2), max_length=9)
 
 
 @pytest.mark.parametrize("options", [
@@ -82,7 +61,7 @@ def test_it_finds_what_the_readable_search_finds(name: str, beam: int) -> None:
 def test_so_it_does_whatever_is_asked(options: dict[str, Any], double: bool) -> None:
     for name in ("luong2015-global", "vaswani2017-base"):
         made = model_of(name)
-        agree(made.double() if double else made, *batch(3, 7, 2), **{"beam": 4, **options})
+        compared(made.double() if double else made, *batch(3, 7, 2), **{"beam": 4, **options})
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -93,7 +72,7 @@ def test_so_it_does_whatever_is_asked(options: dict[str, Any], double: bool) -> 
 def test_so_it_does_for_any_shape(
     lengths: list[int], beam: int, n_best: int, penalty: float, longest: int, seed: int, spread: float
 ) -> None:
-    found = agree(
+    found = compared(
         model_of("luong2015-global", seed, spread),
         *batch(*lengths),
         beam=beam,
@@ -105,7 +84,7 @@ def test_so_it_does_for_any_shape(
 
 
 def test_several_models_search_together() -> None:
-    agree([model_of("luong2015-global"), model_of("vaswani2017-base", 1)], *batch(5, 2, 3), beam=3, n_best=2)
+    compared([model_of("luong2015-global"), model_of("vaswani2017-base", 1)], *batch(5, 2, 3), beam=3, n_best=2)
 
 
 def test_no_sources_have_no_targets() -> None:
@@ -160,7 +139,7 @@ class Table:
 @pytest.mark.parametrize("table", [torch.randn(WORDS).log_softmax(-1), torch.tensor(-2.4).expand(WORDS)])
 def test_what_a_decoder_gives_out_stays_its_own_and_what_it_is_handed_is(table: Tensor, beam: int) -> None:
     before, model = table.clone(), Table(table)
-    agree(model, *batch(3, 2), beam=beam, max_length=5)
+    compared(model, *batch(3, 2), beam=beam, max_length=5)
     torch.testing.assert_close(table, before)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from searching import Found, agree, batch
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -32,7 +31,6 @@ FORMS: list[dict[str, Any]] = [
     {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3},
 ]
 LENGTH = st.integers(1, 12)
-Found = list[list[Hypothesis]]
 
 
 def model_of(seed: int = 0, spread: float = 0.4, **form: Any) -> Seq2Seq:
@@ -45,27 +43,12 @@ def model_of(seed: int = 0, spread: float = 0.4, **form: Any) -> Seq2Seq:
     return made
 
 
-def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    sizes = torch.tensor(lengths)
-    source = torch.randint(4, 20, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
-    return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
-
-
 def both(model: Seq2Seq, run: Callable[[Seq2Seq], Found]) -> tuple[Found, Found]:
     """What the readable decoder leads to, and the other."""
     readable, quick = copy.copy(model), copy.copy(model)
     readable.stepper, quick.stepper = None, cached
     assert isinstance(Ensemble(quick).decoders[0], CachedDecoder)
     return run(readable), run(quick)
-
-
-def agree(readable: Found, quick: Found) -> None:
-    assert [[one.tokens for one in some] for some in quick] == [[one.tokens for one in some] for some in readable]
-    for one, other in zip(chain(*quick), chain(*readable), strict=True):
-        assert [one.log_prob, one.score] == pytest.approx([other.log_prob, other.score], rel=1e-5, abs=1e-5)
-        assert (one.attention is None) == (other.attention is None)
-        if one.attention is not None and other.attention is not None:
-            np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 4, WIDEST + 1])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from searching import agree, batch, step_by_step
 from torch import Tensor, nn
 
 from regard.fast import quicken, rest
@@ -23,7 +22,7 @@ from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.reading import Reading
 from regard.models import build
 from regard.models.seq2seq import Seq2Seq, Viewpoint
-from regard.search import BeamSearch, Hypothesis, search
+from regard.search import Hypothesis, search
 from regard.symbols import EOS
 from regard.training.optimizer import optimizer
 from regard.training.settings import TrainingSettings
@@ -53,24 +52,8 @@ def model_of(form: dict[str, Any], spread: float = 0.5, seed: int = 0) -> Seq2Se
     return made
 
 
-def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(seed)
-    sizes = torch.tensor(lengths)
-    source = torch.randint(4, 20, (len(lengths), max(lengths)))
-    return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
-
-
 def finder_of(model: Seq2Seq) -> Finder:
     return way.made(model, torch.float64, PLAIN)
-
-
-def step_by_step(model: Seq2Seq, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
-    """What the readable search finds."""
-    searching, found = BeamSearch(model, **options), dict[int, list[Hypothesis]]()
-    searching.join(source, lengths)
-    while searching.open:
-        found.update(searching.step())
-    return [found[number] for number in range(len(lengths))]
 
 
 def both(
@@ -90,16 +73,6 @@ def both(
     model.shortcut = None
     assert taken
     return readable, quick
-
-
-def agree(readable: list[list[Hypothesis]], quick: list[list[Hypothesis]]) -> None:
-    assert [[one.tokens for one in some] for some in quick] == [[one.tokens for one in some] for some in readable]
-    for one, other in zip(chain(*quick), chain(*readable), strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-5, abs=1e-5)
-        assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-5)
-        assert (one.attention is None) == (other.attention is None)
-        if one.attention is not None and other.attention is not None:
-            np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 4, 5])

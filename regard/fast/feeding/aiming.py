@@ -7,6 +7,7 @@ product and its gradient are part of the loop. The window and the Gaussian aroun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -67,11 +68,15 @@ class Predicted(Told):
         super().__init__(kept[0])
         self.steps, self.kept, self.u, self.found = steps, kept, kept[1], slopes
         self.S, self.W_p, self.v_p = given
-        self.turned = turned(self.W_p)
+
+    @cached_property
+    def turned_weight(self) -> Tensor:
+        """W_pᵀ, which the way back does not need."""
+        return turned(self.W_p)
 
     def turn(self, t: int, h: Tensor) -> None:
         """Equation 9."""
-        torch.mm(h.to(self.W_p.dtype), self.turned, out=self.u[:, t])
+        torch.mm(h.to(self.W_p.dtype), self.turned_weight, out=self.u[:, t])
         self.steps.aim(self.u[:, t], self.v_p, self.S, self.p[:, t])
 
     def slope(self, t: int) -> Tensor:
