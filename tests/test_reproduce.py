@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ from regard.reproduce.experiment import Bars, Curves
 from regard.reproduce.experiments.cost import COST
 from regard.reproduce.experiments.scaling import SCALING
 from regard.reproduce.measures import dictionary, spread, translation
+from regard.reproduce.processes import Begun, side_by_side, starting
 from regard.reproduce.scales import SETTINGS
 from regard.reproduce.verdict import (
     TYPICAL,
@@ -297,16 +299,14 @@ def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
 STOPPED = """
 import subprocess, sys
 from functools import partial
-from pathlib import Path
-from regard.reproduce.lab import Lab
-from regard.reproduce.together import side_by_side
+from regard.reproduce.processes import side_by_side
 from regard.training import Interrupted
 
 if __name__ == "__main__":
     shell = "echo {} > told; cat never; touch done-{}"
     tasks = {str(n): partial(subprocess.run, ["sh", "-c", shell.format(n, n)]) for n in range(4)}
     try:
-        side_by_side(tasks, Lab(Path(), "small"), jobs=1)
+        side_by_side(tasks, 1, print)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signal_number)
@@ -334,6 +334,24 @@ def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:
     broken = Training("schuster1997", "copy-8", {"model.size": -1})
     with pytest.raises(UserError, match="-1"):
         together([dataclasses.replace(FAKE, rows=lambda scale: [Row("one", [broken])])], Lab(tmp_path, "small"), 1, 2)
+
+
+def test_a_process_that_is_killed_is_said_and_nothing_else_begins(tmp_path: Path) -> None:
+    tasks = {"killed": partial(signal.raise_signal, signal.SIGKILL), "next": partial(touch, tmp_path / "begun")}
+    with pytest.raises(UserError, match=r"^killed: its process ended with the status -9$"):
+        side_by_side(tasks, 1, print)
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_process_that_is_told_nothing_ends() -> None:
+    one = Begun(starting(), "early")
+    one.process.start()
+    one.join()
+    assert one.process.exitcode == 0
+
+
+def touch(path: Path) -> None:
+    path.touch()
 
 
 def test_a_rows_command_says_all_that_makes_its_run(lab: Lab) -> None:

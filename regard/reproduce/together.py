@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from multiprocessing.context import BaseContext
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import torch
 
 from regard.console import say
 from regard.reproduce.experiment import Experiment, Row, Training
 from regard.reproduce.lab import Lab, Measure
-from regard.training.signals import Interrupted, install
+from regard.reproduce.processes import side_by_side
 
 
 def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int) -> None:
@@ -35,13 +28,18 @@ def together(experiments: Sequence[Experiment], lab: Lab, seeds: int, jobs: int)
     logs.mkdir(parents=True, exist_ok=True)
     if missing:
         say(f"{len(missing)} models to train, {jobs} at a time; what they say is in {logs}")
-        side_by_side(
-            {one.name: partial(trained, lab, one, logs / f"{one.name}.log", jobs) for one in missing}, lab, jobs
-        )
+        each = {one.name: partial(trained, lab, one, logs / f"{one.name}.log", jobs) for one in missing}
+        side_by_side(each, jobs, counted(lab, len(each)))
     if asked:
         say(f"{len(asked)} models to measure, {jobs} at a time")
         each = {name: partial(measured, lab, some, logs / f"{name}.log", jobs) for name, some in asked.items()}
-        side_by_side(each, lab, jobs)
+        side_by_side(each, jobs, counted(lab, len(each)))
+
+
+def counted(lab: Lab, total: int) -> Callable[[str], None]:
+    """Says of each run that it has ended, and how many have."""
+    count = iter(range(1, total + 1))
+    return lambda name: say(f"{next(count)}/{total}: {lab.out / 'runs' / name}")
 
 
 def needed(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> Sequence[Training]:
@@ -66,75 +64,6 @@ def questions(experiments: Iterable[Experiment], lab: Lab, seeds: int) -> dict[s
             if not lab.knows(experiment.measure, row):
                 asked.setdefault(row.trainings[0].name, []).append((experiment.measure, row))
     return asked
-
-
-def side_by_side(tasks: Mapping[str, Callable[[], None]], lab: Lab, jobs: int) -> None:
-    """Calls, each in a process of its own, so many at a time; each is named by a run.
-
-    Where one fails, or all are asked to stop, what has begun comes to its end, and nothing else begins.
-    """
-    context = processes()
-    stopped = context.Event()
-    with (
-        asked_to_stop(),
-        ProcessPoolExecutor(jobs, context, remember, (stopped,), max_tasks_per_child=1) as pool,
-    ):
-        begun = {pool.submit(unless_stopped, task): name for name, task in tasks.items()}
-        try:
-            for count, ended in enumerate(as_completed(begun), 1):
-                ended.result()
-                say(f"{count}/{len(tasks)}: {lab.out / 'runs' / begun[ended]}")
-        except BaseException:
-            stopped.set()  # one more than there are processes is on its way already
-            for waiting in begun:
-                waiting.cancel()
-            raise
-
-
-def processes() -> BaseContext:
-    """Where they come from: one that has only imported everything, so that none has to.
-
-    A fork of this one would have the locks of threads, and not the threads. Where nothing can be forked, each imports.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-@contextmanager
-def asked_to_stop() -> Iterator[None]:
-    """Ctrl-C comes to all processes by itself; SIGTERM is passed on. The others save what they have."""
-
-    def passed_on(number: int, frame: FrameType | None) -> None:
-        for other in multiprocessing.active_children():
-            other.terminate()
-        raise Interrupted(None, number)
-
-    before = install({signal.SIGTERM: passed_on})
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise Interrupted(None, signal.SIGINT) from stop
-    except Interrupted as stop:
-        raise Interrupted(None, stop.signal_number) from stop
-    finally:
-        install(before)
-
-
-STOPPED: list[Any] = []  # of a process that works for another: what says that nothing is to begin any more
-
-
-def remember(stopped: Any) -> None:
-    """Before anything else."""
-    STOPPED.append(stopped)
-
-
-def unless_stopped(task: Callable[[], None]) -> None:
-    """Does it, unless nothing is to begin any more."""
-    if not STOPPED[0].is_set():
-        task()
 
 
 def trained(lab: Lab, training: Training, log: Path, jobs: int) -> None:
