@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import QUICK, files
 from samples import translators
+from searching import batch as sources
 from test_fast_decoding import FORMS, LUONG, TRANSFORMER
-from test_fast_decoding import batch as sources
 from test_fast_decoding import model_of as searched_model
 from test_fast_layer import CELLS
 from test_fast_packed import batch, everything
