@@ -1,4 +1,4 @@
-"""A decoder whose past stays where it is against the readable one."""
+"""A decoder whose past stays where it is against the readable one, and so one that has it by heads, for graphs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.fast import quicken
 from regard.fast.cached import WIDEST, CachedDecoder, cached
+from regard.fast.laid import LaidDecoder
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
 from regard.models.transformer import TransformerDecoder
@@ -122,10 +123,12 @@ def agreeing(decoders: tuple[Any, Any], states: tuple[Any, Any], tokens: Tensor)
     return one, other
 
 
+@pytest.mark.parametrize("twin", [cached, LaidDecoder])
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @torch.inference_mode()
-def test_states_do_what_states_do() -> None:
-    model = model_of().double()
-    decoders: Any = (cached(model.decoder), model.decoder)
+def test_states_do_what_states_do(twin: Callable[[Any], Any], form: dict[str, Any]) -> None:
+    model = model_of(**form).double()
+    decoders: Any = (twin(model.decoder), model.decoder)
     encoded = model.encode(*batch(5, 3, 4))
     begun = decoders[0].start(encoded), decoders[1].start(encoded)
 
@@ -152,10 +155,11 @@ def test_states_do_what_states_do() -> None:
         agreeing(decoders, each(fewer, "trim", 5, 1), tokens)
 
 
+@pytest.mark.parametrize("twin", [cached, LaidDecoder])
 @torch.inference_mode()
-def test_a_source_without_a_word_shows_nothing() -> None:
+def test_a_source_without_a_word_shows_nothing(twin: Callable[[Any], Any]) -> None:
     model = model_of().double()
-    decoders: Any = (cached(model.decoder), model.decoder)
+    decoders: Any = (twin(model.decoder), model.decoder)
     encoded = model.encode(batch(3, 2)[0], torch.tensor([3, 0]))
     states = tuple(decoder.widen(decoder.start(encoded), 2) for decoder in decoders)
     agreeing(decoders, (states[0], states[1]), torch.tensor([4, 5, 6, 7]))

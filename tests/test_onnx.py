@@ -18,6 +18,7 @@ from samples import translators
 from regard.data.corpus import pairs
 from regard.errors import UserError
 from regard.fast.graphs import export
+from regard.fast.norms import spell_out
 from regard.fast.onnx_runtime import OnnxModel
 from regard.fast.rows import fold
 from regard.fast.states import ENCODER, STEP
@@ -134,6 +135,52 @@ def test_an_encoders_lstm_is_bytes_too(tmp_path: Path) -> None:
     nodes = {node.op_type for node in onnx.load(tmp_path / ENCODER).graph.node}
     assert "DynamicQuantizeLSTM" in nodes
     assert not {"LSTM", "Split"} & nodes  # weights are in their order already
+
+
+def test_a_transformers_weights_are_all_bytes_and_no_step_takes_its_heads_apart(tmp_path: Path) -> None:
+    export(model("two layers of heads"), tmp_path, int8=True)
+    for name in (ENCODER, STEP):
+        graph = onnx.load(tmp_path / name).graph
+        weights = {weight.name for weight in graph.initializer}
+        assert not [node.name for node in graph.node if node.op_type == "MatMul" and weights & set(node.input)]
+    given = {one.name for one in graph.input if one.name.endswith(("keys", "values"))}
+    assert len(given) == 8  # of two layers, over the source and over the words so far
+    readers = [node for node in graph.node if given & set(node.input)]
+    assert {node.op_type for node in readers} == {"Transpose", "MatMul", "Concat", "Shape"}
+    turned = [node.attribute[0].ints for node in readers if node.op_type == "Transpose"]
+    assert turned == [[0, 1, 3, 2]] * 2  # which a product does by itself
+
+
+def test_a_source_without_a_word_shows_nothing_in_graphs(tmp_path: Path) -> None:
+    readable = model("two layers of heads")
+    export(readable, tmp_path)
+    graphs, lengths = OnnxModel(readable, tmp_path), torch.tensor([9, 0])
+    tokens = torch.tensor([5, 6])
+    found = graphs.decoder.step(graphs.encode(SOURCES[:2], lengths), tokens)
+    expected = readable.decoder.step(readable.decoder.start(readable.encode(SOURCES[:2], lengths)), tokens)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert found[2] is not None
+    torch.testing.assert_close(found[2].weights, expected[2].weights, rtol=1e-4, atol=1e-4)
+    assert not found[2].weights[1].any()
+
+
+def test_norms_are_spelt_out() -> None:
+    made = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 18]>
+        agraph (float[N, 3, 4] x) => (float[N, 3, 4] y, float[N, 3, 4] z)
+        <float[4] g = {1, 2, 3, 4}, float[4] b = {4, 3, 2, 1}, float[3, 4] h = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}>
+        { y = LayerNormalization <axis = -1, epsilon = 0.25> (x, g, b)
+          z = LayerNormalization <axis = 1> (y, h, h) }
+        """
+    )
+    x = np.random.default_rng(0).normal(5, 2, (2, 3, 4)).astype(np.float32)
+    expected = onnx.reference.ReferenceEvaluator(made).run(None, {"x": x})
+    spell_out(made.graph)
+    onnx.checker.check_model(made)
+    assert [node.op_type for node in made.graph.node].count("LayerNormalization") == 1  # over two dimensions
+    for found, wanted in zip(onnx.reference.ReferenceEvaluator(made).run(None, {"x": x}), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_what_is_known_beforehand_is_computed_beforehand_but_nothing_random_is() -> None:

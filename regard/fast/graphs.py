@@ -15,6 +15,8 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
+from regard.fast.laid import laid
+from regard.fast.norms import spell_out
 from regard.fast.opset import TRANSLATIONS, whole
 from regard.fast.rows import fold, untie
 from regard.fast.states import ENCODER, SHARED, STEP, B, Mould, S, W, begun, distinct, filled, sample
@@ -90,7 +92,7 @@ def dynamic(model: Any) -> dict[str, dict[int, Any]]:
 
 def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
     """Writes both graphs; with `int8` the weights of matrix products are bytes, a scale for each column."""
-    own = copy.deepcopy(model).cpu().float().eval()
+    own = laid(copy.deepcopy(model).cpu().float()).eval()
     for module in own.modules():
         if isinstance(module, Recurrent):
             module.unroll = whole
@@ -134,6 +136,7 @@ class Graph(NamedTuple):
             assert program is not None
             made = program.model_proto
             del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
+            spell_out(made.graph)
             if int8:
                 fold(made)  # weights that only a run computes are not quantised
                 untie(made.graph)

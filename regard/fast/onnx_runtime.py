@@ -12,6 +12,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
+from regard.fast.laid import laid
 from regard.fast.states import ENCODER, SHARED, STEP, Mould, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Attended
@@ -23,6 +24,7 @@ class OnnxModel:
     def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
         """`model` is the readable one that the graphs in the folder were made of."""
         self.made_of = model, folder
+        model = laid(model)
         self.shape = Mould(sample(model))
         self.step = folder / STEP
         self.threads = threads

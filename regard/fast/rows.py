@@ -15,7 +15,7 @@ from regard.errors import UserError
 
 PRODUCTS = ("Gemm", "MatMul", "MatMulInteger")
 ROUNDED = "DynamicQuantizeLinear"
-FOLDED = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+FOLDED = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 INPUT = "among."  # what the names of these inputs begin with
 
 

@@ -1,0 +1,139 @@
+"""A Transformer's decoder as graphs have it: the twin of `TransformerDecoder` whose states are laid out by heads.
+
+The readable one keeps keys and values as they were projected, and each step takes the heads apart, of all words so far
+and of the whole source. Here a step finds them as its products read them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.fast.cached import added
+from regard.fast.packed.way import KNOWN
+from regard.models import Seq2Seq, tree
+from regard.models.seq2seq import Decoder, Encoded, log_probs
+from regard.models.transformer import TransformerDecoder
+from regard.nn import Attended, Memory, MultiHeadAttention
+
+KIND = torch.float32  # of the numbers in graphs
+
+
+def laid(model: Seq2Seq) -> Seq2Seq:
+    """The model with such a decoder, where it is a Transformer; any other is its own."""
+    decoder = model.decoder
+    if type(decoder) is not TransformerDecoder or not {type(part) for part in decoder.layers.modules()} <= KNOWN:
+        return model
+    return Seq2Seq(model.encoder, LaidDecoder(decoder), model.criterion)
+
+
+class Past(NamedTuple):
+    """The words so far, of one layer."""
+
+    keys: Tensor  # B,heads,t,d_k
+    values: Tensor  # B,heads,t,d_k
+
+
+class LaidState(NamedTuple):
+    """Between two steps, of B rows, which are hypotheses of A sources."""
+
+    source: list[Memory]  # for each layer; keys and values are A,heads,S,d_k
+    past: list[Past]  # the words of a row that has fewer than t stand at the end
+    step: int | Tensor  # how many they are, in all rows or B in each
+
+    def sizes(self) -> tuple[int, int]:
+        """How many places sources have, and how many words there are."""
+        return self.source[0].mask.shape[1], self.past[0].keys.shape[2]
+
+
+class LaidDecoder(Decoder):
+    """Gives what the readable decoder gives, from states of its own."""
+
+    shares = True
+
+    def __init__(self, decoder: TransformerDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.viewpoint = decoder.viewpoint
+
+    def start(self, encoded: Encoded) -> LaidState:
+        """Projects the memory once for each layer."""
+        memory = encoded.memory
+        source = []
+        for layer in self.decoder.decoder_layers():
+            attention = layer.cross_attention
+            both = attention.project(memory.keys, memory.values).chunk(2, -1)
+            keys, values = (attention.split(part).contiguous() for part in both)
+            source.append(Memory(keys, values, memory.mask))
+        nothing = [Past(one.keys[:, :, :0], one.values[:, :, :0]) for one in source]
+        return LaidState(source, nothing, 0)
+
+    def step(self, state: LaidState, tokens: Tensor) -> tuple[Tensor, LaidState, Attended]:
+        """Tokens B -> log-probabilities B,V."""
+        decoder, mask = self.decoder, state.source[0].mask
+        x = decoder.embedding(tokens[:, None], state.step)  # B,1,size
+        words, there = written(state, tokens.shape[0]), added(mask[:, None, None], KIND)
+        sighted = mask.any(1)[:, None, None]  # nothing to look at gives a context of zeros
+        pasts, looks = [], []
+        for layer, source, before in zip(decoder.decoder_layers(), state.source, state.past, strict=True):
+            found, past = read(layer.attention, layer.around_attention.enter(x), before, words)
+            x = layer.around_attention.leave(x, found)
+            q = layer.around_cross_attention.enter(x)
+            found, weights = look(layer.cross_attention, q.reshape(mask.shape[0], -1, q.shape[2]), source, there)
+            looks.append(Attended((found * sighted).reshape(q.shape), weights))
+            x = layer.around_cross_attention.leave(x, looks[-1].context)
+            x = layer.around_feedforward.leave(x, layer.feedforward(layer.around_feedforward.enter(x)))
+            pasts.append(past)
+        (context, weights, *_), head = looks[decoder.viewpoint.layer], decoder.viewpoint.head
+        seen = (weights.mean(1) if head is None else weights[:, head]) * sighted
+        after = LaidState(state.source, pasts, state.step + 1)
+        attended = Attended(context, seen.reshape(x.shape[0], 1, -1))
+        return log_probs(decoder.output(decoder.norm(x))[:, 0]), after, attended
+
+    def join(self, first: LaidState, second: LaidState) -> LaidState:
+        """Padding goes behind the shorter sources, and before the words of rows that have written less."""
+        places, words = (max(sizes) for sizes in zip(first.sizes(), second.sizes(), strict=True))
+        return tree.join(self.trim(first, places, words), self.trim(second, places, words))
+
+    def trim(self, state: LaidState, source: int, target: int) -> LaidState:
+        """Cuts or adds padding behind sources, and before the words so far."""
+        places, words = state.sizes()
+        behind, before = (0, 0, 0, source - places), (0, 0, target - words, 0)
+        mask = F.pad(state.source[0].mask, behind[2:])
+        sources = [Memory(F.pad(one.keys, behind), F.pad(one.values, behind), mask) for one in state.source]
+        past = [Past(F.pad(one.keys, before), F.pad(one.values, before)) for one in state.past]
+        return LaidState(sources, past, state.step)
+
+
+def read(attention: MultiHeadAttention, y: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
+    """What the newest words y B,1,size find in all so far, and these: one product for queries, keys and values."""
+    projected = F.linear(y, attention.in_proj_weight, attention.in_proj_bias)
+    q, k, v = (attention.split(part) for part in projected.chunk(3, -1))
+    past = Past(torch.cat((past.keys, k), 2), torch.cat((past.values, v), 2))
+    found, _ = attend(q, past.keys, past.values, mask)
+    return attention.out_proj(found), past
+
+
+def look(attention: MultiHeadAttention, y: Tensor, source: Memory, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What y A,T,size, the rows of a source beside each other, finds there, and the weights A,heads,T,S."""
+    size = attention.size
+    q = attention.split(F.linear(y, attention.in_proj_weight[:size], attention.in_proj_bias[:size]))
+    found, weights = attend(q, source.keys, source.values, mask)
+    return attention.out_proj(found), weights
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries A,heads,T,d_k over keys and values A,heads,S,d_k: what they find A,T,size, and weights A,heads,T,S."""
+    weights = (q @ keys.transpose(2, 3) * (1 / math.sqrt(q.shape[3])) + mask).softmax(-1)
+    return (weights @ values).transpose(1, 2).flatten(2), weights
+
+
+def written(state: LaidState, rows: int) -> Tensor:
+    """What is added to the scores of the words so far and of one more, by which of them a row has: B,1,1,t+1."""
+    words = state.sizes()[1]
+    steps = torch.as_tensor(state.step).expand(rows)
+    return added(torch.arange(words + 1) >= words - steps[:, None], KIND)[:, None, None]
