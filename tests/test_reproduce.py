@@ -297,37 +297,91 @@ def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
 
 
 STOPPED = """
-import subprocess, sys
+import os, signal, sys
 from functools import partial
+from pathlib import Path
 from regard.reproduce.processes import side_by_side
 from regard.training import Interrupted
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started this ignores it
+
+def save(number):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    Path("told").write_text(f"{number} {os.getpgrp()}")
+    signal.sigwait({signal.SIGTERM})
+    Path(f"saved-{number}").touch()
+    raise Interrupted(number, signal.SIGTERM)
+
 if __name__ == "__main__":
-    shell = "echo {} > told; cat never; touch done-{}"
-    tasks = {str(n): partial(subprocess.run, ["sh", "-c", shell.format(n, n)]) for n in range(4)}
     try:
-        side_by_side(tasks, 1, print)
+        side_by_side({str(n): partial(save, n) for n in range(4)}, 1, print)
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
+        print(stop, *sorted(path.name for path in Path().glob("saved-*")))
         sys.exit(128 + stop.signal_number)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
-def test_who_is_asked_to_stop_begins_nothing_else(number: signal.Signals, tmp_path: Path) -> None:
-    for name in ("told", "never"):
-        os.mkfifo(tmp_path / name)
+@pytest.mark.parametrize("everybody", [False, True], ids=["one", "group"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_who_is_asked_to_stop_saves_and_begins_nothing_else(
+    number: signal.Signals, everybody: bool, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "told")
     (tmp_path / "script.py").write_text(STOPPED, encoding="utf-8")
-    command = [sys.executable, "script.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert (tmp_path / "told").read_text(encoding="utf-8") == "0\n", "the first has begun"
-        process.send_signal(number)
-        (tmp_path / "never").write_text("go", encoding="utf-8")
-        said = process.communicate()[1]
+    with subprocess.Popen(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        begun, group = (tmp_path / "told").read_text(encoding="utf-8").split()
+        assert begun == "0"
+        assert int(group) != process.pid, "what is sent to all comes to the first alone"
+        (os.killpg if everybody else os.kill)(process.pid, number)
+        said = process.communicate()[0]
     assert process.returncode == 128 + number
-    assert said == "stopped\n"
-    assert {path.name for path in tmp_path.glob("done-*")} <= {"done-0"}
+    assert said == b"stopped saved-0\n"
+
+
+class MoodyError(Exception):
+    """Cannot be made again of what it says."""
+
+    def __init__(self, mood: str, why: str) -> None:
+        super().__init__(f"{mood} because of {why}")
+
+
+class ClingingError(Exception):
+    """Cannot go anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__("clinging")
+        self.to = lambda: None
+
+
+def fail(kind: str) -> None:
+    raise MoodyError("sad", "rain") if kind == "moody" else ClingingError
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("moody", "MoodyError: sad because of rain"), ("clinging", "ClingingError: clinging")]
+)
+def test_an_error_that_cannot_leave_its_process_is_told_in_words(kind: str, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said) as caught:
+        side_by_side({"one": partial(fail, kind)}, 1, print)
+    assert "in fail\n" in caught.value.__notes__[-1], "and where it was"
+
+
+def leave_behind(told: Path) -> None:
+    """Is killed while one that it has forked holds all that it had open."""
+    if not os.fork():
+        told.read_text(encoding="utf-8")
+        os._exit(0)
+    signal.raise_signal(signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_not_waited_for_because_of_what_it_forked(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "told")
+    with pytest.raises(UserError, match=r"^parent: its process ended with the status -9$"):
+        side_by_side({"parent": partial(leave_behind, tmp_path / "told")}, 1, print)
+    (tmp_path / "told").write_text("go", encoding="utf-8")
 
 
 def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:

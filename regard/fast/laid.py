@@ -20,8 +20,6 @@ from regard.models.seq2seq import Decoder, Encoded, log_probs
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attended, Memory, MultiHeadAttention
 
-KIND = torch.float32  # of the numbers in graphs
-
 
 def laid(model: Seq2Seq) -> Seq2Seq:
     """The model with such a decoder, where it is a Transformer; any other is its own."""
@@ -76,7 +74,7 @@ class LaidDecoder(Decoder):
         """Tokens B -> log-probabilities B,V."""
         decoder, mask = self.decoder, state.source[0].mask
         x = decoder.embedding(tokens[:, None], state.step)  # B,1,size
-        words, there = written(state, tokens.shape[0]), added(mask[:, None, None], KIND)
+        words, there = written(state, tokens.shape[0]), added(mask[:, None, None], x.dtype)
         sighted = mask.any(1)[:, None, None]  # nothing to look at gives a context of zeros
         pasts, looks = [], []
         for layer, source, before in zip(decoder.decoder_layers(), state.source, state.past, strict=True):
@@ -136,4 +134,4 @@ def written(state: LaidState, rows: int) -> Tensor:
     """What is added to the scores of the words so far and of one more, by which of them a row has: B,1,1,t+1."""
     words = state.sizes()[1]
     steps = torch.as_tensor(state.step).expand(rows)
-    return added(torch.arange(words + 1) >= words - steps[:, None], KIND)[:, None, None]
+    return added(torch.arange(words + 1) >= words - steps[:, None], state.past[0].keys.dtype)[:, None, None]

@@ -1,7 +1,8 @@
 """Layer norms in a graph, as sums and products.
 
-onnxruntime has one operation for them, which goes through a row number by number: the same in six operations that take
-several numbers at a time is two to three times as fast.
+onnxruntime has one operation for them, which goes through a row number by number: the same in ten operations that take
+several numbers at a time is faster. They are chosen so that it does not see the norm in them again, and put its own
+operation in their place, as it does with a power and a quotient.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def spell_out(graph: Any) -> None:
     del graph.node[:]
     for node in nodes:
         given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        if node.op_type == NORM and given.get("axis", -1) == -1 and len(node.input) == 3 and len(node.output) == 1:
+        if node.op_type == NORM and given.get("axis", -1) == -1 and len(node.output) == 1:
             graph.node.extend(spelt(graph, node, given.get("epsilon", 1e-5)))
         else:
             graph.node.append(node)
@@ -29,20 +30,21 @@ def spell_out(graph: Any) -> None:
 
 def spelt(graph: Any, node: Any, epsilon: float) -> Iterator[Any]:
     """The operations that one is made of."""
-    (x, gamma, beta), [out] = node.input, node.output
+    (x, gamma, *beta), [out] = node.input, node.output
     last, small = f"{out}.last", f"{out}.epsilon"
-    graph.initializer.append(numpy_helper.from_array(np.array([-1]), last))
+    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), last))
     graph.initializer.append(numpy_helper.from_array(np.array(epsilon, np.float32), small))
-    for kind, given, found in (
-        ("ReduceMean", (x, last), "mean"),
-        ("Sub", (x, f"{out}.mean"), "centred"),
-        ("Mul", (f"{out}.centred", f"{out}.centred"), "squared"),
-        ("ReduceMean", (f"{out}.squared", last), "variance"),
-        ("Add", (f"{out}.variance", small), "positive"),
-        ("Sqrt", (f"{out}.positive",), "deviation"),
-        ("Reciprocal", (f"{out}.deviation",), "inverse"),
-        ("Mul", (f"{out}.centred", f"{out}.inverse"), "normed"),
-        ("Mul", (f"{out}.normed", gamma), "scaled"),
-    ):
-        yield helper.make_node(kind, given, [f"{out}.{found}"], name=f"{node.name}.{found}")
-    yield helper.make_node("Add", (f"{out}.scaled", beta), [out], name=f"{node.name}.shifted")
+    steps = [
+        ("ReduceMean", (x, last), f"{out}.mean"),
+        ("Sub", (x, f"{out}.mean"), f"{out}.centred"),
+        ("Mul", (f"{out}.centred", f"{out}.centred"), f"{out}.squared"),
+        ("ReduceMean", (f"{out}.squared", last), f"{out}.variance"),
+        ("Add", (f"{out}.variance", small), f"{out}.positive"),
+        ("Sqrt", (f"{out}.positive",), f"{out}.deviation"),
+        ("Reciprocal", (f"{out}.deviation",), f"{out}.inverse"),
+        ("Mul", (f"{out}.centred", f"{out}.inverse"), f"{out}.normed"),
+        ("Mul", (f"{out}.normed", gamma), f"{out}.scaled" if beta else out),
+        *(("Add", (f"{out}.scaled", one), out) for one in beta),
+    ]
+    for kind, given, found in steps:
+        yield helper.make_node(kind, given, [found], name=f"{node.name}.{found}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,19 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], jobs: int, ended: Call
 
     Where one fails, or all are asked to stop, what has begun comes to its end, and nothing else begins.
     """
-    context, waiting = starting(), iter(tasks.items())
-    running: list[Begun] = []
-    with asked_to_stop(), waited_for(running):
+    waiting, running = iter(tasks.items()), list[Begun]()
+    with asked_to_stop(running), waited_for(running):
+        context = starting()
         while True:
             for name, task in islice(waiting, jobs - len(running)):
                 running.append(Begun(context, name))
                 running[-1].begin(task)
             if not running:
                 return
-            heard = wait([one.ours for one in running])
-            for one in [one for one in running if one.ours in heard]:
-                running.remove(one)
+            heard = wait([place for one in running for place in (one.ours, one.process.sentinel)])
+            for one in [one for one in running if one.ours in heard or one.process.sentinel in heard]:
                 one.end()
+                running.remove(one)
                 ended(one.name)
 
 
@@ -56,19 +57,24 @@ class Begun:
         """Starts it, and says what it is to do."""
         self.process.start()
         self.theirs.close()
-        self.ours.send(task)
+        with suppress(BrokenPipeError):  # it has ended already, which `end` will say
+            self.ours.send(task)
 
     def end(self) -> None:
-        """When it has nothing more to do. Whatever went wrong there goes wrong here."""
-        try:
-            wrong = self.ours.recv()
-        except EOFError:
-            wrong = None
+        """When it has answered, or ended. Whatever went wrong there goes wrong here."""
+        wrong: BaseException | None = None
+        with suppress(EOFError, OSError):  # it has ended without an answer
+            wrong = self.ours.recv() if self.ours.poll() else None
         self.join()
         if wrong is not None:
             raise wrong
         if self.process.exitcode:
             raise UserError(f"{self.name}: its process ended with the status {self.process.exitcode}")
+
+    def stop(self) -> None:
+        """Asks it to."""
+        if self.process.pid is not None and self.process.is_alive():
+            self.process.terminate()
 
     def join(self) -> None:
         """Waits until it has ended, if it began at all; nobody listens to it any more."""
@@ -87,10 +93,24 @@ def work(told: Connection) -> None:
     try:
         task()
     except BaseException as error:
-        error.add_note(traceback.format_exc())
         wrong = error
-    with suppress(BrokenPipeError):  # nobody listens any more: something else went wrong, or all were to stop
-        told.send(wrong)
+    try:
+        told.send(None if wrong is None else portable(wrong))
+    except BrokenPipeError:  # something else went wrong, or all were to stop: nobody listens any more
+        if wrong is not None:
+            traceback.print_exception(wrong)
+
+
+def portable(error: BaseException) -> BaseException:
+    """An error with its traceback, as it comes whole out of another process: as its words alone, if need be."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))
+    except Exception:  # whatever its class does
+        words = RuntimeError(f"{type(error).__name__}: {error}")
+        words.add_note(error.__notes__[-1])
+        return words
+    return error
 
 
 def starting() -> ForkServerContext | SpawnContext:
@@ -101,32 +121,31 @@ def starting() -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["regard.reproduce.lab"])
+    context.set_forkserver_preload(["regard.group", "regard.reproduce.lab"])
     return context
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[None]:
-    """Ctrl-C comes to all processes by itself; SIGTERM is passed on. The others save what they have."""
+def asked_to_stop(running: Sequence[Begun]) -> Iterator[None]:
+    """Who is asked passes it on, once each time: who trains saves what there is, and stops at once if asked again."""
 
     def passed_on(number: int, frame: FrameType | None) -> None:
-        for other in multiprocessing.active_children():
-            other.terminate()
+        for one in running:
+            one.stop()
         raise Interrupted(None, number)
 
-    before = install({signal.SIGTERM: passed_on})
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        numbers.append(signal.SIGHUP)
+    before = install(dict.fromkeys(numbers, passed_on))
     try:
         yield
-    except KeyboardInterrupt as stop:
-        raise Interrupted(None, signal.SIGINT) from stop
-    except Interrupted as stop:
-        raise Interrupted(None, stop.signal_number) from stop
     finally:
         install(before)
 
 
 @contextmanager
-def waited_for(running: Iterable[Begun]) -> Iterator[None]:
+def waited_for(running: Sequence[Begun]) -> Iterator[None]:
     """However this ends, what has begun ends first."""
     try:
         yield

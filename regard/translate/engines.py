@@ -29,6 +29,7 @@ AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
 SHORTLIST = "shortlist"
 STAMP = "made-of.json"
+FORM = 2  # of what is kept for engines: goes up where a folder of before is of no use any more
 
 
 def check(engine: str, precision: str | None, shortlist: bool = False) -> None:
@@ -81,7 +82,7 @@ class Opened(NamedTuple):
         if section.get("align_layer") == "auto":
             layer, head, _ = self.model.decoder.viewpoint
             section |= {"align_layer": layer, "align_head": head}
-        return {"regard": VERSION, "weights": found.hexdigest(), "model": section}
+        return {"regard": VERSION, "form": FORM, "weights": found.hexdigest(), "model": section}
 
 
 def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
