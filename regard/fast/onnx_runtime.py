@@ -8,14 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import onnxruntime
 import torch
 from torch import Tensor
 
 from regard.fast.laid import laid
 from regard.fast.states import ENCODER, SHARED, STEP, Mould, sample
-from regard.models import Seq2Seq, tree
+from regard.models import Seq2Seq
 from regard.nn import Attended
+
+Array = npt.NDArray[Any]
+State = dict[str, Array]
 
 
 class OnnxModel:
@@ -36,10 +40,10 @@ class OnnxModel:
         """The same on one thread, for several searches at a time."""
         return self if self.threads == 1 else OnnxModel(*self.made_of, threads=1)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> Any:
+    def encode(self, source: Tensor, lengths: Tensor) -> State:
         """The state before the first token of sources B,S."""
         found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
-        return dict(zip(self.shape.names, map(torch.from_numpy, found), strict=True))
+        return dict(zip(self.shape.names, found, strict=True))
 
     def narrowed(self, words: Sequence[int]) -> OnnxModel:
         """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
@@ -59,10 +63,12 @@ class OnnxModel:
 
 
 class OnnxDecoder:
-    """The face of every decoder towards a search; its states are the tensors of the readable one's, by their names.
+    """The face of every decoder towards a search; its states are the arrays of the readable one's, by their names.
 
-    What the hypotheses of a source share stays where it is when they change places, as the graph's inputs say. What is
-    `given` goes into every step. Where tokens are those of some words alone, `words` are what the graph calls them.
+    They are NumPy's, as onnxruntime gives and takes them: tensors made of them, and back, would take a while in each
+    step. What the hypotheses of a source share stays where it is when they change places, as the graph's inputs say.
+    What is `given` goes into every step. Where tokens are those of some words alone, `words` are what the graph calls
+    them.
     """
 
     shares = True
@@ -84,47 +90,57 @@ class OnnxDecoder:
         self.outputs = [one.name for one in step.get_outputs()]
         self.staying = {one.name for one in step.get_inputs() if one.shape and one.shape[0] == SHARED}
 
-    def start(self, encoded: Any) -> Any:
+    def start(self, encoded: State) -> State:
         """What was read is the first state already."""
         return encoded
 
-    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended | None]:
+    def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State, Attended | None]:
         """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
         read = tokens if self.words is None else self.words[tokens]
-        given = {"tokens": read.numpy(), **self.given, **{name: leaf.numpy() for name, leaf in state.items()}}
-        found = dict(zip(self.outputs, map(torch.from_numpy, self.session.run(None, given)), strict=True))
-        log_probs, look = found.pop("log_probs"), found.pop("attention", None)
+        given = {"tokens": read.numpy(), **self.given, **state}
+        found = dict(zip(self.outputs, self.session.run(None, given), strict=True))
+        log_probs, look = torch.from_numpy(found.pop("log_probs")), found.pop("attention", None)
         after = state | {name.removeprefix("new."): leaf for name, leaf in found.items()}
-        weights = None if look is None else Attended(look.new_zeros(len(look), 1, 0), look[:, None])
-        return log_probs, after, weights
+        if look is None:
+            return log_probs, after, None
+        weights = torch.from_numpy(look)[:, None]
+        return log_probs, after, Attended(weights[..., :0], weights)
 
-    def select(self, state: Any, rows: Tensor) -> Any:
+    def select(self, state: State, rows: Tensor) -> State:
         """The rows of a state, in any order."""
-        return tree.select(state, rows)
+        return {name: leaf.take(rows.numpy(), 0) for name, leaf in state.items()}
 
-    def widen(self, state: Any, width: int) -> Any:
+    def widen(self, state: State, width: int) -> State:
         """Every row so many times, but for what they share."""
-        return self.moved(state, lambda leaf: leaf.repeat_interleave(width, 0))
+        return self.moved(state, lambda leaf: leaf.repeat(width, 0))
 
-    def reorder(self, state: Any, rows: Tensor) -> Any:
+    def reorder(self, state: State, rows: Tensor) -> State:
         """The rows in another order, in which each stays within its source."""
-        return self.moved(state, lambda leaf: leaf.index_select(0, rows))
+        return self.moved(state, lambda leaf: leaf.take(rows.numpy(), 0))
 
-    def keep(self, state: Any, rows: Tensor, sources: Tensor) -> Any:
+    def keep(self, state: State, rows: Tensor, sources: Tensor) -> State:
         """Some rows, and what is shared of the sources that are left."""
-        return {name: leaf.index_select(0, sources if name in self.staying else rows) for name, leaf in state.items()}
+        return {name: leaf.take((sources if name in self.staying else rows).numpy(), 0) for name, leaf in state.items()}
 
-    def moved(self, state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    def moved(self, state: State, change: Callable[[Array], Array]) -> State:
         """A state with other rows of all that is not shared."""
         return {name: leaf if name in self.staying else change(leaf) for name, leaf in state.items()}
 
-    def join(self, state: Any, other: Any) -> Any:
+    def join(self, state: State, other: State) -> State:
         """The rows of a state, and behind them those of another."""
-        return self.shape.named(self.decoder.join(self.shape.spelt(state), self.shape.spelt(other)))
+        return self.named(self.decoder.join(self.spelt(state), self.spelt(other)))
 
-    def trim(self, state: Any, source: int, target: int) -> Any:
+    def trim(self, state: State, source: int, target: int) -> State:
         """A state without padding: no row has more source positions, or tokens behind it, than this."""
-        return self.shape.named(self.decoder.trim(self.shape.spelt(state), source, target))
+        return self.named(self.decoder.trim(self.spelt(state), source, target))
+
+    def spelt(self, state: State) -> Any:
+        """As the readable decoder knows it."""
+        return self.shape.spelt({name: torch.from_numpy(leaf) for name, leaf in state.items()})
+
+    def named(self, state: Any) -> State:
+        """And back."""
+        return {name: leaf.numpy() for name, leaf in self.shape.named(state).items()}
 
 
 def session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:
