@@ -303,7 +303,9 @@ from pathlib import Path
 from regard.reproduce.processes import side_by_side
 from regard.training import Interrupted
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started this ignores it
+# Whoever started this may ignore them, as nohup does.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def save(number):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
