@@ -18,10 +18,10 @@ from samples import translators
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
+from regard.fast.folding import fold
 from regard.fast.graphs import export
 from regard.fast.norms import spell_out
 from regard.fast.onnx_runtime import OnnxModel
-from regard.fast.rows import fold
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run

@@ -15,10 +15,10 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
+from regard.fast.folding import fold, untie
 from regard.fast.laid import laid
 from regard.fast.norms import spell_out
 from regard.fast.opset import TRANSLATIONS, whole
-from regard.fast.rows import fold, untie
 from regard.fast.states import ENCODER, SHARED, STEP, B, Mould, S, W, begun, distinct, filled, sample
 from regard.models import Seq2Seq, tree
 from regard.nn import Memory, Recurrent
