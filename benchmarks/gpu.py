@@ -266,7 +266,7 @@ def of_a_file(whole: Any, sentences: int, beam: int) -> tuple[Callable[[], objec
     lengths = (13 + 4 * torch.randn(sentences)).round().clamp(3, 30).long()
     source = torch.randint(4, VOCABULARY, (sentences, int(lengths.max())), device="cuda")
     most = lengths.tolist()
-    wish = Wish(beam, 1, OUT, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False)
+    wish = Wish(beam, 1, OUT, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False, most)
     there = lengths.cuda()
 
     def run() -> None:

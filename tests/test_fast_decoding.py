@@ -146,8 +146,20 @@ def test_who_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     finder, lengths = finder_of(model_of(LUONG)), [60] * 8
     source, sizes = batch(*lengths)
     with torch.inference_mode():
-        finder.searched(source, sizes, lengths, Wish(2, 1, 40, [40] * 8, [1.0] * 41, False))
+        finder.searched(source, sizes, Wish(2, 1, 40, [40] * 8, [1.0] * 41, False, lengths))
     assert rooms == [8, 8, 1, 1, 1], "one chunk is taken for nothing, no more"
+
+
+@pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
+def test_who_moves_to_a_room_of_another_search_takes_along_what_was_asked(form: dict[str, Any]) -> None:
+    model = model_of(form)
+    finder = finder_of(model)
+    agree(*both(model, *batch(20), finder, beam=2, length_penalty=0.0, max_length=3))
+    asked = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
+    agree(*both(model, *batch(20, 1, 1, 1, 1, 1, 1, 1, 1), finder, **asked))
+    small = next(room.board for (size, _), room in finder.rooms.items() if size.sentences == 1)
+    assert small.wishes.tolist() == [12, 2]
+    assert small.penalties[6] == pytest.approx((11 / 6) ** 2)
 
 
 @pytest.mark.parametrize("longest", [3, 8, 20])
@@ -241,7 +253,7 @@ def test_weights_that_have_changed_are_taken_up(form: dict[str, Any], change: Ca
 def test_in_half_precision_weights_are_copies_that_follow(form: dict[str, Any]) -> None:
     model, given = model_of(form).float(), batch(5, 3)
     finder = way.made(model, torch.bfloat16, PLAIN)
-    wish = Wish(2, 1, 1, [6, 6], [1.0] * 7, False)
+    wish = Wish(2, 1, 1, [6, 6], [1.0] * 7, False, [5, 3])
     before = finder(*given, wish)
     in_place(model)
     after = finder(*given, wish)

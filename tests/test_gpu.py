@@ -24,7 +24,7 @@ from regard.fast import quicken
 from regard.fast.captured import CAPTURED, PATIENCE, Captured, graphs
 from regard.fast.decoding import plain as decoding_plain
 from regard.fast.decoding import way as decoding
-from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid
+from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid, tell
 from regard.fast.decoding.finder import Finder
 from regard.fast.decoding.parts import Candidates, Gates, Piece, Source
 from regard.fast.feeding.way import looped, played
@@ -768,7 +768,9 @@ def test_a_search_without_memory_goes_on_readably_and_the_next_is_on_the_device(
 def board_of(A: int, W: int, taken: int, fill: Any) -> Board:
     """In the middle of a search: some hypotheses have ended, some sentences are done."""
     board = laid(Places(), torch.empty(0, device="cuda"), A, W, 8, False)
-    begin(board, Wish(W, min(2, W), 3, [5 + place % 20 for place in range(A)], [1 + n / 7 for n in range(40)], False))
+    limits, penalties = [5 + place % 20 for place in range(A)], [1 + n / 7 for n in range(40)]
+    tell(board, Wish(W, min(2, W), 3, limits, penalties, False, [8] * A))
+    begin(board)
     board.taken.fill_(taken)
     board.reached.copy_(-5 * fill(A, W).abs().sort(1).values)
     board.ended.copy_(torch.arange(A) % 2 * (W > 1))

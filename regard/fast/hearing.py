@@ -12,24 +12,21 @@ from torch.nn.modules.module import _has_any_global_hook
 def heard(*parts: nn.Module) -> bool:
     """Whether somebody listens to what one of these is given or gives, or has it do something else."""
     everybody: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
-    return everybody or any(
+    each = [  # a list takes half the time of a generator, and this is asked of all modules before each batch
         part._forward_hooks
         or part._forward_pre_hooks
         or part._backward_hooks
         or part._backward_pre_hooks
-        or changed(part)
+        or not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash
         for part in parts
-    )
-
-
-def changed(part: nn.Module) -> bool:
-    """Whether a module has a method of its own in the place of its class's."""
-    return not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash
+    ]
+    return everybody or any(each)
 
 
 @cache
 def methods(kind: type[object]) -> frozenset[str]:
-    """The names of a class's methods. They are asked for with each batch, for each module, so they are kept."""
+    """The names of a class's methods, in whose place a module may have some of its own; kept, since they are asked for
+    with each batch, for each module."""
     return frozenset(name for name in dir(kind) if isfunction(getattr(kind, name, None)))
 
 

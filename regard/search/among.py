@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.fast.narrow import narrowed
 from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis
 from regard.search.beam import per_source, phrased, search
-from regard.search.hypothesis import Hypothesis
 from regard.search.phrases import Phrase
 from regard.symbols import NAMES
 

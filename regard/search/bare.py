@@ -15,8 +15,9 @@ from torch import Tensor
 
 from regard.errors import damaged
 from regard.fast.decoding.board import Wish
-from regard.fast.decoding.harvest import Found, Record, found
+from regard.fast.decoding.harvest import Record, found
 from regard.fast.topk import topk
+from regard.models.hypothesis import Hypothesis
 from regard.search.ensemble import Ensemble
 from regard.symbols import BOS, EOS, PAD
 
@@ -83,11 +84,11 @@ def likeliest(log_probs: Tensor, count: int, short: bool) -> tuple[Reals, Number
 
 
 @torch.inference_mode()
-def searched(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]]:
+def searched(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]]:
     """The `n_best` targets of each source B,S, the best first."""
-    sizes, width = lengths.tolist(), wish.beam
-    record, going, step = Record(len(sizes), width, source.shape[1]), Open(wish), 0
-    rows = torch.arange(len(sizes)).repeat_interleave(width)
+    width = wish.beam
+    record, going, step = Record(len(lengths), width, source.shape[1]), Open(wish), 0
+    rows = torch.arange(len(lengths)).repeat_interleave(width)
     with models.resting():
         states, newest = models.widen(models.start(source, lengths), width, rows), torch.full_like(rows, BOS)
         while True:
@@ -102,7 +103,7 @@ def searched(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> l
             if done.all():
                 break
             states, newest = follow(models, states, going, done, parents, tokens)
-    return found(record, wish, sizes)
+    return found(record, wish)
 
 
 def note(record: Record, who: Numbers, chosen: tuple[Any, Any, Any], looks: Tensor | None) -> None:

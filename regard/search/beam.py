@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis
 from regard.search.choice import Choice, best
 from regard.search.ensemble import Ensemble
 from regard.search.frontier import Frontier
-from regard.search.hypothesis import Hypothesis
 from regard.search.phrases import Phrase, Phrases, Progress, shortest
 from regard.search.ranking import LengthPenalty, Ranking
 from regard.search.rules import ImpossibleError, Prefix, Rule, standing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,8 +26,12 @@ class Ensemble:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
         if not self.models:
             raise ValueError("no model to search with")
-        self.decoders = [stepping(model) for model in self.models]
         self.after = [after(model.decoder) for model in self.models]
+
+    @cached_property
+    def decoders(self) -> list[Any]:
+        """Those that take the steps; a search that goes another way has no need to look for faster ones."""
+        return [stepping(model) for model in self.models]
 
     def start(self, source: Tensor, lengths: Tensor) -> list[Any]:
         """Each model's first state."""

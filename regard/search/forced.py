@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis
 from regard.search.ensemble import Ensemble
-from regard.search.hypothesis import Hypothesis
 from regard.search.ranking import LengthPenalty, Ranking
 from regard.symbols import BOS, PAD
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from regard.search.hypothesis import Floats, Hypothesis
+from regard.models.hypothesis import Floats, Hypothesis
 
 LengthPenalty = float | Literal["average"]
 UNSEEN = 1e-6  # a source word that got no weight at all counts as one that got this much: its logarithm is finite

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis
 from regard.search.choice import Choice
 from regard.search.ensemble import Ensemble
 from regard.search.frontier import Frontier
-from regard.search.hypothesis import Hypothesis
 from regard.search.ranking import Ranking
 from regard.search.rules import Prefix, Rule, standing
 from regard.search.sentence import Sentence, ranked, unsearched

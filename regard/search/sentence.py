@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from regard.errors import damaged
-from regard.search.hypothesis import Floats, Hypothesis
+from regard.models.hypothesis import Floats, Hypothesis
 from regard.search.ranking import Ranking
 from regard.search.trail import Trail
 from regard.symbols import EOS

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from regard.fast.decoding.board import LONGEST, Wish
-from regard.fast.decoding.harvest import Found
 from regard.fast.switch import wanted
+from regard.models.hypothesis import Hypothesis
 from regard.search.bare import searched
 from regard.search.ensemble import Ensemble
-from regard.search.hypothesis import Hypothesis
 from regard.search.ranking import Ranking
 from regard.search.sentence import limits
 
@@ -31,27 +30,23 @@ def shortcut(
     """What `search` finds; None where there is no such way."""
     if not len(lengths) or not wanted():
         return None
-    most = limits(lengths.tolist(), max_length, min_length, [0] * len(lengths))
+    sizes = lengths.tolist()
+    most = limits(sizes, max_length, min_length, [0] * len(sizes))
     if max(most) > LONGEST:
         return None
     penalties = [1.0, *map(ranking.divisor, range(1, max(most) + 1))]
-    wish = Wish(beam, n_best, min_length, most, penalties, attention)
+    wish = Wish(beam, n_best, min_length, most, penalties, attention, sizes)
     found = by_itself(models, source, lengths, wish)
     if found is None and source.device.type == "cpu":
         found = searched(models, source, lengths, wish)
-    if found is None:
-        return None
-    return [
-        [Hypothesis(tokens, chance, chance / penalties[len(tokens)], look) for tokens, chance, look in some]
-        for some in found
-    ]
+    return found
 
 
-def by_itself(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]] | None:
+def by_itself(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]] | None:
     """What a model finds that has a way of its own; None where it has none, or several search together."""
     way = getattr(models.models[0], "shortcut", None)
     if way is None or len(models.models) > 1:
         return None
     with models.resting():
-        found: list[list[Found]] | None = way(models.models[0], source, lengths, wish)
+        found: list[list[Hypothesis]] | None = way(models.models[0], source, lengths, wish)
     return found

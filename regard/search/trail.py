@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from regard.search.hypothesis import Floats
+from regard.models.hypothesis import Floats
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from regard.symbols import BOS
 
 CHUNK = 8  # steps; an even number, since what a step writes is not where it reads, but where the next one does
 LONGEST = 4096  # tokens that a target may have
+WISHES = 2 * (LONGEST + 1)  # where they stand in a letter: behind the penalties
 
 
 class Wish(NamedTuple):
@@ -28,15 +30,17 @@ class Wish(NamedTuple):
     limits: Sequence[int]  # of each sentence: tokens that a target may have, EOS included
     penalties: Sequence[float]  # what log p(y) is divided by, for each |y| from 0 to the largest limit
     attention: bool
+    sources: Sequence[int]  # of each sentence: words that it has
 
 
 class Board(NamedTuple):
     """The search's own tensors."""
 
-    taken: Tensor  # 1; steps before this chunk
-    wishes: Tensor  # 2; min_length and n_best
+    letter: Tensor  # what the host says before the first step, in one piece, as numbers of 32 bits:
     penalties: Tensor  # LONGEST + 1, double precision
+    wishes: Tensor  # 2; min_length and n_best
     limits: Tensor  # A; 0 where there is no sentence
+    taken: Tensor  # 1; steps before this chunk
     reached: Tensor  # A,W; log-probability of what is open, −inf where nothing is
     tokens: Tensor  # A,W; the newest of each row
     rows: Tensor  # A,W; the row of all R that each one extends
@@ -59,11 +63,13 @@ def laid(places: Places, like: Tensor, sentences: int, width: int, source: int, 
         return places.take(role, shape, like.new_empty(0, dtype=dtype))
 
     A, W = sentences, width
+    letter = take("letter", torch.int32, WISHES + 2 + A)
     return Board(
+        letter,
+        letter[:WISHES].view(torch.float64),
+        letter[WISHES : WISHES + 2],
+        letter[WISHES + 2 :],
         take("taken", torch.int32, 1),
-        take("wishes", torch.int32, 2),
-        take("penalties", torch.float64, LONGEST + 1),
-        take("limits", torch.int32, A),
         take("reached", torch.float32, A, W),
         take("tokens", torch.int64, A, W),
         take("rows", torch.int64, A, W),
@@ -75,25 +81,25 @@ def laid(places: Places, like: Tensor, sentences: int, width: int, source: int, 
     )
 
 
-def begin(board: Board, wish: Wish) -> None:
+def tell(board: Board, wish: Wish) -> None:
+    """What is asked for."""
+    letter = np.zeros(board.letter.shape, np.int32)
+    letter[:WISHES].view(np.float64)[: len(wish.penalties)] = wish.penalties
+    letter[WISHES : WISHES + 2] = wish.min_length, wish.n_best
+    letter[WISHES + 2 :][: len(wish.limits)] = wish.limits
+    board.letter.copy_(torch.from_numpy(letter))
+
+
+def begin(board: Board) -> None:
     """Before the first step: one hypothesis of each sentence is open, and has no token yet."""
     A, W = board.tokens.shape
-    limits = [*wish.limits, *[0] * (A - len(wish.limits))]
     board.taken.zero_()
-    fill(board.wishes, [wish.min_length, wish.n_best])
-    fill(board.penalties, wish.penalties)
-    fill(board.limits, limits)
-    board.reached.fill_(-torch.inf)[:, 0] = 0.0
+    board.reached.fill_(-torch.inf)[:, 0].zero_()
     board.tokens.fill_(BOS)
     board.rows.copy_(torch.arange(A * W, device=board.rows.device).view(A, W))
     board.ended.zero_()
     board.scores.fill_(-torch.inf)
-    board.done.copy_((board.limits == 0).int())
-
-
-def fill(place: Tensor, numbers: Sequence[float]) -> None:
-    """Numbers to the beginning of a place."""
-    place[: len(numbers)].copy_(torch.tensor(numbers, dtype=place.dtype))
+    board.done.copy_(board.limits == 0)
 
 
 def follow(board: Board, before: Board, kept: Tensor) -> None:
@@ -102,6 +108,7 @@ def follow(board: Board, before: Board, kept: Tensor) -> None:
     count = len(kept)
     moved = [part.index_select(0, kept) for part in sentence_parts(before)]
     parents = before.rows.index_select(0, kept) % W
+    board.letter[: WISHES + 2].copy_(before.letter[: WISHES + 2])
     for place, part in zip(sentence_parts(board), moved, strict=True):
         place[:count].copy_(part)
     first = W * torch.arange(A, device=board.rows.device)[:, None]

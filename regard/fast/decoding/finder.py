@@ -7,19 +7,20 @@ CUDA graph. Where most sentences are done, or targets outgrow a room, the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid
-from regard.fast.decoding.harvest import Found, Record, found
+from regard.fast.decoding.board import CHUNK, Board, Wish, begin, follow, laid, tell
+from regard.fast.decoding.harvest import Record, found
 from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.reading import Reading
 from regard.fast.decoding.stepper import Size, Weights
 from regard.fast.recording import Places, Recorder, rounded
+from regard.models.hypothesis import Hypothesis
 from regard.models.seq2seq import Viewpoint
 
 Numbers = npt.NDArray[np.int64]
@@ -59,8 +60,17 @@ class Room:
 
     def begin(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> None:
         """Before the first step."""
-        begin(self.board, wish)
-        self.stepper.begin(source, lengths, count, self.play)
+        tell(self.board, wish)
+
+        def play(name: Hashable, work: Callable[[], None]) -> None:
+            self.play(name, lambda: self.begun(work))
+
+        self.stepper.begin(source, lengths, count, play)
+
+    def begun(self, work: Callable[[], None]) -> None:
+        """What a decoder does before the first step, and the search with it: one recording has both."""
+        begin(self.board)
+        work()
 
     def advance(self) -> None:
         """A chunk."""
@@ -87,25 +97,24 @@ class Finder:
         self.renewal = self.player(RECORDINGS)
 
     @torch.inference_mode()
-    def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]]:
+    def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]]:
         """The `n_best` targets of each source B,S, the best first."""
-        sizes = lengths.tolist()
         copies = self.weights.copies
         self.renewal(len(copies.made), copies.renew)
         with torch.autocast(source.device.type, enabled=False):
-            return found(self.searched(source, lengths, sizes, wish), wish, sizes)
+            return found(self.searched(source, lengths, wish), wish)
 
     def player(self, most: int) -> Player:
         """One that records so much at the most."""
         return Player(self.recorder, self.weights.output.is_cuda, most)
 
-    def searched(self, source: Tensor, lengths: Tensor, sizes: Sequence[int], wish: Wish) -> Record:
-        """All steps that it takes; the sources have so many words."""
-        longest, expected = source.shape[1], np.minimum(sizes, wish.limits)
+    def searched(self, source: Tensor, lengths: Tensor, wish: Wish) -> Record:
+        """All steps that it takes."""
+        longest, expected = source.shape[1], np.minimum(wish.sources, wish.limits)
         record = Record(len(lengths), wish.beam, longest)
         who, taken, ahead = np.arange(len(lengths)), 0, False
         room = self.room(self.sized(len(who), wish.beam, longest, CHUNK), wish.attention)
-        room.begin(source, lengths, sum(sizes), wish)
+        room.begin(source, lengths, sum(wish.sources), wish)
         while True:
             if not ahead:
                 room.advance()

@@ -11,18 +11,10 @@ import numpy.typing as npt
 
 from regard.errors import damaged
 from regard.fast.decoding.board import CHUNK, Wish
+from regard.models.hypothesis import Floats, Hypothesis
 from regard.symbols import EOS
 
 Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float32]
-
-
-class Found(NamedTuple):
-    """A target, with EOS where it ended."""
-
-    tokens: list[int]
-    log_prob: float
-    attention: Floats | None  # tokens × source length
 
 
 class Looks(NamedTuple):
@@ -75,7 +67,7 @@ class Record:
         self.looks.append(Looks(place, seen))
 
 
-def found(record: Record, wish: Wish, lengths: Sequence[int]) -> list[list[Found]]:
+def found(record: Record, wish: Wish) -> list[list[Hypothesis]]:
     """The `n_best` targets of each sentence, the best first; those that were cut off only where none ended."""
     log_probs, tokens = np.concatenate(record.log_probs), np.concatenate(record.tokens)
     steps = np.arange(1, len(tokens) + 1)[:, None, None]
@@ -88,7 +80,7 @@ def found(record: Record, wish: Wish, lengths: Sequence[int]) -> list[list[Found
     none = ~ended.any((0, 2))
     cut = real & none[:, None] & (steps == np.array(wish.limits)[:, None])
     at = chosen(np.stack((ended | cut).nonzero(), 1), log_probs, wish)
-    return walked(record, at, log_probs, tokens, lengths)
+    return walked(record, at, log_probs, tokens, wish)
 
 
 def chosen(at: npt.NDArray[np.int64], log_probs: Floats, wish: Wish) -> npt.NDArray[np.int64]:
@@ -102,16 +94,20 @@ def chosen(at: npt.NDArray[np.int64], log_probs: Floats, wish: Wish) -> npt.NDAr
 
 
 def walked(
-    record: Record, at: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, lengths: Sequence[int]
-) -> list[list[Found]]:
+    record: Record, at: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, wish: Wish
+) -> list[list[Hypothesis]]:
     """From each one's end back to its beginning, all of them at once."""
     steps, rows = len(tokens), record.sentences * record.width
     words, ways = paths(record, at, tokens.reshape(steps, rows))
     sentence, ends = at[:, 1].tolist(), (at[:, 0] + 1).tolist()
-    written = [path[:end] for path, end in zip(words.T.tolist(), ends, strict=True)]
-    chances, seen = log_probs[tuple(at.T)].tolist(), looked(record, ways, sentence, ends, lengths)
-    made: list[list[Found]] = [[] for _ in range(record.sentences)]
-    for number, one in zip(sentence, map(Found, written, chances, seen), strict=True):
+    written = words.T.tolist()
+    for path, end in zip(written, ends, strict=True):
+        del path[end:]
+    seen = looked(record, ways, sentence, ends, wish.sources)
+    chances = log_probs[tuple(at.T)].astype(np.float64)
+    scores = chances / np.array(wish.penalties)[ends]
+    made: list[list[Hypothesis]] = [[] for _ in range(record.sentences)]
+    for number, one in zip(sentence, map(Hypothesis, written, chances.tolist(), scores.tolist(), seen), strict=True):
         made[number].append(one)
     return made
 

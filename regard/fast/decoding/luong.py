@@ -22,6 +22,9 @@ from regard.models.recurrent import RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import Attention, Concat, Dot, General, Global, LSTMCell, Recurrent
 from regard.nn import parts as tensors_of
+from regard.symbols import PAD
+
+STRIDE = 4  # words; sources are read as if they had so many, or a multiple of it
 
 
 def covers(model: Seq2Seq) -> bool:
@@ -109,14 +112,23 @@ class LuongStepper:
             take("values", kind, size.sentences, size.source, V),
             take("lengths", torch.int32, size.sentences),
         )
+        self.ids = take("ids", torch.int64, size.sentences, size.source)
 
     def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
-        """The readable decoder's first state, for every row of a sentence."""
-        read = self.weights.read(source, lengths)
-        assert read.memory.projected is not None
+        """Reads the sources, of some sizes only: an LSTM's kernels are launched one by one where none is recorded."""
         self.source.lengths.zero_()
-        for place, part in zip(self.source, (read.memory.projected, read.memory.values, lengths), strict=True):
-            put(place, part)
+        self.ids.fill_(PAD)
+        put(self.ids, source)
+        put(self.source.lengths, lengths)
+        longest = -(-source.shape[1] // STRIDE) * STRIDE
+        play(longest, lambda: self.read(longest))
+
+    def read(self, longest: int) -> None:
+        """The readable decoder's first state, for every row of a sentence; where there is none, of a single word."""
+        read = self.weights.read(self.ids[:, :longest], self.source.lengths.clamp(min=1))
+        assert read.memory.projected is not None
+        put(self.source.keys, read.memory.projected)
+        put(self.source.values, read.memory.values)
         W, (h, c, fed) = self.size.width, self.states[0]
         for state, *places in zip(read.recurrent, h, c, strict=True):
             for place, part in zip(places, tensors_of(state), strict=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from operator import attrgetter
 from threading import Lock
 
 import torch
@@ -13,11 +14,11 @@ from regard.console import say
 from regard.fast.decoding import luong, transformer
 from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
-from regard.fast.decoding.harvest import Found
 from regard.fast.decoding.parts import Parts
 from regard.fast.hearing import heard
 from regard.fast.outline import Outline
 from regard.fast.output.way import precision
+from regard.models.hypothesis import Hypothesis
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import TransformerDecoder
 
@@ -26,6 +27,7 @@ WIDEST = 16  # beam; a program has a sentence's candidates at hand
 SOURCE = 1024  # positions; a program has the scores of all of them at hand
 HEAD = 128  # numbers of a head
 CHANCES = 3  # times that memory may not suffice
+TRAINING = attrgetter("training")
 
 
 def covers(model: Seq2Seq) -> bool:
@@ -48,10 +50,10 @@ class Shortcut:
         """A copy begins anew: what is recorded is of one model's weights, where these are."""
         return Shortcut, ()
 
-    def __call__(self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Found]] | None:
+    def __call__(self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]] | None:
         """The `n_best` targets of each source B,S, the best first; None where the readable way has to find them."""
         self.sentences += len(source)
-        ready = self.chances and source.is_cuda and self.sentences >= FIRST and takes(model, source, lengths, wish)
+        ready = self.chances and source.is_cuda and self.sentences >= FIRST and takes(model, source, wish)
         fused = parts() if ready else None
         if fused is None:
             return None
@@ -79,7 +81,7 @@ class Shortcut:
         if self.outline is None or not self.outline.fits(model):
             self.release()
             self.outline, self.known = Outline(model), whole(model.parameters()) and covers(model)
-        if not self.known or not all(map(plain, self.outline.modules)):
+        if not self.known or not plain(self.outline.modules):
             return None
         kind = precision(self.outline.weights[0])
         if kind not in self.finders:
@@ -87,9 +89,9 @@ class Shortcut:
         return self.finders[kind]
 
 
-def plain(module: nn.Module) -> bool:
-    """Whether a module does what its class says: nobody listens in, and nothing is dropped at random."""
-    return not (module.training or heard(module))
+def plain(modules: Sequence[nn.Module]) -> bool:
+    """Whether modules do what their classes say: nobody listens in, and nothing is dropped at random."""
+    return not any(map(TRAINING, modules)) and not heard(*modules)
 
 
 def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:
@@ -107,14 +109,14 @@ def whole(weights: Iterable[Tensor]) -> bool:
     )
 
 
-def takes(model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> bool:
+def takes(model: Seq2Seq, source: Tensor, wish: Wish) -> bool:
     """Whether it is counted as the kernels do, and nothing is larger than they have at hand."""
     return (
         precision(next(model.parameters())) in (torch.float32, torch.bfloat16)
         and wish.beam <= WIDEST
         and max(wish.limits) <= LONGEST
         and source.shape[1] <= SOURCE
-        and bool((lengths > 0).all())
+        and min(wish.sources) > 0
         and head_size(model) <= HEAD
     )
 

@@ -22,7 +22,7 @@ class Copies:
         """A weight in this precision; one that has it already is no copy."""
         if weight.dtype == self.kind:
             return weight.detach()
-        return self.keep(lambda: weight.to(self.kind))
+        return self.keep(lambda: weight)
 
     def keep(self, make: Callable[[], Tensor], kind: torch.dtype | None = None) -> Tensor:
         """What is made of weights, in this precision or another."""

@@ -1,4 +1,4 @@
-"""What a search finds."""
+"""What a search with models finds."""
 
 from __future__ import annotations
 
