@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from regard.version import VERSION
 
 if TYPE_CHECKING:
     from regard.api import load, train
+
+# PyTorch's memory on ARM is mimalloc's, which gives back to the system what was not used for 10 ms, and the next update
+# has to ask for it again: a tenth of its time. This is read when PyTorch is first imported.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 
 __version__ = VERSION
 __all__ = ["__version__", "load", "train"]

@@ -155,7 +155,7 @@ def test_who_moves_to_a_room_of_another_search_takes_along_what_was_asked(form: 
     model = model_of(form)
     finder = finder_of(model)
     agree(*both(model, *batch(20), finder, beam=2, length_penalty=0.0, max_length=3))
-    asked = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
+    asked: dict[str, Any] = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
     agree(*both(model, *batch(20, 1, 1, 1, 1, 1, 1, 1, 1), finder, **asked))
     small = next(room.board for (size, _), room in finder.rooms.items() if size.sentences == 1)
     assert small.wishes.tolist() == [12, 2]

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the bottom up. A room may import itself and whatever stands on a floor below it; rooms that share a floor do not
 # know each other, but for the ground floor, which is one room.
-GROUND = ("symbols", "errors", "version", "config", "console", "group")
+GROUND = ("symbols", "errors", "version", "config", "console", "group", "folders")
 FLOORS = (
     ("nn",),
     ("recipes",),

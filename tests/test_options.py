@@ -1282,7 +1282,8 @@ def tensorboard(bench: Bench) -> None:
 
 
 def precision(bench: Bench) -> None:
-    kinds = {"fp32": torch.float32, "auto": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    kinds |= dict.fromkeys(("auto", "mixed"), torch.float32)
     for chosen, sort in kinds.items():
         job = bench.job(precision=chosen)
         seen: list[torch.dtype] = []

@@ -26,6 +26,7 @@ from regard.data.ragged import Ragged
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.data.survey import chosen, hashed, survey
 from regard.errors import UserError
+from regard.folders import cache_folder
 from regard.symbols import UNK
 from regard.text import Subwords, TextSettings, Tokenizers, Words
 from regard.text.merges import Merges
@@ -335,10 +336,10 @@ def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.M
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGARD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache.cache_folder() == Path("/x/regard")
+    assert cache_folder() == Path("/x/regard")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert cache.cache_folder() == Path("/home/me/.cache/regard")
+    assert cache_folder() == Path("/home/me/.cache/regard")
 
 
 def test_nothing_is_left_to_train_on(tmp_path: Path) -> None:

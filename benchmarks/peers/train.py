@@ -14,6 +14,7 @@ from .contest import Contestant, contest
 
 CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
+    "regard mixed": Contestant("regard", "torch-mixed"),
     "regard readable": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
     "OpenNMT-py": Contestant("opennmt", environment="opennmt"),
     "Eole": Contestant("eole", environment="eole"),

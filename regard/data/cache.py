@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,15 +17,10 @@ import portalocker
 from regard.console import say
 from regard.data.disk import digest, sync
 from regard.errors import UserError
+from regard.folders import cache_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-
-
-def cache_folder() -> Path:
-    """`REGARD_CACHE`, or `regard` in the user's folder for caches."""
-    named = os.environ.get("REGARD_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None) -> Path:

@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.fast.captured import Form
-from regard.fast.products import turned
+from regard.fast.products import EXACT
 
 FORM = Form(["BT-", "B-", "--", "--", "-"], ["BT-"])
 sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
@@ -38,7 +38,7 @@ class Unrolled(Function):
         gates = torch.addmm(b, x.reshape(rows * words, width), W.t()).view(rows, words, 3 * size)
         states = h.new_empty(rows, words, size)
         seen, reset = x.new_empty(2, rows, words, size)  # h_{t-1} and r⊙h_{t-1}, as the products read them
-        U_rz, U_n = map(turned, U.tensor_split([2 * size]))
+        U_rz, U_n = (EXACT.often(part.t()) for part in U.tensor_split([2 * size]))
         before = h
         for t in range(words):
             rz, n = gates[:, t].tensor_split([2 * size], 1)

@@ -1,22 +1,77 @@
-"""Matrix products on a CPU that PyTorch, without MKL, hands to its library in a way that is slow."""
+"""Matrix products without a way back: who makes them, and those that PyTorch, without MKL, makes slowly on a CPU."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from regard.fast.halves.between import Between
 
 ONE_BY_ONE = not torch._C.has_mkl  # how PyTorch goes through a batch of products
 KINDS = (torch.float32, torch.float64)
 SMALL = 2**18  # multiplications in a product, up to which NumPy's library starts no threads of its own
 
 
-def turned(W: Tensor) -> Tensor:
-    """Wᵀ, to be multiplied with over and over by a few rows at a time; on a CPU it is laid out as such.
+class Products(Protocol):
+    """Who makes products of matrices M,K and K,N; the second may be what `often` made of it."""
 
-    OpenBLAS takes four times as long for a transposed matrix where the rows lie apart.
-    """
-    return W.t().contiguous() if W.device.type == "cpu" else W.t()
+    @property
+    def between(self) -> Between | None:
+        """Kernels for what lies between two products, where there are any as well."""
+        ...
+
+    def often(self, b: Tensor) -> Any:
+        """A matrix K,N that is multiplied with over and over, by a few rows at a time, as it is read fastest."""
+        ...
+
+    def mm(self, a: Tensor, b: Any, out: Tensor | None = None) -> Tensor:
+        """The product."""
+        ...
+
+    def add(self, c: Tensor, a: Tensor, b: Any) -> Tensor:
+        """The same, added to c M,N in its place."""
+        ...
+
+    def affine(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
+        """The same, added to N numbers."""
+        ...
+
+    def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of an affine map of x M,K, to which dy M,N came: its weight's N,K, and its bias's N."""
+        ...
+
+
+class Exact:
+    """PyTorch's, in the precision of what comes in."""
+
+    between = None
+
+    def often(self, b: Tensor) -> Tensor:
+        """OpenBLAS takes four times as long for a transposed matrix where the rows lie apart."""
+        return b.contiguous() if b.device.type == "cpu" else b
+
+    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product."""
+        return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+
+    def add(self, c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """The same, added to c M,N in its place."""
+        return c.addmm_(a, b)
+
+    def affine(self, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+        """The same, added to N numbers."""
+        return torch.addmm(bias, a, b)
+
+    def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of an affine map of x M,K, to which dy M,N came: its weight's N,K, and its bias's N."""
+        return dy.t() @ x, dy.sum(0)
+
+
+EXACT = Exact()
 
 
 def products(a: Tensor, b: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class TrainingSettings:
     keep_best: int = 1
     log_every: int = 50
     tensorboard: bool = True
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    precision: Literal["auto", "mixed", "bf16", "fp16", "fp32"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     shard: bool = False
     seed: int = 1

@@ -1,15 +1,21 @@
-"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`; `-shortlist` behind each."""
+"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`, `-shortlist` behind each.
+
+To train, `torch`, or `torch-mixed` with products in half precision.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import regard  # isort: skip  # noqa: F401  # before PyTorch, as in the command: it says how long memory is kept
 import torch
 
 from regard.fast import quicken
+from regard.fast.halves.way import halved
 from regard.models import Seq2Seq, build
 from regard.models.recurrent import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
@@ -32,7 +38,7 @@ def made(work: Work) -> Run | None:
     listed, precision = LISTED in more, INT8 if INT8 in more else "fp32"
     model = quicken(of(work.model, work.sizes))
     if work.task == "train":
-        return training(model, work) if engine == "torch" else None
+        return training(model, work, "mixed" in more) if engine == "torch" else None
     if engine == "ctranslate2":
         return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision, listed)
     return decoding(graphs(model.eval(), precision) if engine == "onnx" else model.eval(), work, listed)
@@ -118,13 +124,17 @@ def exported(model: Seq2Seq, work: Work, folder: Path, precision: str, listed: b
         (folder / VMAP).write_text(written, encoding="utf-8")
 
 
-def training(model: Seq2Seq, work: Work) -> Run:
+def training(model: Seq2Seq, work: Work, mixed: bool) -> Run:
     """Forward, backward and the optimizer that a recipe with `optimizer: adam` has."""
     adam = optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
     sources, targets, lengths = work.sources(), work.targets(), torch.full((PAIRS,), TOKENS)
     given, wanted = targets[:, :-1], targets[:, 1:]
 
-    return updating(adam, lambda: model.summed(sources, lengths, given, wanted) / work.tokens)
+    def loss() -> Any:
+        with halved() if mixed else nullcontext():
+            return model.summed(sources, lengths, given, wanted) / work.tokens
+
+    return updating(adam, loss)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.gates import Steps
-from regard.fast.products import turned
+from regard.fast.products import EXACT
 
 
 class Aim:
@@ -72,7 +72,7 @@ class Predicted(Told):
     @cached_property
     def turned_weight(self) -> Tensor:
         """W_pᵀ, which the way back does not need."""
-        return turned(self.W_p)
+        return EXACT.often(self.W_p.t())
 
     def turn(self, t: int, h: Tensor) -> None:
         """Equation 9."""

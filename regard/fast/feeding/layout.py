@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from regard.fast.feeding.loop import Given, Layer, Plan, flat
 from regard.fast.gates import EVERYWHERE, Window
+from regard.fast.halves.way import multiplying
 from regard.fast.hearing import rate
 from regard.models.luong import LuongDecoder, LuongState
 from regard.nn import Attention, LocalMonotonic, LocalPredictive, Location, LSTMCell, Memory
@@ -24,7 +25,7 @@ def prepared(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[P
     if kept:
         words = words * kept[0] * scales[0]
     given = arranged(decoder, state, words, kept[1:])
-    return Plan(len(given.layers), scales[1:], windowed(decoder)), flat(given)
+    return Plan(len(given.layers), scales[1:], windowed(decoder), multiplying(words)), flat(given)
 
 
 def windowed(decoder: LuongDecoder) -> Window:

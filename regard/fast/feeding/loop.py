@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.feeding.aiming import Aim, Predicted, Told
 from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
-from regard.fast.products import products, turned
+from regard.fast.products import EXACT, Products, products
 
 
 class Layer(NamedTuple):
@@ -51,6 +51,7 @@ class Plan(NamedTuple):
     layers: int
     scales: tuple[float, ...]  # what makes up for dropout, of each of `kept`
     window: Window = EVERYWHERE
+    by: Products = EXACT
 
     @property
     def aims(self) -> int:
@@ -137,17 +138,19 @@ class Feeding(torch.autograd.Function):
 
 def forwards(plan: Plan, given: Given) -> Tape:
     """Every step of every layer."""
-    words, values, steps = given.words, given.values, chosen(given.words, given.mask.shape[1])
+    words, values, by = given.words, given.values, plan.by
+    steps: Steps = by.between or chosen(words, given.mask.shape[1])
     (B, T, E), V, L, F = words.shape, values.shape[2], plan.layers, given.W_c.shape[0]
     H, wide = given.layers[0].h.shape[1], given.layers[0].c.dtype
-    first = torch.addmm(given.layers[0].b, words.reshape(B * T, E), given.W_w.t()).view(B, T, 4 * H)
+    first = by.affine(words.reshape(B * T, E), given.W_w.t(), given.layers[0].b).view(B, T, 4 * H)
     pre = [first, *(layer.b.repeat(B, T, 1) for layer in given.layers[1:])]
     inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in given.layers]
     beyond = [words.new_empty(B, layer.W.shape[1]) for layer in given.layers]  # where the last step's go
     c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
     seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
     weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
-    aim, W, W_c = aiming(plan, given, steps), [turned(layer.W) for layer in given.layers], turned(given.W_c)
+    aim, W_c = aiming(plan, given, steps), by.often(given.W_c.t())
+    W = [by.often(layer.W.t()) for layer in given.layers]
     inputs[0][:, 0, :F] = dropped(given.fed, *left(plan, given, 0, 0))
     for layer, into in zip(given.layers, inputs, strict=True):
         into[:, 0, -H:] = layer.h
@@ -155,14 +158,14 @@ def forwards(plan: Plan, given: Given) -> Tape:
         after = [into[:, t + 1] if t + 1 < T else spare for into, spare in zip(inputs, beyond, strict=True)]
         for number, layer in enumerate(given.layers):
             above = seen[:, t, V:] if number + 1 == L else inputs[number + 1][:, t, :H]
-            pre[number][:, t].addmm_(inputs[number][:, t], W[number])
+            by.add(pre[number][:, t], inputs[number][:, t], W[number])
             before = c[number][:, t - 1] if t else layer.c
             mask, scale = left(plan, given, number + 1, t)
             steps.lstm(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
         context, h = seen[:, t].tensor_split([V], 1)
         aim.turn(t, h)
         steps.look(h, given.keys, values, given.mask, weights[:, t], context, aim.centre(t), plan.window)
-        torch.mm(seen[:, t], W_c, out=z)
+        by.mm(seen[:, t], W_c, out=z)
         steps.squash(z, out[:, t], after[0][:, :F], *left(plan, given, 0, t + 1))
     return Tape(pre, c, inputs, seen, out, weights, aim.kept)
 
@@ -191,18 +194,18 @@ def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, 
     slopes = reverse(plan, given, tape, came)
     V, F, H = given.values.shape[2], given.fed.shape[1], given.layers[0].h.shape[1]
     mask, scale = left(plan, given, 0, 0)
-    first = slopes.pre[0].flatten(0, 1)
+    first, by = slopes.pre[0].flatten(0, 1), plan.by
     whole = (
-        (first @ given.W_w).view_as(given.words),
+        by.mm(first, given.W_w).view_as(given.words),
         dropped(slopes.inputs[0][:, :F], mask, scale),
         products(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
         products(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
         None,
-        first.t() @ given.words.flatten(0, 1),
-        slopes.z.flatten(0, 1).t() @ tape.seen.flatten(0, 1),
+        by.mm(first.t(), given.words.flatten(0, 1)),
+        by.mm(slopes.z.flatten(0, 1).t(), tape.seen.flatten(0, 1)),
     )
     of_layers = (
-        (pre.flatten(0, 1).t() @ read.flatten(0, 1), pre.sum((0, 1)), d_input[:, -H:], d_c)
+        (*by.slopes(pre.flatten(0, 1), read.flatten(0, 1)), d_input[:, -H:], d_c)
         for pre, read, d_input, d_c in zip(slopes.pre, tape.inputs, slopes.inputs, slopes.c, strict=True)
     )
     of_aim = slopes.aim.slopes(tape.seen[..., V:])
@@ -214,7 +217,7 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
     d_out, d_context, d_weights = came
     words, L, F, V = given.words, plan.layers, given.fed.shape[1], given.values.shape[2]
     H, T = given.layers[0].h.shape[1], words.shape[1]
-    steps: Steps = chosen(words, given.mask.shape[1])
+    steps: Steps = plan.by.between or chosen(words, given.mask.shape[1])
     d_out, d_weights = dense(d_out), dense(d_weights)
     slopes = Slopes(
         [torch.empty_like(pre) for pre in tape.pre],
@@ -226,11 +229,12 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
         aiming(plan, given, steps, tape.aim),
     )
     slopes.seen[..., :V] = d_context
-    d_h = torch.empty_like(given.layers[0].c)
+    d_h, by = torch.empty_like(given.layers[0].c), plan.by
+    W, W_c = [by.often(layer.W) for layer in given.layers], by.often(given.W_c)
     for t in reversed(range(T)):
         mask, scale = left(plan, given, 0, t + 1)
         steps.squash_back(d_out[:, t], tape.out[:, t], slopes.inputs[0][:, :F], mask, scale, slopes.z[:, t])
-        d_seen = slopes.seen[:, t].addmm_(slopes.z[:, t], given.W_c)
+        d_seen = by.add(slopes.seen[:, t], slopes.z[:, t], W_c)
         steps.look_back(
             d_seen[:, :V],
             d_weights[:, t],
@@ -260,7 +264,7 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
                 slopes.c[number],
                 slopes.pre[number][:, t],
             )
-            torch.mm(slopes.pre[number][:, t], layer.W, out=slopes.inputs[number])
+            by.mm(slopes.pre[number][:, t], W[number], out=slopes.inputs[number])
     return slopes
 
 

@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from regard.fast.halves.way import multiplying
+from regard.fast.products import Products
 from regard.symbols import PAD
 
-LOGITS = 2**21  # numbers, of which there are hardly more at a time
+LOGITS = 2**22  # numbers, of which there are hardly more at a time
+EVEN = 128  # rows, by which sums over them are quick
 
 
 def losses(
@@ -27,7 +30,7 @@ def losses(
     real = targets != PAD
     if not real.all():
         h, targets = h[real], targets[real]
-    return Losses.apply(h, weight, bias, targets, smoothing, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
+    return Losses.apply(h, weight, bias, targets, smoothing, torch.is_grad_enabled(), multiplying(h))  # type: ignore[no-untyped-call,no-any-return]
 
 
 class Losses(Function):
@@ -35,24 +38,33 @@ class Losses(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, learns: bool
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        learns: bool,
+        by: Products,
     ) -> Tensor:
         """A scalar."""
         rows = max(1, LOGITS // len(weight))
+        rows = rows // EVEN * EVEN or rows
         place = h.new_empty(min(rows, len(h)), len(weight))
         dh = torch.empty_like(h) if learns else None
         dW = torch.zeros_like(weight) if learns else None
         db = torch.zeros_like(bias) if learns and bias is not None else None
-        total = h.new_zeros(())
+        total, there, back = h.new_zeros(()), by.often(weight.t()), by.often(weight)
+        summed = entropy if by.between is None else by.between.entropy
         for first in range(0, len(h), rows):
             some = h[first : first + rows]
-            logits = torch.mm(some, weight.t(), out=place[: len(some)])
+            logits = by.mm(some, there, out=place[: len(some)])
             if bias is not None:
                 logits += bias
-            total += entropy(logits, targets[first : first + rows, None], smoothing)
+            total += summed(logits, targets[first : first + rows, None], smoothing)
             if dh is not None and dW is not None:
-                torch.mm(logits, weight, out=dh[first : first + rows])
-                dW.addmm_(logits.t(), some)
+                by.mm(logits, back, out=dh[first : first + rows])
+                by.add(dW, logits.t(), some)
             if db is not None:
                 db += logits.sum(0)
         ctx.save_for_backward(dh, dW, db)
@@ -62,7 +74,7 @@ class Losses(Function):
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         """What is there already, as much as is asked for."""
-        return *(None if slope is None else slope * by for slope in ctx.saved_tensors), None, None, None
+        return *(None if slope is None else slope * by for slope in ctx.saved_tensors), None, None, None, None
 
 
 def entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:

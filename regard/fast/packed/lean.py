@@ -15,38 +15,66 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.fast.halves.way import multiplying
 from regard.fast.output.rows import losses
+from regard.fast.packed import plain
 from regard.fast.packed.parts import Parts
-from regard.fast.packed.plain import linear
 from regard.fast.packed.spans import Spans
+from regard.fast.products import EXACT, Products
 
 KINDS = 2**16  # what 16 bits can be
 threshold_back = torch.ops.aten.threshold_backward.grad_input
+
+
+class Linear(Function):
+    """X Wᵀ + b, or X Wᵀ, by products that have no way back of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor | None, by: Products) -> Tensor:
+        """X N,I; weight O,I -> N,O."""
+        ctx.by, ctx.biased = by, b is not None
+        ctx.save_for_backward(x, W)
+        return by.mm(x, W.t()) if b is None else by.affine(x, W.t(), b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Of x, W and b."""
+        (x, W), by = ctx.saved_tensors, ctx.by
+        dW, db = by.slopes(dy, x) if ctx.biased else (by.mm(dy.t(), x), None)
+        return by.mm(dy, W), dW, db, None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """X Wᵀ + b, or X Wᵀ."""
+    by = multiplying(x)
+    return plain.linear(x, weight, bias) if by is EXACT else Linear.apply(x, weight, bias, by)  # type: ignore[no-untyped-call]
 
 
 class FeedForward(Function):
     """max(0, x W_1 + b_1) W_2."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, by: Products) -> Tensor:
         """The hidden layer is kept after its bend, which says what went through."""
-        h = torch.addmm(b_1, x, W_1.t()).relu_()
+        h = by.affine(x, W_1.t(), b_1).relu_()
+        ctx.by = by
         ctx.save_for_backward(x, h, W_1, W_2)
-        return h @ W_2.t()
+        return by.mm(h, W_2.t())
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """Through the bend in place."""
-        x, h, W_1, W_2 = ctx.saved_tensors
-        dh = dy @ W_2
+        (x, h, W_1, W_2), by = ctx.saved_tensors, ctx.by
+        dh = by.mm(dy, W_2)
         threshold_back(dh, h, 0, grad_input=dh)
-        return dh @ W_1, dh.t() @ x, dh.sum(0), dy.t() @ h
+        return by.mm(dh, W_1), *by.slopes(dh, x), by.mm(dy.t(), h), None
 
 
 def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
     """max(0, x W_1 + b_1) W_2."""
-    return FeedForward.apply(x, W_1, b_1, W_2)  # type: ignore[no-untyped-call,no-any-return]
+    return FeedForward.apply(x, W_1, b_1, W_2, multiplying(x))  # type: ignore[no-untyped-call,no-any-return]
 
 
 def attend(q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:

@@ -1,0 +1,111 @@
+"""What lies between two products by kernels of `between.c`, in single precision: the twin of `Squashing` and `entropy`.
+
+What they do not know, as windows, is left to the others.
+"""
+
+from __future__ import annotations
+
+from ctypes import CDLL
+
+import torch
+from torch import Tensor
+
+from regard.fast.gates import EVERYWHERE, Squashing, Window, dropped
+
+
+class Between(Squashing):
+    """See `regard.fast.gates.Steps`."""
+
+    def __init__(self, kernels: CDLL) -> None:
+        self.kernels = kernels
+
+    def entropy(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        """The loss of logits N,V and ids N,1, summed up; in the place of the logits it leaves their gradients."""
+        rows, words = logits.shape
+        losses, targets = torch.empty(rows), targets.contiguous()
+        self.kernels.between_entropy(*at(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr())
+        return losses.sum()
+
+    def lstm(
+        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
+    ) -> None:
+        """See `Steps`; after this `pre` are gates."""
+        self.kernels.between_lstm(*at(pre), *at(c), *at(after), *at(h), *c.shape)
+        if above is not h:
+            above.copy_(dropped(h, kept, scale))
+
+    def lstm_back(
+        self,
+        pre: Tensor,
+        c: Tensor,
+        after: Tensor,
+        d_above: Tensor,
+        kept: Tensor | None,
+        scale: float,
+        d_h: Tensor,
+        d_c: Tensor,
+        d_pre: Tensor,
+    ) -> None:
+        """See `Steps`; `pre` are gates."""
+        came = dense(dropped(d_above, kept, scale))
+        self.kernels.between_lstm_back(
+            *at(pre), *at(c), *at(after), *at(came), *at(d_h), *at(d_c), *at(d_pre), *c.shape
+        )  # fmt: skip
+
+    def look(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        weights: Tensor,
+        context: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+    ) -> None:
+        """See `Steps`."""
+        if centre is not None:
+            super().look(query, keys, values, mask, weights, context, centre, window)
+            return
+        keys, values, mask = keys.contiguous(), values.contiguous(), mask.contiguous()
+        self.kernels.between_look(
+            *at(query), keys.data_ptr(), values.data_ptr(), mask.data_ptr(), *at(weights), *at(context),
+            *keys.shape, values.shape[2],
+        )  # fmt: skip
+
+    def look_back(
+        self,
+        d_context: Tensor,
+        d_weights: Tensor,
+        weights: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        d_query: Tensor,
+        d_scores: Tensor,
+        d_all: Tensor,
+        centre: Tensor | None = None,
+        window: Window = EVERYWHERE,
+        d_centre: Tensor | None = None,
+    ) -> None:
+        """See `Steps`."""
+        if centre is not None:
+            super().look_back(
+                d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, centre, window, d_centre
+            )
+            return
+        keys, values = keys.contiguous(), values.contiguous()
+        self.kernels.between_look_back(
+            *at(d_context), *at(d_weights), *at(weights), keys.data_ptr(), values.data_ptr(), *at(d_query),
+            *at(d_scores), *at(d_all), *keys.shape, values.shape[2],
+        )  # fmt: skip
+
+
+def at(x: Tensor) -> tuple[int, int]:
+    """Where a matrix is, and how far its rows are apart."""
+    assert x.stride(1) == 1 or x.shape[1] == 1, x.stride()
+    return x.data_ptr(), x.stride(0)
+
+
+def dense(x: Tensor) -> Tensor:
+    """The same with its rows dense."""
+    return x if x.stride(1) == 1 else x.contiguous()

@@ -1,0 +1,371 @@
+"""Products in half precision on a CPU, and what lies between them, against NumPy and PyTorch's own operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from regard.fast import quicken
+from regard.fast.gates import Squashing, Window
+from regard.fast.halves import library, way
+from regard.fast.halves.product import Halved, Panels, fitting
+from regard.fast.halves.way import halved, multiplying
+from regard.fast.output.rows import entropy
+from regard.fast.products import EXACT
+from regard.models import build
+
+# Of Σ |a||b|: both factors are rounded to eleven bits, and so is each of up to 128 sums, which rarely err the same way.
+ROUNDING = 8 * 2**-11
+
+
+@cache
+def ours() -> Halved:
+    """The kernels, compiled once, to the cache of these tests."""
+    return Halved(library.library())
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Whether there are such products is asked anew, and not remembered."""
+    way.halves.cache_clear()
+    yield
+    way.halves.cache_clear()
+
+
+def off(found: Tensor, a: Tensor, b: Tensor, before: Tensor | None = None) -> float:
+    """How far a product is off, at its worst, of the sum of its terms' sizes."""
+    left, right = a.double().numpy(), b.double().numpy()
+    exact = left @ right + (0 if before is None else before.double().numpy())
+    size = np.abs(left) @ np.abs(right) + (0 if before is None else np.abs(before.double().numpy()))
+    return float((np.abs(found.double().numpy() - exact) / np.maximum(size, 1e-300)).max(initial=0))
+
+
+def matrix(rows: int, columns: int, form: str, scale: float = 1.0) -> Tensor:
+    """Random numbers, which may lie in memory in several ways."""
+    shapes = {
+        "rows": (rows, columns),
+        "columns": (columns, rows),
+        "apart": (rows, columns + 3),
+        "strided": (rows, 2 * columns),
+    }
+    x = scale * torch.randn(shapes[form])
+    return {"rows": x, "columns": x.t(), "apart": x[:, :columns], "strided": x[:, ::2]}[form]
+
+
+FORMS = st.sampled_from(["rows", "columns", "apart", "strided"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 70), st.integers(1, 300), st.integers(1, 70), FORMS, FORMS, st.sampled_from([1e-12, 1.0, 1e9]),
+    st.booleans(), st.integers(0, 9),
+)  # fmt: skip
+def test_products_are_those_of_numpy(
+    m: int, k: int, n: int, left: str, right: str, scale: float, often: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    a, b = matrix(m, k, left, scale), matrix(k, n, right)
+    assert off(ours().mm(a, ours().often(b) if often else b), a, b) < ROUNDING
+    there = torch.full((m, n + 5), 7.0)
+    assert off(ours().mm(a, b, out=there[:, :n]), a, b) < ROUNDING
+    assert (there[:, n:] == 7).all(), "nothing is written beside"
+    c = matrix(m, n, "apart", scale)
+    before = c.clone()
+    assert off(ours().add(c, a, b), a, b, before) < ROUNDING
+    bias = scale * torch.randn(n)
+    assert off(ours().affine(a, b, bias), a, b, bias.expand(m, n)) < ROUNDING
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """So many of PyTorch's, which the kernels share."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("k", [1023, 1024, 1025, 3000])
+def test_long_sums_lose_no_more(k: int) -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(9, k), torch.randn(k, 25)
+    assert off(ours().mm(a, b), a, b) < ROUNDING
+    assert off(ours().mm(a.abs(), b.abs()), a.abs(), b.abs()) < 0.02, (
+        "all of one sign: sums of 128 grow, and so do errors"
+    )
+
+
+def test_no_sum_of_halves_overflows() -> None:
+    a, b = torch.full((8, 256), 65504.0), torch.full((256, 24), 1.999)
+    assert torch.isfinite(ours().mm(a, b)).all()
+    assert off(ours().mm(a, b), a, b) < 0.02
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 90), st.integers(1, 60), st.integers(1, 60), FORMS)
+def test_slopes_are_those_of_an_affine_map(rows: int, into: int, out: int, form: str) -> None:
+    torch.manual_seed(0)
+    dy, x = matrix(rows, out, form), torch.randn(rows, into)
+    weight, bias = ours().slopes(dy, x)
+    assert off(weight, dy.t(), x) < ROUNDING
+    torch.testing.assert_close(bias, dy.sum(0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_not_lost(strange: float) -> None:
+    a, b = torch.randn(9, 40), torch.randn(40, 30)
+    a[3, 7] = strange
+    found = ours().mm(a, b)
+    assert not torch.isfinite(found[3]).any()
+    assert torch.isfinite(found[4:]).all() or math.isinf(strange)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_matrices_without_numbers(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    found = ours().mm(torch.randn(m, k), torch.randn(k, n))
+    assert torch.equal(found, torch.zeros(m, n))
+
+
+@given(st.floats(0, float(np.finfo(np.float32).max), width=32, exclude_min=True))
+def test_scales_are_powers_of_two_that_fit(largest: float) -> None:
+    scale = fitting(largest)
+    assert math.frexp(scale)[0] == 0.5
+    assert 1 / (scale * scale) < 3.4e38
+    assert largest * scale < 16 or scale == 2.0**-62
+    assert largest * scale >= 8 or scale == 2.0**62
+    assert fitting(0.0) == fitting(math.inf) == fitting(math.nan) == 1.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 70), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.1, 3.0, 60.0]))
+def test_entropy_is_the_readable_one(rows: int, words: int, smoothing: float, spread: float) -> None:
+    torch.manual_seed(rows)
+    logits, targets = spread * torch.randn(rows, words + 2)[:, :words], torch.randint(words, (rows, 1))
+    here, there = logits.clone(), torch.cat((logits, torch.ones(rows, 2)), 1)[:, :words]
+    torch.testing.assert_close(
+        ours().between.entropy(there, targets, smoothing), entropy(here, targets, smoothing), atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(there, here, atol=1e-5, rtol=1e-5)
+
+
+def test_a_loss_that_is_no_number_is_none() -> None:
+    logits = torch.randn(2, 9)
+    logits[1, 4] = math.nan
+    assert ours().between.entropy(logits, torch.tensor([[1], [2]]), 0.0).isnan()
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 5), (64, 128), (7, 30)])
+def test_gates_are_the_readable_ones(rows: int, size: int, dropout: bool) -> None:
+    """There and back, to places that lie apart, as a loop's do."""
+    found: list[list[Tensor]] = []
+    for steps in (Squashing(), ours().between):
+        torch.manual_seed(0)
+        pre, c = 3 * torch.randn(rows, 2, 4 * size)[:, 1], torch.randn(rows, 2, size)[:, 0]
+        after, h, above = (torch.zeros(rows, 3, size)[:, 2] for _ in range(3))
+        kept = (torch.rand(rows, size) > 0.3).float() if dropout else None
+        steps.lstm(pre, c, after, h, above, kept, 1.4)
+        d_above, d_h, d_c = torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size), torch.randn(rows, size)
+        d_pre = torch.zeros(rows, 2, 4 * size)[:, 1]
+        steps.lstm_back(pre, c, after, d_above, kept, 1.4, d_h, d_c, d_pre)
+        found.append([pre, after, h, above, d_pre, d_c])
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
+
+
+def test_gates_keep_what_is_no_number() -> None:
+    pre, c, after, h = torch.zeros(1, 8), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)
+    pre[0, 0] = math.nan
+    pre[0, 3] = math.inf
+    ours().between.lstm(pre, c, after, h, h, None, 1.0)
+    assert h[0, 0].isnan()
+    assert torch.isfinite(h[0, 1])
+
+
+@pytest.mark.parametrize("window", [None, Window(2), Window(3, 1.5)])
+@pytest.mark.parametrize(("rows", "source", "size", "width"), [(1, 1, 1, 1), (5, 7, 6, 9), (9, 33, 64, 40)])
+def test_looks_are_the_readable_ones(rows: int, source: int, size: int, width: int, window: Window | None) -> None:
+    found: list[list[Tensor]] = []
+    for steps in (Squashing(), ours().between):
+        torch.manual_seed(0)
+        query, keys, values = (
+            torch.randn(rows, 2, size)[:, 1],
+            torch.randn(rows, source, size),
+            torch.randn(rows, source, width),
+        )
+        mask = torch.rand(rows, source) > 0.4
+        mask[0] = False  # a sentence without words
+        weights, context = torch.zeros(rows, 2, source)[:, 0], torch.zeros(rows, 3, width)[:, 1]
+        centre = None if window is None else torch.rand(rows) * source
+        look = (centre, window or Window())
+        steps.look(query, keys, values, mask, weights, context, *look)
+        d_context, d_weights, d_query = torch.randn(rows, width), torch.randn(rows, source), torch.randn(rows, size)
+        d_scores, d_all, d_centre = torch.zeros(rows, 2, source)[:, 1], torch.zeros(rows, size), torch.zeros(rows)
+        bent = d_centre if window is not None and window.sigma else None
+        steps.look_back(d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, *look, bent)
+        found.append([weights, context, d_scores, d_all, d_centre])
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
+
+
+LUONG: dict[str, Any] = {"config": "luong2015-global", "size": 24, "layers": 2}
+MODELS: list[dict[str, Any]] = [
+    LUONG,
+    {**LUONG, "config": "luong2015-local-p", "layers": 1},
+    {"config": "sutskever2014", "size": 20, "layers": 2},
+    {"config": "vaswani2017-base", "size": 24, "layers": 2, "heads": 3},
+    {"config": "default", "size": 24, "layers": 1, "heads": 2},
+]
+
+
+def slopes(model: Any, seed: int) -> dict[str, Tensor]:
+    """The gradients of a batch with ragged lengths."""
+    torch.manual_seed(seed)
+    lengths = torch.tensor([7, 1, 5])
+    source = torch.randint(4, 40, (3, 7)) * (torch.arange(7) < lengths[:, None])
+    target = torch.randint(4, 40, (3, 6))
+    model.zero_grad()
+    model.summed(source, lengths, target[:, :-1], target[:, 1:]).backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("form", MODELS, ids=str)
+def test_a_model_learns_by_them_what_it_learns_without(form: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = quicken(build(source_size=40, target_size=40, dropout=0.0, **form))
+    exact = slopes(model, 1)
+    with halved():
+        rough = slopes(model, 1)
+    changed = 0
+    for name, slope in exact.items():
+        error = (rough[name] - slope).norm()
+        assert error <= 0.06 * slope.norm() + 1e-6, name  # in so small a batch one unit may bend the other way
+        changed += bool(error > 0)
+    assert changed > len(exact) / 2, "they were taken"
+
+
+def test_the_way_back_is_by_those_that_went_there() -> None:
+    torch.manual_seed(0)
+    model = quicken(build(source_size=40, target_size=40, **LUONG))
+    source, lengths = torch.randint(4, 40, (2, 5)), torch.tensor([5, 5])
+    with halved():
+        loss = model.summed(source, lengths, source, source)
+        assert multiplying(torch.zeros(1)) is not EXACT
+    assert multiplying(torch.zeros(1)) is EXACT
+    loss.backward()
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
+
+
+def test_double_precision_stays_what_it_is() -> None:
+    with halved():
+        assert multiplying(torch.zeros(1, dtype=torch.float64)) is EXACT
+        assert isinstance(multiplying(torch.zeros(1)), Halved)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_without_a_compiler_products_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    with halved():
+        assert multiplying(torch.zeros(1)) is EXACT
+        assert multiplying(torch.zeros(1)) is EXACT
+    said = capsys.readouterr().err
+    assert said.count("products on this CPU stay in fp32: there is no C compiler") == 1
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(("machine", "why"), [("x86_64", "for processors of ARM's alone, not for x86_64")])
+def test_on_another_processor_they_stay_as_they_are(
+    machine: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert way.halves() is None
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_compiler_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'halves.c:1: error: no such thing' >&2\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    assert way.halves() is None
+    assert "halves.c:1: error: no such thing" in capsys.readouterr().err
+    assert not list((tmp_path / "cache").iterdir()), "nothing is left behind"
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_damaged_library_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    library.kept(library.shared_threads() is not None).write_bytes(b"none")
+    assert way.halves() is None
+    assert "products on this CPU stay in fp32" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("wrong", [True, False])
+def test_products_that_are_wrong_or_slow_are_not_taken(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mm = Halved.mm
+    if wrong:
+        monkeypatch.setattr(Halved, "mm", lambda *given: mm(*given) + 10)
+    else:
+        monkeypatch.setattr(way, "seconds", lambda one, a, b: 1.0 if one is EXACT else 3.0)
+    assert way.halves() is None
+    assert ("wrong numbers" if wrong else "3.00 times as long") in capsys.readouterr().err
+
+
+def test_threads_are_those_of_pytorch(threads: int) -> None:
+    """The same sums, whoever makes them."""
+    torch.manual_seed(0)
+    a, b = torch.randn(65, 300), torch.randn(300, 130)
+    found = ours().mm(a, b)
+    torch.set_num_threads(1)
+    assert torch.equal(found, ours().mm(a, b)), threads
+
+
+def test_what_was_compiled_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    first = library.kept(True)
+    stamp = first.stat().st_mtime_ns
+    assert library.kept(True) == first
+    assert first.stat().st_mtime_ns == stamp
+    monkeypatch.setattr(library, "processor", lambda: "another")
+    assert library.kept(True) != first
+
+
+def test_matrices_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match="a product of 2 × 3 and 4 × 5"):
+        ours().mm(torch.zeros(2, 3), torch.zeros(4, 5))
+
+
+def test_panels_are_of_a_matrix_that_is_multiplied_often() -> None:
+    b = torch.randn(5, 30)
+    panels = ours().often(b)
+    assert isinstance(panels, Panels)
+    assert torch.equal(ours().mm(torch.eye(5), panels), ours().mm(torch.eye(5), b))
+
+
+def test_a_layer_of_pytorch_s_own_is_left_alone() -> None:
+    layer, x = nn.Linear(3, 4), torch.randn(2, 3)
+    expected = layer(x)
+    with halved():
+        assert torch.equal(layer(x), expected)
