@@ -21,9 +21,11 @@ setup: .venv/dev
 demo: .venv/core
 	$(BIN)/regard demo
 
-# The page is tested in a real browser: Debian's Chromium, installed where it is missing and may be.
+# The page is tested in a real browser, and kernels are compiled: Debian's Chromium and compiler, installed where they are
+# missing and may be.
 .venv/browser: .venv/dev
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null || true
+	command -v cc >/dev/null || (apt-get update -qq && apt-get install -y -qq gcc libc6-dev) >/dev/null || true
 	@touch $@
 
 # Types take a minute and a half on one core, at first: beside the tests.

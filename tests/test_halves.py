@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.fast import quicken
 from regard.fast.gates import Squashing, Window
 from regard.fast.halves import library, way
-from regard.fast.halves.product import Halved, Panels, fitting
+from regard.fast.halves.product import Halved, Panels
 from regard.fast.halves.way import halved, multiplying
 from regard.fast.output.rows import entropy
 from regard.fast.products import EXACT
@@ -138,14 +138,35 @@ def test_matrices_without_numbers(shape: tuple[int, int, int]) -> None:
     assert torch.equal(found, torch.zeros(m, n))
 
 
-@given(st.floats(0, float(np.finfo(np.float32).max), width=32, exclude_min=True))
-def test_scales_are_powers_of_two_that_fit(largest: float) -> None:
-    scale = fitting(largest)
-    assert math.frexp(scale)[0] == 0.5
-    assert 1 / (scale * scale) < 3.4e38
-    assert largest * scale < 16 or scale == 2.0**-62
-    assert largest * scale >= 8 or scale == 2.0**62
-    assert fitting(0.0) == fitting(math.inf) == fitting(math.nan) == 1.0
+@pytest.mark.parametrize("left", [1e-36, 1e-20, 1e-5, 1e10, 1e30])
+@pytest.mark.parametrize("right", [1e-30, 1.0, 1e5])
+def test_small_and_large_numbers_are_as_exact(left: float, right: float) -> None:
+    torch.manual_seed(0)
+    a, b = left * torch.randn(9, 50), right * torch.randn(50, 30)
+    if left * right >= 1e-36:
+        assert off(ours().mm(a, b), a, b) < ROUNDING
+    else:
+        assert (ours().mm(a, b).abs() < 1e-34).all()
+
+
+def test_numbers_that_are_seen_many_times() -> None:
+    """As gradients of a sum are: one number, or one row, in every place."""
+    torch.manual_seed(0)
+    one, row, b = torch.tensor(2.0).expand(9, 40), torch.randn(40).expand(9, 40), torch.randn(40, 30)
+    for a in (one, row):
+        assert off(ours().mm(a, b), a, b) < ROUNDING
+        assert off(ours().mm(b.t(), a.t()), b.t(), a.t()) < ROUNDING
+        weight, bias = ours().slopes(a, torch.ones(9, 3))
+        torch.testing.assert_close(weight, a.t() @ torch.ones(9, 3), atol=1e-2, rtol=1e-2)
+        torch.testing.assert_close(bias, a.sum(0))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1)])
+def test_a_single_row_or_column_wherever_it_lies(shape: tuple[int, int]) -> None:
+    a = torch.randn(20, 11)[: 3 * shape[0] : 3, : 2 * shape[1] : 2][: shape[0], : shape[1]]
+    b = torch.randn(shape[1], 4)
+    assert off(ours().mm(a, b), a, b) < ROUNDING
+    assert torch.allclose(ours().slopes(a, torch.ones(shape[0], 2))[1], a.sum(0))
 
 
 @settings(max_examples=30, deadline=None)

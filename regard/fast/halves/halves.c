@@ -16,6 +16,7 @@
 #define TALL 8   /* rows of a tile */
 #define WIDE 24  /* its columns */
 #define CHUNK 128
+#define FARTHEST 120  /* exponent of a scale */
 #define SOME 24  /* panels that are written at a time */
 #define DEEP 1024  /* steps of k after which panels would leave the innermost cache */
 
@@ -23,10 +24,11 @@ typedef float16_t half;
 
 static long least(long a, long b) { return a < b ? a : b; }
 
-/* The largest absolute value of `rows` rows of `columns` numbers. One that is no number is not the largest. */
-float halves_largest(const float *x, long rows, long columns, long apart) {
+/* The power of two that brings the largest of `rows` rows of `columns` numbers to between 8 and 16; one that is no number
+   is not the largest. */
+static float fitting(const float *x, long rows, long columns, long apart) {
   float found = 0;
-#pragma omp parallel for reduction(max : found) schedule(static) if (rows * columns > 16384)
+#pragma omp parallel for reduction(max : found) schedule(static) if (rows * columns > 65536)
   for (long row = 0; row < rows; row++) {
     const float *here = x + row * apart;
     float32x4_t most = vdupq_n_f32(0), more = most;
@@ -39,7 +41,10 @@ float halves_largest(const float *x, long rows, long columns, long apart) {
     for (; at < columns; at++) one = fmaxf(one, fabsf(here[at]));
     found = fmaxf(found, one);
   }
-  return found;
+  int exponent;
+  frexpf(found, &exponent);
+  int fits = 4 - exponent < -FARTHEST ? -FARTHEST : 4 - exponent > FARTHEST ? FARTHEST : 4 - exponent;
+  return found > 0 && found < INFINITY ? ldexpf(1, fits) : 1;
 }
 
 static float16x8_t halved(const float *x, float32x4_t scale) {
@@ -101,21 +106,28 @@ static void panels(const float *x, long apart, long many, long k, int wide, floa
   }
 }
 
-/* All panels of a matrix: `count` vectors, those of A its rows, those of B its columns; with `sums`, if they are not
-   dense, the sum of each. */
-void halves_pack(const float *x, long apart, int dense, long count, long k, int left, float scale, half *out,
+/* All panels of `count` vectors, shared out among those who come here; with `sums`, if they are not dense, the sum of
+   each. */
+static void pack(const float *x, long apart, int dense, long count, long k, int wide, float scale, half *out,
                  float *sums) {
-  int wide = left ? TALL : WIDE;
   long whole = dense ? wide : SOME * wide;
-  if (count % wide) memset(out + count / wide * wide * k, 0, sizeof(half) * wide * k);
-#pragma omp parallel for schedule(static) if (count * k > 16384)
+#pragma omp for schedule(static)
   for (long first = 0; first < count; first += whole) {
-    long many = least(whole, count - first);
+    long many = least(whole, count - first), last = (first + many) / wide * wide;
+    if (many % wide) memset(out + last * k, 0, sizeof(half) * wide * k);
     if (dense)
       dense_panel(x + first * apart, apart, many, k, wide, scale, out + first * k);
     else
       panels(x + first, apart, many, k, wide, scale, out + first * k, sums ? sums + first : NULL);
   }
+}
+
+/* The columns of a right matrix in panels, and what they were multiplied by. */
+float halves_pack(const float *x, long apart, int dense, long count, long k, half *out) {
+  float scale = dense ? fitting(x, count, k, apart) : fitting(x, k, count, apart);
+#pragma omp parallel if (count * k > 16384)
+  pack(x, apart, dense, count, k, WIDE, scale, out, NULL);
+  return scale;
 }
 
 #define ROWS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
@@ -195,12 +207,11 @@ static void place(const half *a, const half *b, long steps, float *c, long apart
   }
 }
 
-/* C = scale · A B, or with `add` C + scale · A B, of panels; rows of C are dense, and `apart` from each other. */
-void halves_multiply(const half *a, const half *b, long m, long n, long k, float *c, long apart, float scale, int add) {
+/* C = scale · A B, or with `add` C + scale · A B, of panels, shared out among those who come here. */
+static void multiply(const half *a, const half *b, long m, long n, long k, float *c, long apart, float scale, int add) {
   long above = (m + TALL - 1) / TALL, beside = (n + WIDE - 1) / WIDE;
   int by_rows = above * TALL > n;  /* the smaller of the two matrices stays in the second cache */
   long outer = by_rows ? above : beside, inner = by_rows ? beside : above;
-#pragma omp parallel if (m * n * k > 65536)
   for (long deep = 0; deep < k; deep += DEEP) {
     long steps = least(DEEP, k - deep);
 #pragma omp for schedule(static)
@@ -210,5 +221,18 @@ void halves_multiply(const half *a, const half *b, long m, long n, long k, float
         place(a + i * k + deep * TALL, b + j * k + deep * WIDE, steps, c + i * apart + j, apart, least(TALL, m - i),
               least(WIDE, n - j), scale, add || deep);
       }
+  }
+}
+
+/* C = A B, or with `add` C + A B, of A as it is, its rows or its columns dense, and of B in panels that were multiplied
+   by `known`. Rows of C are dense, and `apart` from each other. There is room for the panels of A; with `sums`, if A's
+   columns are dense, those of its rows are made on the way. */
+void halves_multiply(const float *x, long x_apart, int dense, const half *b, float known, long m, long n, long k, float *c,
+                     long apart, int add, half *room, float *sums) {
+  float scale = dense ? fitting(x, m, k, x_apart) : fitting(x, k, m, x_apart);
+#pragma omp parallel if (m * n * k > 65536)
+  {
+    pack(x, x_apart, dense, m, k, TALL, scale, room, sums);
+    multiply(room, b, m, n, k, c, apart, 1 / scale * (1 / known), add);
   }
 }

@@ -17,12 +17,11 @@ from regard.folders import cache_folder
 SOURCES = ("halves.c", "between.c")
 FLAGS = ("-O3", "-mcpu=native", "-fPIC")
 SECONDS = 60  # that a compiler may take
-WHOLE, SINGLE, PLACE = ctypes.c_long, ctypes.c_float, ctypes.c_void_p
+WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
 ROWS = [PLACE, WHOLE]  # a matrix, and how far its rows are apart
 SIGNATURES = {
-    "halves_largest": (SINGLE, [PLACE, WHOLE, WHOLE, WHOLE]),
-    "halves_pack": (None, [PLACE, WHOLE, ctypes.c_int, WHOLE, WHOLE, ctypes.c_int, SINGLE, PLACE, PLACE]),
-    "halves_multiply": (None, [PLACE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, WHOLE, SINGLE, ctypes.c_int]),
+    "halves_pack": (SINGLE, [*ROWS, YES, WHOLE, WHOLE, PLACE]),
+    "halves_multiply": (None, [*ROWS, YES, PLACE, SINGLE, WHOLE, WHOLE, WHOLE, *ROWS, YES, PLACE, PLACE]),
     "between_entropy": (None, [*ROWS, WHOLE, WHOLE, PLACE, SINGLE, PLACE]),
     "between_lstm": (None, [*ROWS * 4, WHOLE, WHOLE]),
     "between_lstm_back": (None, [*ROWS * 7, WHOLE, WHOLE]),

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from ctypes import CDLL
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.fast.halves.between import Between, dense
+from regard.fast.halves.between import Between
 
 TALL, WIDE = 8, 24  # rows of the left matrix, and columns of the right one, in a panel
-FARTHEST = 62  # exponent of a scale; that of two of them is still a number in single precision
 
 
 class Panels(NamedTuple):
-    """A matrix as the kernels read it: the rows of a left one, or the columns of a right one."""
+    """The columns of a right matrix as the kernels read them."""
 
     halves: Tensor
-    vectors: int
+    columns: int  # N
     steps: int  # K
     scale: float  # what its numbers were multiplied by
+
+
+class Lines(NamedTuple):
+    """The rows of a matrix as they lie: each dense, or with those of one column side by side; and how far apart."""
+
+    x: Tensor
+    apart: int
+    dense: bool
 
 
 class Halved:
@@ -33,7 +39,9 @@ class Halved:
 
     def often(self, b: Tensor) -> Panels:
         """A matrix K,N that several are multiplied by."""
-        return self.panels(b.t(), left=False)
+        (k, n), (x, apart, dense) = b.shape, lines(b.t())
+        halves = room(n, k, WIDE)
+        return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, dense, n, k, halves.data_ptr()))
 
     def mm(self, a: Tensor, b: Tensor | Panels, out: Tensor | None = None) -> Tensor:
         """A M,K times b K,N."""
@@ -49,61 +57,40 @@ class Halved:
 
     def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The sums of what comes to an affine map are made while its halves are."""
-        turned = dense(dy).t()
-        if turned.stride(1) == 1:  # a single number of each row
-            return self.mm(turned, x), dy.sum(0)
-        sums = torch.zeros(len(turned))
-        return self.multiplied(self.panels(turned, left=True, sums=sums), self.often(x), None, add=False), sums
+        if lines(dy.t()).dense:
+            return self.mm(dy.t(), x), dy.sum(0)
+        sums = torch.zeros(dy.shape[1])
+        return self.product(dy.t(), x, None, add=False, sums=sums), sums
 
-    def product(self, a: Tensor, b: Tensor | Panels, out: Tensor | None, add: bool) -> Tensor:
-        """Of matrices."""
+    def product(
+        self, a: Tensor, b: Tensor | Panels, out: Tensor | None, add: bool, sums: Tensor | None = None
+    ) -> Tensor:
+        """Of a M,K as it lies; to `sums` M go those of its rows, if its columns are dense."""
         right = self.often(b) if isinstance(b, Tensor) else b
-        return self.multiplied(self.panels(a, left=True), right, out, add)
-
-    def multiplied(self, left: Panels, right: Panels, out: Tensor | None, add: bool) -> Tensor:
-        """Of panels."""
-        m, n, k = left.vectors, right.vectors, left.steps
+        (m, k), n = a.shape, right.columns
         if right.steps != k:
             raise ValueError(f"a product of {m} × {k} and {right.steps} × {n}")
-        if out is None:
-            out = torch.empty(m, n)
-        assert out.shape == (m, n)
-        assert out.dtype == torch.float32
-        assert out.stride(1) == 1 or n == 1
+        out = torch.empty(m, n) if out is None else out
+        assert (out.shape, out.dtype) == ((m, n), torch.float32), (out.shape, out.dtype)
+        assert out.stride(1) == 1 or n == 1, out.stride()
         if not k:
             return out if add else out.zero_()
+        (x, apart, dense), halves = lines(a), room(m, k, TALL)
         self.kernels.halves_multiply(
-            left.halves.data_ptr(), right.halves.data_ptr(), m, n, k, out.data_ptr(), out.stride(0),
-            1 / (left.scale * right.scale), add,
+            x.data_ptr(), apart, dense, right.halves.data_ptr(), right.scale, m, n, k, out.data_ptr(), out.stride(0),
+            add, halves.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
         return out
 
-    def panels(self, x: Tensor, left: bool, sums: Tensor | None = None) -> Panels:
-        """The rows of x N,K; to `sums` go those of their numbers, if what lies side by side is of different rows."""
-        assert (x.device.type, x.dtype) == ("cpu", torch.float32), (x.device, x.dtype)
-        (count, k), whole = x.shape, x.stride(1) == 1
-        if not whole and x.stride(0) != 1:
-            x, whole = x.contiguous(), True
-        apart, wide = x.stride(0) if whole else x.stride(1), TALL if left else WIDE
-        rows = (count, k) if whole else (k, count)
-        scale = fitting(self.kernels.halves_largest(x.data_ptr(), *rows, apart))
-        halves = torch.empty(-(-count // wide) * wide * k, dtype=torch.float16)
-        self.kernels.halves_pack(
-            x.data_ptr(),
-            apart,
-            whole,
-            count,
-            k,
-            left,
-            scale,
-            halves.data_ptr(),
-            None if sums is None else sums.data_ptr(),
-        )
-        return Panels(halves, count, k, scale)
+
+def lines(x: Tensor) -> Lines:
+    """A matrix as kernels can read it; one that lies otherwise is copied."""
+    assert (x.device.type, x.dtype) == ("cpu", torch.float32), (x.device, x.dtype)
+    if x.stride(1) == 1 or x.shape[1] == 1:
+        return Lines(x, x.stride(0), True)
+    return Lines(x, x.stride(1), False) if x.stride(0) == 1 else lines(x.contiguous())
 
 
-def fitting(largest: float) -> float:
-    """A power of two that brings the largest number of a matrix to between 8 and 16."""
-    if not 0 < largest < math.inf:
-        return 1.0
-    return 2.0 ** min(max(4 - math.frexp(largest)[1], -FARTHEST), FARTHEST)
+def room(vectors: int, steps: int, wide: int) -> Tensor:
+    """Memory for the panels of so many vectors."""
+    return torch.empty(-(-vectors // wide) * wide * steps, dtype=torch.float16)
