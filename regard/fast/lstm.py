@@ -34,7 +34,7 @@ class Unrolled(Function):
         ctx: Any, x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor, by: Products
     ) -> tuple[Tensor, Tensor]:
         """One after the other."""
-        rows, words, width = x.shape
+        h, c, (rows, words, width) = h.contiguous(), c.contiguous(), x.shape
         gates = by.affine(x.reshape(rows * words, width), W.t(), b).view(rows, words, len(b))
         states, cells = x.new_empty(2, rows, words, h.shape[1])
         before, kept, V, steps = h, c, by.often(U.t()), by.between or STEPS

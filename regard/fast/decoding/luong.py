@@ -73,7 +73,9 @@ class LuongWeights:
 
     def read(self, source: Tensor, lengths: Tensor) -> LuongState:
         """The readable decoder's first state."""
-        with torch.autocast(source.device.type, self.kind, enabled=self.kind != self.decoder.W_s.weight.dtype):
+        half = self.kind != self.decoder.W_s.weight.dtype
+        # A recording must cast the weights as they are each time: none that were cast before are kept.
+        with torch.autocast(source.device.type, self.kind, enabled=half, cache_enabled=False):
             return self.decoder.start(self.model.encode(source, lengths))
 
     def stepper(self, size: Size, places: Places) -> LuongStepper:

@@ -62,8 +62,8 @@ void between_entropy(float *logits, long apart, long rows, long words, const int
       most = vmaxq_f32(most, get(x + at, words - at, -INFINITY));
       sums = vaddq_f32(sums, get(x + at, words - at, 0));
     }
-    float top = vmaxvq_f32(most), mean = vaddvq_f32(sums) / words;
-    float wanted = (1 - smoothing) * (x[targets[row]] - top) + smoothing * (mean - top);
+    float top = vmaxvq_f32(most), wanted = (1 - smoothing) * (x[targets[row]] - top);
+    if (smoothing) wanted += smoothing * (vaddvq_f32(sums) / words - top);  /* a word may be forbidden by −∞ */
     for (long at = 0; at < words; at += 4) {
       four e = power(vsubq_f32(get(x + at, words - at, -INFINITY), all(top)));
       whole = vaddq_f32(whole, e);
@@ -152,7 +152,7 @@ void between_look(const float *query, long query_apart, const float *keys, const
     for (long s = 0; s < places; s++) {
       int there = mask[row * places + s];
       w[s] = there ? dot(query + row * query_apart, keys + (row * places + s) * size, size) : -INFINITY;
-      if (there && !(w[s] <= top)) top = w[s];  /* one that is no number is the largest */
+      if (there && !(w[s] <= top)) top = w[s];
     }
     for (long s = 0; s < places; s++) sum += w[s] = mask[row * places + s] ? expf(w[s] - top) : 0;
     for (long s = 0; s < places; s++) w[s] = sum == 0 ? 0 : w[s] / sum;

@@ -21,8 +21,10 @@ class Between(Squashing):
 
     def entropy(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         """The loss of logits N,V and ids N,1, summed up; in the place of the logits it leaves their gradients."""
-        rows, words = logits.shape
-        losses, targets = torch.empty(rows), targets.contiguous()
+        (rows, words), targets = logits.shape, targets.to(torch.int64).contiguous()
+        if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
+            raise IndexError(f"targets from {int(targets.min())} to {int(targets.max())}, but there are {words} words")
+        losses = logits.new_empty(rows)
         self.kernels.between_entropy(*at(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr())
         return losses.sum()
 
@@ -101,11 +103,17 @@ class Between(Squashing):
 
 
 def at(x: Tensor) -> tuple[int, int]:
-    """Where a matrix is, and how far its rows are apart."""
-    assert x.stride(1) == 1 or x.shape[1] == 1, x.stride()
+    """Where a matrix is, and how far its rows are apart; kernels check nothing."""
+    if not is_dense(x) or (x.device.type, x.dtype) != ("cpu", torch.float32):
+        raise ValueError(f"kernels take rows of single precision, not {x.dtype} on {x.device} with steps {x.stride()}")
     return x.data_ptr(), x.stride(0)
 
 
 def dense(x: Tensor) -> Tensor:
     """The same with its rows dense."""
-    return x if x.stride(1) == 1 else x.contiguous()
+    return x if is_dense(x) else x.clone(memory_format=torch.contiguous_format)
+
+
+def is_dense(x: Tensor) -> bool:
+    """Whether what is in a row lies side by side."""
+    return x.stride(1) == 1 or x.shape[1] == 1 or not x.numel()

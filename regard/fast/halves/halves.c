@@ -10,6 +10,7 @@
 #endif
 
 #include <arm_neon.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -233,6 +234,6 @@ void halves_multiply(const float *x, long x_apart, int dense, const half *b, flo
 #pragma omp parallel if (m * n * k > 65536)
   {
     pack(x, x_apart, dense, m, k, TALL, scale, room, sums);
-    multiply(room, b, m, n, k, c, apart, 1 / scale * (1 / known), add);
+    multiply(room, b, m, n, k, c, apart, fminf(1 / scale * (1 / known), FLT_MAX), add);  /* 0 · ∞ is no number */
   }
 }

@@ -6,11 +6,14 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
 from importlib.resources import files
 from pathlib import Path
+
+import torch
 
 from regard.folders import cache_folder
 
@@ -54,23 +57,23 @@ def library() -> ctypes.CDLL:
 
 def kept(threaded: bool) -> Path:
     """Where they are, for this source, compiler and processor."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise MissingError("there is no C compiler; CC says which, else cc")
+    named = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(named[0]) is None:
+        raise MissingError(f"there is no C compiler {named[0]}; CC names another")
     sources = [files("regard.fast.halves").joinpath(name).read_bytes() for name in SOURCES]
-    command = [compiler, *FLAGS, *["-fopenmp"] * threaded]
+    command = [*named, *FLAGS, *["-fopenmp"] * threaded]
     told = b"\n".join([*sources, *map(str.encode, [*command, processor()])])
-    path = cache_folder() / f"halves-{hashlib.sha256(told).hexdigest()[:24]}.so"
     try:
+        path = cache_folder() / f"halves-{hashlib.sha256(told).hexdigest()[:24]}.so"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            compile_to(path, command, sources)
-    except OSError as error:
+            compile_to(path, command, named, sources)
+    except (OSError, RuntimeError) as error:  # there may be no home to keep it in
         raise MissingError(str(error)) from error
     return path
 
 
-def compile_to(path: Path, command: list[str], sources: list[bytes]) -> None:
+def compile_to(path: Path, command: list[str], linker: list[str], sources: list[bytes]) -> None:
     """Writes the library in one go: another process may want it at the same time.
 
     It is linked without the compiler's own threads: PyTorch's are there already, and the cores are for one of the two.
@@ -79,7 +82,7 @@ def compile_to(path: Path, command: list[str], sources: list[bytes]) -> None:
         parts, made = [f"{folder}/{number}.o" for number in range(len(sources))], Path(folder) / path.name
         for part, source in zip(parts, sources, strict=True):
             run([*command, "-x", "c", "-c", "-", "-o", part], source)
-        run([command[0], "-shared", *parts, "-o", str(made), "-lm"], b"")
+        run([*linker, "-shared", *parts, "-o", str(made), "-lm"], b"")
         made.replace(path)
 
 
@@ -100,7 +103,9 @@ def shared_threads() -> str | None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     except OSError:
         return None
-    return next((line.split()[-1] for line in maps.splitlines() if "libgomp" in line), None)
+    found = {line.split(maxsplit=5)[-1] for line in maps.splitlines() if "libgomp" in line}
+    own = [path for path in found if Path(torch.__file__).parent.parent in Path(path).parents]  # others may have theirs
+    return next(iter(sorted(own) or sorted(found)), None)
 
 
 def processor() -> str:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast.halves.between import Between
+from regard.fast.halves.between import Between, at, dense, is_dense
+from regard.fast.products import EXACT
 
 TALL, WIDE = 8, 24  # rows of the left matrix, and columns of the right one, in a panel
+ROWS = 64  # that a matrix is likely to be multiplied with
 
 
 class Panels(NamedTuple):
@@ -33,12 +35,18 @@ class Lines(NamedTuple):
 class Halved:
     """See `regard.fast.products.Products`."""
 
-    def __init__(self, kernels: CDLL) -> None:
+    def __init__(self, kernels: CDLL, few: int = 2**20) -> None:
+        """Products of fewer multiplications, and matrices that could only be part of such, are left to PyTorch."""
         self.kernels = kernels
         self.between = Between(kernels)
+        self.few = few
 
-    def often(self, b: Tensor) -> Panels:
-        """A matrix K,N that several are multiplied by."""
+    def often(self, b: Tensor) -> Tensor | Panels:
+        """A matrix K,N that several are multiplied by, by some dozens of rows at a time."""
+        return EXACT.often(b) if ROWS * b.numel() < self.few else self.panels(b)
+
+    def panels(self, b: Tensor) -> Panels:
+        """A matrix K,N."""
         (k, n), (x, apart, dense) = b.shape, lines(b.t())
         halves = room(n, k, WIDE)
         return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, dense, n, k, halves.data_ptr()))
@@ -59,36 +67,41 @@ class Halved:
         """The sums of what comes to an affine map are made while its halves are."""
         if lines(dy.t()).dense:
             return self.mm(dy.t(), x), dy.sum(0)
-        sums = torch.zeros(dy.shape[1])
+        sums = dy.new_zeros(dy.shape[1])
         return self.product(dy.t(), x, None, add=False, sums=sums), sums
 
     def product(
         self, a: Tensor, b: Tensor | Panels, out: Tensor | None, add: bool, sums: Tensor | None = None
     ) -> Tensor:
         """Of a M,K as it lies; to `sums` M go those of its rows, if its columns are dense."""
-        right = self.often(b) if isinstance(b, Tensor) else b
+        if isinstance(b, Tensor) and (len(a) * b.numel() < self.few or not a.numel() * b.numel()):
+            return self.exactly(a, b, out, add, sums)
+        right = self.panels(b) if isinstance(b, Tensor) else b
         (m, k), n = a.shape, right.columns
-        if right.steps != k:
-            raise ValueError(f"a product of {m} × {k} and {right.steps} × {n}")
-        out = torch.empty(m, n) if out is None else out
-        assert (out.shape, out.dtype) == ((m, n), torch.float32), (out.shape, out.dtype)
-        assert out.stride(1) == 1 or n == 1, out.stride()
-        if not k:
-            return out if add else out.zero_()
+        out = a.new_empty(m, n) if out is None else out
+        if right.steps != k or out.shape != (m, n):
+            raise ValueError(f"a product of {m} × {k} and {right.steps} × {n} is not {' × '.join(map(str, out.shape))}")
         (x, apart, dense), halves = lines(a), room(m, k, TALL)
         self.kernels.halves_multiply(
-            x.data_ptr(), apart, dense, right.halves.data_ptr(), right.scale, m, n, k, out.data_ptr(), out.stride(0),
-            add, halves.data_ptr(), None if sums is None else sums.data_ptr(),
+            x.data_ptr(), apart, dense, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
+            halves.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
         return out
+
+    def exactly(self, a: Tensor, b: Tensor, out: Tensor | None, add: bool, sums: Tensor | None) -> Tensor:
+        """The same by PyTorch."""
+        if sums is not None:
+            sums.copy_(a.sum(1))
+        return EXACT.add(out, a, b) if add and out is not None else EXACT.mm(a, b, out)
 
 
 def lines(x: Tensor) -> Lines:
     """A matrix as kernels can read it; one that lies otherwise is copied."""
-    assert (x.device.type, x.dtype) == ("cpu", torch.float32), (x.device, x.dtype)
-    if x.stride(1) == 1 or x.shape[1] == 1:
-        return Lines(x, x.stride(0), True)
-    return Lines(x, x.stride(1), False) if x.stride(0) == 1 else lines(x.contiguous())
+    if x.stride(0) == 1 and not is_dense(x):
+        at(x.t())
+        return Lines(x, x.stride(1), False)
+    x = dense(x)
+    return Lines(x, at(x)[1], True)
 
 
 def room(vectors: int, steps: int, wide: int) -> Tensor:

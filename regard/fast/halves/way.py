@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -41,26 +42,38 @@ def multiplying(x: Tensor) -> Products:
 def halves() -> Halved | None:
     """Products in half precision; where there are none, or none that are faster, that is said once."""
     try:
-        found = Halved(library())
-        tried(found)
+        kernels = library()
+        found = Halved(kernels)
+        remembered(Path(kernels._name).with_suffix(".trial"), found)
     except MissingError as error:
         say(f"products on this CPU stay in fp32: {error}")
         return None
     return found
 
 
-def tried(found: Products) -> None:
-    """That products are right, and take less time than in single precision."""
+def remembered(path: Path, found: Halved) -> None:
+    """What a trial has said, once for all runs on this machine: one that goes on counts as it did before."""
+    try:
+        verdict = path.read_text(encoding="utf-8")
+    except OSError:
+        verdict = tried(found)
+        with suppress(OSError):
+            path.write_text(verdict, encoding="utf-8")
+    if verdict:
+        raise MissingError(verdict)
+
+
+def tried(found: Products) -> str:
+    """Nothing, if products are right, and take less time than in single precision; otherwise what is wrong."""
     M, K, N = TRIAL
     with torch.random.fork_rng(devices=[]):
         a, b = torch.randn(M, K), torch.randn(K, N)
     exact = a @ b
     if not (found.mm(a, b) - exact).norm() < CLOSE * exact.norm():
-        raise MissingError("kernels for half precision give wrong numbers here")
+        return "kernels for half precision give wrong numbers here"
     rounds = [(seconds(found, a, b), seconds(EXACT, a, b)) for _ in range(ROUNDS)]  # in turns: others work here, too
     ours, theirs = map(min, zip(*rounds, strict=True))
-    if ours > theirs:
-        raise MissingError(f"in half precision they would take {ours / theirs:.2f} times as long")
+    return f"in half precision they would take {ours / theirs:.2f} times as long" if ours > theirs else ""
 
 
 def seconds(one: Products, a: Tensor, b: Tensor) -> float:

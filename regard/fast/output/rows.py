@@ -20,6 +20,7 @@ from regard.symbols import PAD
 
 LOGITS = 2**22  # numbers, of which there are hardly more at a time
 EVEN = 128  # rows, by which sums over them are quick
+FEW = 256  # rows, for which it does not pay to lay weights out anew
 
 
 def losses(
@@ -51,10 +52,11 @@ class Losses(Function):
         rows = max(1, LOGITS // len(weight))
         rows = rows // EVEN * EVEN or rows
         place = h.new_empty(min(rows, len(h)), len(weight))
-        dh = torch.empty_like(h) if learns else None
-        dW = torch.zeros_like(weight) if learns else None
+        dh = h.new_empty(h.shape) if learns else None
+        dW = weight.new_zeros(weight.shape) if learns else None
         db = torch.zeros_like(bias) if learns and bias is not None else None
-        total, there, back = h.new_zeros(()), by.often(weight.t()), by.often(weight)
+        total, often = h.new_zeros(()), by.often if len(h) > FEW else lambda b: b
+        there, back = often(weight.t()), often(weight) if learns else None
         summed = entropy if by.between is None else by.between.entropy
         for first in range(0, len(h), rows):
             some = h[first : first + rows]

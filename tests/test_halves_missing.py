@@ -1,0 +1,139 @@
+"""Where there are no products in half precision, on any processor: they stay as they are, and that is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.fast.halves import library, way
+from regard.fast.halves.product import Halved
+from regard.fast.halves.way import halved, multiplying
+from regard.fast.products import EXACT
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """On a processor of ARM's, by its name, without anything kept."""
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    way.halves.cache_clear()
+    yield
+    way.halves.cache_clear()
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> str:
+    """Why products stay in fp32; it is said once."""
+    with halved():
+        assert multiplying(torch.zeros(1)) is EXACT
+        said = capsys.readouterr().err
+        assert multiplying(torch.zeros(1)) is EXACT
+    assert not capsys.readouterr().err
+    assert "products on this CPU stay in fp32: " in said
+    return said
+
+
+def compiler(folder: Path, script: str) -> Path:
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_without_being_asked_for_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert multiplying(torch.zeros(1)) is EXACT
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["no-such-compiler", "no-such-compiler -O1"])
+def test_no_compiler(named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CC", named)
+    assert "there is no C compiler no-such-compiler; CC names another" in refused(capsys)
+
+
+def test_another_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert "for processors of ARM's alone, not for x86_64" in refused(capsys)
+
+
+def test_a_compiler_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = compiler(tmp_path, "echo 'halves.c:1: error: no such thing' >&2; exit 1")
+    monkeypatch.setenv("CC", f"{failing} -O1")
+    assert "halves.c:1: error: no such thing" in refused(capsys)
+    assert not list((tmp_path / "cache").iterdir()), "nothing is left behind"
+
+
+def test_what_was_compiled_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = """while [ $# -gt 0 ]; do if [ "$1" = -o ]; then echo none > "$2"; fi; shift; done"""
+    monkeypatch.setenv("CC", str(compiler(tmp_path, script)))
+    assert "halves-" in refused(capsys)
+
+
+def test_nowhere_to_keep_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("CC", str(compiler(tmp_path, "exit 0")))
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file" / "cache"))
+    assert "file" in refused(capsys)
+
+
+def test_no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("CC", str(compiler(tmp_path, "exit 0")))
+    monkeypatch.delenv("REGARD_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert "Could not determine home directory" in refused(capsys)
+
+
+class Kernels:
+    """None, but with a place where a verdict is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._name = str(folder / "halves.so")
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_wrong_or_slow_products_are_not_taken_then_or_later(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
+    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10 * wrong)
+    monkeypatch.setattr(way, "seconds", lambda one, a, b: 1.0 if one is EXACT else 3.0)
+    why = "wrong numbers" if wrong else "3.00 times as long"
+    assert why in refused(capsys)
+    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
+    monkeypatch.setattr(way, "seconds", lambda one, a, b: 1.0)
+    way.halves.cache_clear()
+    assert why in refused(capsys)
+
+
+def test_fast_products_are_taken_also_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
+    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
+    for ours in (1.0, 3.0):
+        monkeypatch.setattr(way, "seconds", lambda one, a, b, ours=ours: 2.0 if one is EXACT else ours)
+        assert isinstance(way.halves(), Halved)
+        way.halves.cache_clear()
+
+
+def test_threads_are_taken_from_pytorch_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(torch.__file__).parent / "lib" / "libgomp.so.1"
+    home = Path("/home/some one")
+    line = "7f00-7f01 r-xp 00000000 08:01 1234                       {}\n"
+    maps = line.format("/usr/lib/libgomp.so.1") + line.format(own) + line.format("/usr/lib/libc.so")
+    monkeypatch.setattr(Path, "read_text", lambda self, encoding: maps)
+    assert library.shared_threads() == str(own)
+    maps = line.format(home / "libgomp.so.1")
+    assert library.shared_threads() == str(home / "libgomp.so.1")
+    maps = ""
+    assert library.shared_threads() is None
