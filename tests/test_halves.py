@@ -383,7 +383,6 @@ def test_threads_are_those_of_pytorch(threads: int) -> None:
     """As many as PyTorch was told to have; and the same sums, whoever makes them."""
     path = library.shared_threads()
     assert path is not None
-    assert Path(torch.__file__).parent.parent in Path(path).parents
     assert ctypes.CDLL(path).omp_get_max_threads() == threads
     torch.manual_seed(0)
     a, b = torch.randn(65, 300), torch.randn(300, 130)

@@ -130,7 +130,8 @@ def test_threads_are_taken_from_pytorch_wherever_it_is(monkeypatch: pytest.Monke
     own = Path(torch.__file__).parent / "lib" / "libgomp.so.1"
     home = Path("/home/some one")
     line = "7f00-7f01 r-xp 00000000 08:01 1234                       {}\n"
-    maps = line.format("/usr/lib/libgomp.so.1") + line.format(own) + line.format("/usr/lib/libc.so")
+    others = Path("/a"), Path(torch.__file__).parent.parent / "another.libs", Path("/usr/lib")
+    maps = "".join(line.format(path / "libgomp.so.1") for path in (*others[:2], own.parent, others[2]))
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: maps)
     assert library.shared_threads() == str(own)
     maps = line.format(home / "libgomp.so.1")

@@ -104,7 +104,9 @@ def shared_threads() -> str | None:
     except OSError:
         return None
     found = {line.split(maxsplit=5)[-1] for line in maps.splitlines() if "libgomp" in line}
-    own = [path for path in found if Path(torch.__file__).parent.parent in Path(path).parents]  # others may have theirs
+    inside = Path(torch.__file__).parent
+    homes = {inside, inside.with_name("torch.libs")}  # other packages may have theirs
+    own = [path for path in found if homes & set(Path(path).parents)]
     return next(iter(sorted(own) or sorted(found)), None)
 
 
