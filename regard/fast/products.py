@@ -74,6 +74,16 @@ class Exact:
 EXACT = Exact()
 
 
+def dense(x: Tensor) -> Tensor:
+    """The same with its last dimension dense, as kernels read it."""
+    return x if is_dense(x) else x.clone(memory_format=torch.contiguous_format)
+
+
+def is_dense(x: Tensor) -> bool:
+    """Whether what is in a row lies side by side; of nothing, and of single numbers, anything does."""
+    return x.stride(-1) == 1 or x.shape[-1] == 1 or not x.numel()
+
+
 def products(a: Tensor, b: Tensor) -> Tensor:
     """The products B,M,N of B,M,K and B,K,N, without a way back.
 

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.feeding.aiming import Aim, Predicted, Told
 from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
-from regard.fast.products import EXACT, Products, products
+from regard.fast.products import EXACT, Products, dense, products
 
 
 class Layer(NamedTuple):
@@ -266,8 +266,3 @@ def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Te
             )
             by.mm(slopes.pre[number][:, t], W[number], out=slopes.inputs[number])
     return slopes
-
-
-def dense(x: Tensor) -> Tensor:
-    """The same with its last dimension dense, as kernels read it."""
-    return x if x.stride(-1) == 1 else x.contiguous()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.gates import EVERYWHERE, Squashing, Window, dropped
+from regard.fast.products import dense, is_dense
 
 
 class Between(Squashing):
@@ -107,13 +108,3 @@ def at(x: Tensor) -> tuple[int, int]:
     if not is_dense(x) or (x.device.type, x.dtype) != ("cpu", torch.float32):
         raise ValueError(f"kernels take rows of single precision, not {x.dtype} on {x.device} with steps {x.stride()}")
     return x.data_ptr(), x.stride(0)
-
-
-def dense(x: Tensor) -> Tensor:
-    """The same with its rows dense."""
-    return x if is_dense(x) else x.clone(memory_format=torch.contiguous_format)
-
-
-def is_dense(x: Tensor) -> bool:
-    """Whether what is in a row lies side by side."""
-    return x.stride(1) == 1 or x.shape[1] == 1 or not x.numel()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast.halves.between import Between, at, dense, is_dense
-from regard.fast.products import EXACT
+from regard.fast.halves.between import Between, at
+from regard.fast.products import EXACT, dense, is_dense
 
 TALL, WIDE = 8, 24  # rows of the left matrix, and columns of the right one, in a panel
 ROWS = 64  # that a matrix is likely to be multiplied with
@@ -29,7 +29,7 @@ class Lines(NamedTuple):
 
     x: Tensor
     apart: int
-    dense: bool
+    whole: bool
 
 
 class Halved:
@@ -47,9 +47,9 @@ class Halved:
 
     def panels(self, b: Tensor) -> Panels:
         """A matrix K,N."""
-        (k, n), (x, apart, dense) = b.shape, lines(b.t())
+        (k, n), (x, apart, whole) = b.shape, lines(b.t())
         halves = room(n, k, WIDE)
-        return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, dense, n, k, halves.data_ptr()))
+        return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, whole, n, k, halves.data_ptr()))
 
     def mm(self, a: Tensor, b: Tensor | Panels, out: Tensor | None = None) -> Tensor:
         """A M,K times b K,N."""
@@ -65,7 +65,7 @@ class Halved:
 
     def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The sums of what comes to an affine map are made while its halves are."""
-        if lines(dy.t()).dense:
+        if lines(dy.t()).whole:
             return self.mm(dy.t(), x), dy.sum(0)
         sums = dy.new_zeros(dy.shape[1])
         return self.product(dy.t(), x, None, add=False, sums=sums), sums
@@ -74,16 +74,16 @@ class Halved:
         self, a: Tensor, b: Tensor | Panels, out: Tensor | None, add: bool, sums: Tensor | None = None
     ) -> Tensor:
         """Of a M,K as it lies; to `sums` M go those of its rows, if its columns are dense."""
-        if isinstance(b, Tensor) and (len(a) * b.numel() < self.few or not a.numel() * b.numel()):
+        if isinstance(b, Tensor) and len(a) * b.numel() < self.few:
             return self.exactly(a, b, out, add, sums)
         right = self.panels(b) if isinstance(b, Tensor) else b
         (m, k), n = a.shape, right.columns
         out = a.new_empty(m, n) if out is None else out
         if right.steps != k or out.shape != (m, n):
             raise ValueError(f"a product of {m} × {k} and {right.steps} × {n} is not {' × '.join(map(str, out.shape))}")
-        (x, apart, dense), halves = lines(a), room(m, k, TALL)
+        (x, apart, whole), halves = lines(a), room(m, k, TALL)
         self.kernels.halves_multiply(
-            x.data_ptr(), apart, dense, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
+            x.data_ptr(), apart, whole, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
             halves.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
         return out
