@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from regard.fast import quicken
+from regard.fast import compiled, quicken
 from regard.fast.gates import Squashing, Window
 from regard.fast.halves import library, way
 from regard.fast.halves.product import Halved, Panels
@@ -28,6 +28,7 @@ from regard.fast.products import EXACT
 from regard.models import build
 
 # Of Σ |a||b|: both factors are rounded to eleven bits, and so is each of up to 128 sums, which rarely err the same way.
+FOLDER = Path(library.__file__).parent
 ROUNDING = 8 * 2**-11
 
 
@@ -36,7 +37,7 @@ def ours() -> Halved:
     """The kernels, compiled once, to the cache of these tests; they make small products, too."""
     try:
         return Halved(library.library(), few=1)
-    except library.MissingError as error:  # on a processor of ARM's without half precision
+    except compiled.MissingError as error:  # on a processor of ARM's without half precision
         pytest.skip(str(error))
 
 
@@ -381,7 +382,7 @@ def test_double_precision_stays_what_it_is() -> None:
 
 def test_threads_are_those_of_pytorch(threads: int) -> None:
     """As many as PyTorch was told to have; and the same sums, whoever makes them."""
-    path = library.shared_threads()
+    path = compiled.shared_threads()
     assert path is not None
     assert ctypes.CDLL(path).omp_get_max_threads() == threads
     torch.manual_seed(0)
@@ -393,12 +394,12 @@ def test_threads_are_those_of_pytorch(threads: int) -> None:
 
 def test_what_was_compiled_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    first = library.kept(True)
+    first = compiled.kept(FOLDER, True)
     stamp = first.stat().st_mtime_ns
-    assert library.kept(True) == first
+    assert compiled.kept(FOLDER, True) == first
     assert first.stat().st_mtime_ns == stamp
-    monkeypatch.setattr(library, "processor", lambda: "another")
-    assert library.kept(True) != first
+    monkeypatch.setattr(compiled, "processor", lambda: "another")
+    assert compiled.kept(FOLDER, True) != first
 
 
 def test_matrices_that_do_not_fit_are_named() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.fast.halves import library, way
+from regard.fast import compiled
+from regard.fast.halves import way
 from regard.fast.halves.product import Halved
 from regard.fast.halves.way import halved, multiplying
 from regard.fast.products import EXACT
@@ -133,8 +134,8 @@ def test_threads_are_taken_from_pytorch_wherever_it_is(monkeypatch: pytest.Monke
     others = Path("/a"), Path(torch.__file__).parent.parent / "another.libs", Path("/usr/lib")
     maps = "".join(line.format(path / "libgomp.so.1") for path in (*others[:2], own.parent, others[2]))
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: maps)
-    assert library.shared_threads() == str(own)
+    assert compiled.shared_threads() == str(own)
     maps = line.format(home / "libgomp.so.1")
-    assert library.shared_threads() == str(home / "libgomp.so.1")
+    assert compiled.shared_threads() == str(home / "libgomp.so.1")
     maps = ""
-    assert library.shared_threads() is None
+    assert compiled.shared_threads() is None

@@ -344,10 +344,8 @@ def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_pa
     [
         (["export", "--to", "tflite"], "--to is onnx, ctranslate2 or shortlist, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision is fp32 or int8, not 'int4'"),
-        (
-            ["translate", "--engine", "torch", "--precision", "int8"],
-            "int8 is a precision of the engines onnx",
-        ),
+        (["translate", "--engine", "torch", "--precision", "int8"], "in int8: kernels know Transformers in fp32 alone"),
+        (["export", "--to", "shortlist", "--precision", "int8"], "--precision is for --to onnx and ctranslate2"),
         (["translate", "--precision", "bf16"], "the precision is fp32 or int8, not 'bf16'"),
         (["translate", "--engine", "ray", "--precision", "int8"], "--precision is not for --engine ray"),
     ],

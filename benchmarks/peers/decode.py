@@ -17,6 +17,8 @@ CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
     "regard, shortlist": Contestant("regard", "torch-shortlist"),
     "regard readable": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
+    "regard int8": Contestant("regard", "torch-int8"),
+    "regard int8, shortlist": Contestant("regard", "torch-int8-shortlist"),
     "regard onnx fp32": Contestant("regard", "onnx-fp32"),
     "regard onnx fp32, shortlist": Contestant("regard", "onnx-fp32-shortlist"),
     "regard onnx int8": Contestant("regard", "onnx-int8"),

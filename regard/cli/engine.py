@@ -29,7 +29,8 @@ Name = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="onnx, ctranslate2: `fp32`, or `int8`, which is faster and nearly the same.", rich_help_panel=PANEL
+        help="`fp32`, or `int8`, which is faster and nearly the same; torch has it for Transformers on ARM.",
+        rich_help_panel=PANEL,
     ),
 ]
 Shortlist = Annotated[

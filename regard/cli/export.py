@@ -55,6 +55,10 @@ def export(
     if to not in (engines.ONNX, engines.CTRANSLATE2, engines.SHORTLIST):
         raise UserError(f"--to is {engines.ONNX}, {engines.CTRANSLATE2} or {engines.SHORTLIST}, not {to!r}")
     engines.check(engines.TORCH if alone else to, precision)
+    if alone and precision == engines.INT8:
+        raise UserError(
+            f"--precision is for --to {engines.ONNX} and {engines.CTRANSLATE2}: a {engines.SHORTLIST} is in none"
+        )
     if shortlist and to != engines.CTRANSLATE2:
         raise UserError(f"--shortlist is for --to {engines.CTRANSLATE2}, not {to}")
     if data and not (shortlist or alone):

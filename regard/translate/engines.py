@@ -1,4 +1,5 @@
-"""What decodes: PyTorch; or onnxruntime or CTranslate2, with what is made of a run once and kept beside it."""
+"""What decodes: PyTorch, in bytes by kernels of our own; or onnxruntime or CTranslate2, with what is made of a run once
+and kept beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import torch
 
 from regard.console import say
 from regard.errors import UserError
+from regard.fast.octets import way as octets
 from regard.fast.switch import wanted
 from regard.models import Seq2Seq
 from regard.runs import Run
@@ -38,8 +40,6 @@ def check(engine: str, precision: str | None, shortlist: bool = False) -> None:
         raise UserError(f"the engine is one of {', '.join(ENGINES)}, not {engine!r}")
     if precision not in (None, *PRECISIONS):
         raise UserError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
-    if precision == INT8 and engine == TORCH:
-        raise UserError(f"{INT8} is a precision of the engines {ONNX} and {CTRANSLATE2}; {TORCH} counts in {FP32}")
     if shortlist and engine == CTRANSLATE2:
         raise UserError(f"a {SHORTLIST} goes with {TORCH} and {ONNX}; that of {CTRANSLATE2} is exported with its model")
 
@@ -89,8 +89,11 @@ def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
     """A run's model in the hands of an engine: something to search with, as with the model itself.
 
     `auto` takes graphs that `regard export` has made beside the run, and PyTorch where there are none, where a GPU is
-    at hand, or where REGARD_FAST is 0. CTranslate2 has a search of its own: see `runtime` and `at_hand`.
+    at hand, or where REGARD_FAST is 0. Where bytes are asked for, it takes kernels of our own before graphs, if they
+    are for this processor and model. CTranslate2 has a search of its own: see `runtime` and `at_hand`.
     """
+    if engine == TORCH and precision == INT8:
+        return in_bytes(opened)
     if engine == ONNX:
         return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32))
     if engine == AUTO and opened.device == "cpu" and wanted():
@@ -98,19 +101,32 @@ def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
     return opened.model
 
 
+def in_bytes(opened: Opened) -> Any:
+    """The model whose products are counted in bytes, by kernels of our own; UserError says why that cannot be."""
+    on_cpu(opened, f"{TORCH} in {INT8}")
+    why = octets.lacking(opened.model)
+    if why is not None:
+        other = f"regard export {opened.run.folder} --precision {INT8}"
+        raise UserError(f"{TORCH} does not decode {opened.run.folder} in {INT8}: {why}; instead: {other}")
+    return octets.in_bytes(opened.model)
+
+
 def at_hand(precision: str | None, opened: Opened) -> Any:
     """CTranslate2 with a run's model, where `regard export` has made that and it can be used; else None."""
     if opened.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
         return None
     folder = opened.ready(CTRANSLATE2, precision)
-    if folder is None:
+    if folder is None or (precision == INT8 and octets.lacking(opened.model) is None):
         return None
     say(f"decoding by {folder}")
     return running(folder)
 
 
 def of_itself(precision: str | None, opened: Opened) -> Any:
-    """The graphs that are there, if they can be used."""
+    """The graphs that are there, if they can be used; where bytes are asked for, kernels before them."""
+    if precision == INT8 and octets.lacking(opened.model) is None:
+        say(f"decoding {opened.run.folder} in {INT8}")
+        return octets.in_bytes(opened.model)
     folder = opened.ready(ONNX, precision)
     if folder is None and precision is not None:
         made = f"regard export {opened.run.folder} --precision {precision}"

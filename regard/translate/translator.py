@@ -371,8 +371,8 @@ def load(
         translator.shortlist = engines.shortlisted(loaded)
     alone = engine == engines.AUTO and len(loaded) == 1 and not shortlist
     translator.runtime = engines.at_hand(precision, loaded[0]) if alone else None
-    by = engine if translator.runtime is None else engines.TORCH
-    translator.engines = [engines.engaged(by, precision, each) for each in loaded]
+    by = (engine, precision) if translator.runtime is None else (engines.TORCH, None)  # for all else that is asked
+    translator.engines = [engines.engaged(*by, each) for each in loaded]
     if engine == engines.CTRANSLATE2:
         if len(loaded) > 1:
             raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(loaded)}")

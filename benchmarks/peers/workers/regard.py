@@ -1,4 +1,4 @@
-"""regard: `torch`, `onnx-fp32`, `onnx-int8`, `ctranslate2-fp32` or `ctranslate2-int8`, `-shortlist` behind each.
+"""regard: `torch`, `onnx` or `ctranslate2`, behind it `-fp32` or `-int8`, and `-shortlist`.
 
 To train, `torch`, or `torch-mixed` with products in half precision.
 """
@@ -16,6 +16,7 @@ import torch
 
 from regard.fast import quicken
 from regard.fast.halves.way import halved
+from regard.fast.octets.way import in_bytes, lacking
 from regard.models import Seq2Seq, build
 from regard.models.recurrent import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
@@ -41,7 +42,11 @@ def made(work: Work) -> Run | None:
         return training(model, work, "mixed" in more) if engine == "torch" else None
     if engine == "ctranslate2":
         return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision, listed)
-    return decoding(graphs(model.eval(), precision) if engine == "onnx" else model.eval(), work, listed)
+    if engine == "onnx":
+        return decoding(graphs(model.eval(), precision), work, listed)
+    if precision == INT8:
+        return None if lacking(model) else decoding(in_bytes(model.eval()), work, listed)
+    return decoding(model.eval(), work, listed)
 
 
 def of(kind: str, sizes: Sizes) -> Seq2Seq:

@@ -9,10 +9,9 @@
 #error this processor has no arithmetic in half precision
 #endif
 
-#include <arm_neon.h>
+#include "../neon.h"
+
 #include <float.h>
-#include <math.h>
-#include <string.h>
 
 #define TALL 8   /* rows of a tile */
 #define WIDE 24  /* its columns */
@@ -22,8 +21,6 @@
 #define DEEP 1024  /* steps of k after which panels would leave the innermost cache */
 
 typedef float16_t half;
-
-static long least(long a, long b) { return a < b ? a : b; }
 
 /* The power of two that brings the largest of `rows` rows of `columns` numbers to between 8 and 16; one that is no number
    is not the largest. */

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from regard.console import say
-from regard.fast.halves.library import MissingError, library
+from regard.fast.compiled import MissingError
+from regard.fast.halves.library import library
 from regard.fast.halves.product import Halved
 from regard.fast.products import EXACT, Products
 

@@ -1,0 +1,111 @@
+"""Kernels in C for processors of ARM's, compiled for the one at hand when first asked for, and kept."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.folders import cache_folder
+
+HEADER = Path(__file__).with_name("neon.h")
+FLAGS = ("-O3", "-mcpu=native", "-fPIC")
+SECONDS = 60  # that a compiler may take
+Signatures = Mapping[str, tuple[Any, Sequence[Any]]]  # what each function gives, and what it takes
+
+
+class MissingError(Exception):
+    """There are no such kernels here; why."""
+
+
+def library(folder: Path, signatures: Signatures) -> ctypes.CDLL:
+    """The kernels of a folder of this room, compiled if they have not been."""
+    if platform.machine() not in ("aarch64", "arm64"):
+        raise MissingError(f"there are kernels for processors of ARM's alone, not for {platform.machine()}")
+    threads = shared_threads()
+    path = kept(folder, threads is not None)
+    try:
+        if threads is not None:
+            ctypes.CDLL(threads, ctypes.RTLD_GLOBAL)
+        found = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise MissingError(str(error)) from error
+    for name, (gives, takes) in signatures.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = gives, takes
+    return found
+
+
+def kept(folder: Path, threaded: bool) -> Path:
+    """Where they are, for this source, compiler and processor."""
+    named = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(named[0]) is None:
+        raise MissingError(f"there is no C compiler {named[0]}; CC names another")
+    command = [*named, *FLAGS, *["-fopenmp"] * threaded]
+    try:
+        sources = sorted(folder.glob("*.c"))
+        read = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
+        told = b"\n".join([*read, *map(str.encode, [*command, processor()])])
+        path = cache_folder() / f"{folder.name}-{hashlib.sha256(told).hexdigest()[:24]}.so"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            compile_to(path, command, named, sources)
+    except (OSError, RuntimeError) as error:  # there may be no home to keep it in
+        raise MissingError(str(error)) from error
+    return path
+
+
+def compile_to(path: Path, command: list[str], linker: list[str], sources: list[Path]) -> None:
+    """Writes the library in one go: another process may want it at the same time.
+
+    It is linked without the compiler's own threads: PyTorch's are there already, and the cores are for one of the two.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        parts, made = [f"{folder}/{source.stem}.o" for source in sources], Path(folder) / path.name
+        for part, source in zip(parts, sources, strict=True):
+            run([*command, "-c", str(source), "-o", part])
+        run([*linker, "-shared", *parts, "-o", str(made), "-lm"])
+        made.replace(path)
+
+
+def run(command: list[str]) -> None:
+    """A compiler."""
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=SECONDS)
+    except subprocess.CalledProcessError as error:
+        told = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
+        raise MissingError(" ".join((told or [str(error)])[0].split())[:200]) from error
+    except subprocess.TimeoutExpired as error:
+        raise MissingError(str(error)) from error
+
+
+def shared_threads() -> str | None:
+    """The library of threads that PyTorch has loaded: two of them would wait for each other's cores."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = {line.split(maxsplit=5)[-1] for line in maps.splitlines() if "libgomp" in line}
+    inside = Path(torch.__file__).parent
+    homes = {inside, inside.with_name("torch.libs")}  # other packages may have theirs
+    own = [path for path in found if homes & set(Path(path).parents)]
+    return next(iter(sorted(own) or sorted(found)), None)
+
+
+def processor() -> str:
+    """What tells this one from others, on which the same folder may be read."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(line for line in lines if not line.startswith(("processor", "BogoMIPS", "cpu MHz")))

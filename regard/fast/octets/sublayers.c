@@ -1,0 +1,179 @@
+/* What an encoder's layers and a decoder's are made of (Vaswani 2017, section 3).
+
+   Products with weights are those of bytes; attention, norms and the softmax are in single precision. */
+
+#include "octets.h"
+
+static float *part(char **room, long numbers) {
+  float *here = (float *)*room;
+  *room += (sizeof(float) * numbers + 63) / 64 * 64;
+  return here;
+}
+
+static long widest(const Stack *stack) {
+  return stack->feedforward > 3 * stack->size ? stack->feedforward : 3 * stack->size;
+}
+
+/* How many bytes of room `rows` rows need, and so many scores. */
+long needed(const Stack *stack, long rows, long scores) {
+  long all_rows = (rows + 7) / 8 * 8, wide = widest(stack);
+  return sizeof(float) * (rows * (wide + 3 * stack->size) + all_rows + scores) + sizeof(long) * scores +
+         all_rows * (wide + 4) + 64 * 7;
+}
+
+Room laid_out(const Stack *stack, long rows, long scores, char *room) {
+  long all_rows = (rows + 7) / 8 * 8;
+  Room out;
+  out.wide = part(&room, rows * widest(stack));
+  out.found = part(&room, rows * stack->size);
+  out.given = part(&room, rows * stack->size);
+  out.stream = part(&room, rows * stack->size);
+  out.scores = part(&room, scores);
+  out.listed = (long *)part(&room, 2 * scores);
+  out.bytes.scales = part(&room, all_rows);
+  out.bytes.panels = (int8_t *)room;
+  return out;
+}
+
+/* LayerNorm(x + y), or of x alone, rows of `size`; it may be put where x is. */
+void norm(const Norm *by, const float *x, const float *y, long rows, long size, float *out) {
+  for (long row = 0; row < rows; row++, x += size, out += size, y += y ? size : 0) {
+    four sums = all(0), squares = all(0);
+    for (long at = 0; at < size; at += 4) {
+      four here = get(x + at, size - at, 0);
+      if (y) here = vaddq_f32(here, get(y + at, size - at, 0));
+      put(out + at, here, size - at);
+      sums = vaddq_f32(sums, here);
+    }
+    float mean = vaddvq_f32(sums) / size;
+    for (long at = 0; at < size; at += 4) {
+      four off = vsubq_f32(get(out + at, size - at, mean), all(mean));
+      squares = vfmaq_f32(squares, off, off);
+    }
+    four one = all(1 / sqrtf(vaddvq_f32(squares) / size + by->epsilon));
+    for (long at = 0; at < size; at += 4) {
+      four off = vmulq_f32(vsubq_f32(get(out + at, size - at, 0), all(mean)), one);
+      put(out + at, vfmaq_f32(get(by->bias + at, size - at, 0), off, get(by->weight + at, size - at, 0)), size - at);
+    }
+  }
+}
+
+static void add(float *x, const float *y, long many) {
+  for (long at = 0; at < many; at++) x[at] += y[at];
+}
+
+/* What a sub-layer reads of the stream x, in bytes. */
+void enter(const Stack *stack, const Norm *around, const float *x, long rows, Room *room) {
+  if (!stack->post) norm(around, x, NULL, rows, stack->size, room->given);
+  octets_quantise(stack->post ? x : room->given, rows, stack->size, room->bytes);
+}
+
+/* The stream x after a sub-layer gave what is in the room. */
+void leave(const Stack *stack, const Norm *around, float *x, long rows, Room *room) {
+  if (stack->post)
+    norm(around, x, room->given, rows, stack->size, x);
+  else
+    add(x, room->given, rows * stack->size);
+}
+
+void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Room *room) {
+  enter(stack, &layer->around_feedforward, x, rows, room);
+  octets_multiply(room->bytes, &layer->inner, rows, room->wide, 1);
+  octets_quantise(room->wide, rows, stack->feedforward, room->bytes);
+  octets_multiply(room->bytes, &layer->outer, rows, room->given, 0);
+  leave(stack, &layer->around_feedforward, x, rows, room);
+}
+
+/* W^O of what heads found. */
+void combine(const Stack *stack, const Product *out, long rows, Room *room) {
+  octets_quantise(room->found, rows, stack->size, room->bytes);
+  octets_multiply(room->bytes, out, rows, room->given, 0);
+}
+
+/* softmax(x · by) in the place of x, of a row. */
+static void softmax(float *x, long many, float by) {
+  four most = all(-INFINITY), sums = all(0);
+  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
+  four top = all(vmaxvq_f32(most));
+  for (long at = 0; at < many; at += 4) {
+    four e = power(vmulq_n_f32(vsubq_f32(get(x + at, many - at, -INFINITY), top), by));
+    if (many - at < 4) e = get((float *)&e, many - at, 0);
+    sums = vaddq_f32(sums, e);
+    put(x + at, e, many - at);
+  }
+  four share = all(1 / vaddvq_f32(sums));
+  for (long at = 0; at < many; at += 4) put(x + at, vmulq_f32(get(x + at, many - at, 0), share), many - at);
+}
+
+/* Products of a query with eight keys: sums of four numbers each. */
+static inline four eight(four s[8], int from) {
+  return vpaddq_f32(vpaddq_f32(s[from], s[from + 1]), vpaddq_f32(s[from + 2], s[from + 3]));
+}
+
+/* Scores q k of a query and `many` keys, which are `apart` from each other, or those of them that are listed. */
+static void score(const float *query, const float *keys, long apart, const long *listed, long many, long head,
+                  float *scores) {
+  for (long first = 0; first < many; first += 8) {
+    const float *k[8];
+    for (int i = 0; i < 8; i++) {
+      long one = least(first + i, many - 1);
+      k[i] = keys + (listed ? listed[one] : one) * apart;
+    }
+    four s[8] = {all(0), all(0), all(0), all(0), all(0), all(0), all(0), all(0)};
+    long at = 0;
+    for (; at + 4 <= head; at += 4) {
+      four q = vld1q_f32(query + at);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i++) s[i] = vfmaq_f32(s[i], q, vld1q_f32(k[i] + at));
+    }
+    if (at < head)
+      for (int i = 0; i < 8; i++) s[i] = vfmaq_f32(s[i], get(query + at, head - at, 0), get(k[i] + at, head - at, 0));
+    put(scores + first, eight(s, 0), many - first);
+    if (many - first > 4) put(scores + first + 4, eight(s, 4), many - first - 4);
+  }
+}
+
+/* Σ_s w_s v_s, 4 · `vectors` numbers of each value. */
+static inline __attribute__((always_inline)) void blend(const int vectors, const float *weights, const float *values,
+                                                        long apart, const long *listed, long many, float *found) {
+  four sums[8];
+  for (int i = 0; i < vectors; i++) sums[i] = all(0);
+  for (long one = 0; one < many; one++) {
+    const float *value = values + (listed ? listed[one] : one) * apart;
+    for (int i = 0; i < vectors; i++) sums[i] = vfmaq_n_f32(sums[i], vld1q_f32(value + 4 * i), weights[one]);
+  }
+  for (int i = 0; i < vectors; i++) vst1q_f32(found + 4 * i, sums[i]);
+}
+
+/* What weights find of values of `head` numbers, which are `apart` from each other, or of those that are listed. */
+static void mix(const float *weights, const float *values, long apart, const long *listed, long many, long head,
+                float *found) {
+  long at = 0;
+  for (; at + 32 <= head; at += 32) blend(8, weights, values + at, apart, listed, many, found + at);
+  for (; at + 4 <= head; at += 4) blend(1, weights, values + at, apart, listed, many, found + at);
+  for (; at < head; at++) {
+    found[at] = 0;
+    for (long one = 0; one < many; one++) found[at] += weights[one] * values[(listed ? listed[one] : one) * apart + at];
+  }
+}
+
+/* What a query finds among keys and values, each `apart` from the next, or among those that are listed; weights are
+   left in `scores`. */
+void find(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
+          long head, float *scores, float *found) {
+  score(query, keys, apart, listed, many, head, scores);
+  softmax(scores, many, 1 / sqrtf(head));
+  mix(scores, values, apart, listed, many, head, found);
+}
+
+/* log Σ exp x of a row. */
+float log_sum(const float *x, long many) {
+  four most = all(-INFINITY), sums = all(0);
+  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
+  float top = vmaxvq_f32(most);
+  for (long at = 0; at < many; at += 4) {
+    four e = power(vsubq_f32(get(x + at, many - at, -INFINITY), all(top)));
+    sums = vaddq_f32(sums, many - at < 4 ? get((float *)&e, many - at, 0) : e);
+  }
+  return top + logf(vaddvq_f32(sums));
+}

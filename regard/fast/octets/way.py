@@ -1,0 +1,60 @@
+"""Which models can be decoded in bytes: Transformers as they are written here, where the processor has kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import nn
+
+from regard.fast import cached
+from regard.fast.compiled import MissingError
+from regard.fast.hearing import heard
+from regard.fast.octets.library import library
+from regard.fast.octets.model import OctetModel
+from regard.fast.packed.way import KNOWN
+from regard.models import Seq2Seq
+from regard.models.transformer import Embedding, PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.nn import LearnedPositions, NoPositions, SinusoidalPositions
+
+AROUND = {Embedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+
+
+def in_bytes(model: Seq2Seq) -> OctetModel:
+    """The model in bytes, where nothing is lacking."""
+    return OctetModel(model, kernels())
+
+
+def lacking(model: Seq2Seq) -> str | None:
+    """Why a model cannot be decoded in bytes, if it cannot."""
+    if not covers(model):
+        return "kernels know Transformers in fp32 alone"
+    if not all(weight.isfinite().all() for weight in model.parameters()):
+        return "it has weights that are not numbers"
+    try:
+        kernels()
+    except MissingError as error:
+        return str(error)
+    return None
+
+
+@cache
+def kernels() -> ctypes.CDLL:
+    """Those for this processor."""
+    return library()
+
+
+def covers(model: Seq2Seq) -> bool:
+    """Whether this is a Transformer that the kernels know, not one that somebody made of it."""
+    encoder, decoder = model.encoder, model.decoder
+    if type(model) is not Seq2Seq or type(encoder) is not TransformerEncoder:
+        return False
+    if not isinstance(decoder, TransformerDecoder) or not cached.covers(decoder):
+        return False
+    inside = [*encoder.layers.modules(), *decoder.layers.modules(), encoder.norm, decoder.norm, decoder.output]
+    around = [*encoder.embedding.modules(), *decoder.embedding.modules()]
+    kinds = {type(part) for part in inside}
+    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and {type(part) for part in around} <= AROUND
+    here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
+    return known and here and not heard(encoder, decoder, *inside, *around)

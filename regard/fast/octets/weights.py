@@ -1,0 +1,112 @@
+"""A Transformer's weights as bytes, in the layout of the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.fast.octets.library import Layer, Norm, Product, Stack
+from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm
+from regard.nn import MultiHeadAttention
+
+WIDE, DEEP = 12, 4  # rows of a panel, and numbers of a row that stand side by side in it
+MOST = 127
+LEAST = 1e-30  # what a row's largest number is taken for, if it is less
+
+
+class Matrix(NamedTuple):
+    """W out,in in bytes: each row is so many times its scale."""
+
+    rows: Tensor  # out,in
+    scales: Tensor  # out
+    bias: Tensor  # out
+
+    def some(self, rows: Tensor) -> Matrix:
+        """The given rows of it."""
+        return Matrix(*(part.index_select(0, rows) for part in self))
+
+
+def in_bytes(weight: Tensor, bias: Tensor | None = None) -> Matrix:
+    """The nearest bytes, where the largest of each row is 127."""
+    top = weight.abs().amax(1).clamp(min=LEAST)
+    rows = (weight * (MOST / top)[:, None]).round().to(torch.int8)
+    return Matrix(rows, top / MOST, torch.zeros_like(top) if bias is None else bias)
+
+
+class Weights:
+    """What structures point to, which lives as long as this."""
+
+    def __init__(self) -> None:
+        self.kept: list[object] = []
+
+    def keep(self, x: Tensor) -> int:
+        """Where a tensor is."""
+        x = x.detach().contiguous()
+        self.kept.append(x)
+        return x.data_ptr()
+
+    def product(self, matrix: Matrix) -> Product:
+        """A matrix in panels."""
+        out, inside = matrix.rows.shape
+        below, beside = -out % WIDE, -inside % DEEP
+        rows = F.pad(matrix.rows, (0, beside, 0, below)).view(torch.int32)  # four of a row's numbers are one
+        panels = rows.view(-1, WIDE, rows.shape[1]).transpose(1, 2)
+        numbers = (F.pad(part, (0, below)) for part in (matrix.scales, matrix.bias))
+        return Product(self.keep(panels), *map(self.keep, numbers), inside, out)
+
+    def linear(self, layer: nn.Linear) -> Product:
+        """A layer's."""
+        return self.product(in_bytes(layer.weight, layer.bias))
+
+    def parts(self, attention: MultiHeadAttention, first: int, last: int) -> Product:
+        """Of queries, keys and values those from the first to the last."""
+        some = slice(first * attention.size, last * attention.size)
+        return self.product(in_bytes(attention.in_proj_weight[some], attention.in_proj_bias[some]))
+
+    def norm(self, norm: nn.Module) -> Norm:
+        """A layer norm."""
+        assert isinstance(norm, nn.LayerNorm)
+        return Norm(self.keep(norm.weight), self.keep(norm.bias), norm.eps)
+
+    def layer(self, layer: EncoderLayer | DecoderLayer) -> Layer:
+        """One layer."""
+        inner, _, outer = layer.feedforward
+        assert isinstance(inner, nn.Linear)
+        assert isinstance(outer, nn.Linear)
+        made = Layer(
+            around_attention=self.norm(layer.around_attention.norm),
+            around_feedforward=self.norm(layer.around_feedforward.norm),
+            attention=self.parts(layer.attention, 0, 3),
+            attention_out=self.linear(layer.attention.out_proj),
+            inner=self.linear(inner),
+            outer=self.linear(outer),
+        )
+        if isinstance(layer, DecoderLayer):
+            made.around_cross = self.norm(layer.around_cross_attention.norm)
+            made.cross = self.parts(layer.cross_attention, 0, 1)
+            made.cross_out = self.linear(layer.cross_attention.out_proj)
+        return made
+
+    def stack(self, layers: Sequence[EncoderLayer] | Sequence[DecoderLayer], last: nn.Module) -> Stack:
+        """All of them."""
+        first = layers[0]
+        every, size = self.array(Layer, [self.layer(layer) for layer in layers]), first.attention.size
+        end = self.array(Norm, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
+        post = isinstance(first.around_attention, PostNorm)
+        feedforward = first.feedforward[0].out_features
+        return Stack(every, len(layers), size, first.attention.heads, feedforward, post, end)
+
+    def memory(self, layers: Sequence[DecoderLayer]) -> int:
+        """The keys and values that each layer makes of the source."""
+        return self.array(Product, [self.parts(layer.cross_attention, 1, 3) for layer in layers])
+
+    def array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
+        """Structures one behind the other."""
+        made = (kind * len(items))(*items)
+        self.kept.append(made)
+        return ctypes.addressof(made)

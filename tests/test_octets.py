@@ -1,0 +1,324 @@
+"""A Transformer in bytes, by kernels for processors of ARM's, against the readable one, rounded likewise."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK, Command, files
+from hypothesis import given, settings
+from searching import Found, agree, batch, step_by_step
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from regard.fast.cached import WIDEST
+from regard.fast.octets import way
+from regard.fast.octets.library import Rows
+from regard.fast.octets.model import OctetModel
+from regard.fast.octets.way import kernels, lacking
+from regard.fast.octets.weights import Weights
+from regard.fast.octets.weights import in_bytes as rounded
+from regard.fast.room import CHUNK
+from regard.models import Seq2Seq, build
+from regard.runs import Run
+from regard.search import BeamSearch, search, search_among
+from regard.training import train
+from regard.translate import engines, load
+
+WORDS = 30
+FORMS: list[dict[str, Any]] = [
+    {"norm": "pre"},
+    {"norm": "post", "tie": "none", "align_layer": 1},
+    {"positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
+    {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3, "feedforward": 50},
+    {"size": 15, "heads": 3, "feedforward": 7},
+    {"size": 80, "heads": 2, "layers": 1},
+]
+FAR = 0.1  # a number that is nearly between two bytes may become either; all that follows from it is off by so much
+NEAR = 1e-4  # of most rows no number is
+
+
+def model_of(seed: int = 0, spread: float = 0.4, **form: Any) -> Seq2Seq:
+    """With weights that make some words likelier than others."""
+    torch.manual_seed(seed)
+    made = build("vaswani2017-base", 20, WORDS, **{"size": 24, "layers": 2, "heads": 3, **form}).eval()
+    assert isinstance(made, Seq2Seq)
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=spread)
+    return made
+
+
+class InBytes(TorchFunctionMode):
+    """Every linear layer in here multiplies bytes, each row of weights and of x with a scale of its own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.linear:
+            x, weight, bias = (*args, None)[:3]
+            made = nearest(x) @ nearest(weight).mT
+            return (made if bias is None else made + bias.double()).float()
+        return func(*args, **(kwargs or {}))
+
+
+def nearest(x: Tensor) -> Tensor:
+    """Each row in 255 steps up to its largest number."""
+    top = x.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    return (x * (127 / top)).round().double() * top / 127
+
+
+def in_bytes(model: Seq2Seq) -> Any:
+    """By the kernels; a search takes it for a model."""
+    return way.in_bytes(model)
+
+
+def readable(model: Seq2Seq, run: Callable[[Any], Found]) -> Found:
+    """What a search finds with the model itself in bytes."""
+    with InBytes():
+        return run(model)
+
+
+def alike(expected: Tensor, found: Tensor) -> None:
+    """That most rows B,· are the same, and none is far off."""
+    off = (found - expected).abs().flatten(1).amax(1)
+    assert off.max() < FAR
+    assert (off < NEAR).float().mean() > 0.5
+
+
+def same(expected: Found, found: Found) -> None:
+    """That what is found of most sources is the same, and nothing far off."""
+    pairs = list(zip(expected, found, strict=True))
+    best = [[one[0].score for one in both] for both in pairs]
+    assert [one for _, one in best] == pytest.approx([one for one, _ in best], rel=FAR, abs=FAR)
+    equal = [both for both in pairs if abs(both[0][0].score - both[1][0].score) < NEAR]
+    assert 2 * len(equal) > len(pairs)
+    for one, other in equal:
+        agree([one[:1]], [other[:1]], 10 * NEAR)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.integers(1, 41), st.integers(1, 70), st.integers(1, 50), st.booleans(), st.integers(0, 9))
+def test_products_are_those_of_whole_numbers(rows: int, inside: int, outside: int, relu: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    x, weight, bias = torch.randn(rows, inside), torch.randn(outside, inside), torch.randn(outside)
+    x[seed % rows] = 0.0
+    weights, y = Weights(), torch.full((rows, outside), torch.nan)
+    panels, scales = torch.empty(-(-rows // 8) * 8, -(-inside // 4) * 4, dtype=torch.int8), torch.empty(rows)
+    bytes_of_x = Rows(panels.data_ptr(), scales.data_ptr())
+    kernels().octets_quantise(x.data_ptr(), rows, inside, bytes_of_x)
+    kernels().octets_multiply(bytes_of_x, weights.product(rounded(weight, bias)), rows, y.data_ptr(), relu)
+    expected = (nearest(x).numpy() @ nearest(weight).numpy().T) + bias.double().numpy()
+    np.testing.assert_allclose(y.numpy(), np.maximum(expected, 0) if relu else expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_step_gives_what_the_readable_one_gives(form: dict[str, Any]) -> None:
+    model, (source, lengths) = model_of(spread=0.2, **form), batch(9, 1, 5, 33, 2)
+    quick = in_bytes(model)
+    other, tokens = quick.encode(source, lengths), torch.full((5,), 2)
+    with torch.inference_mode():
+        with InBytes():
+            state = model.decoder.start(model.encode(source, lengths))
+        for _ in range(CHUNK + 3):
+            with InBytes():
+                expected, state, look = model.decoder.step(state, tokens)
+            found, other, seen = quick.decoder.step(other, tokens)
+            alike(expected, found)
+            assert look is not None
+            alike(look.dense(33), seen.dense(33))
+            torch.testing.assert_close(found.exp().sum(1), torch.ones(5))
+            tokens = expected.argmax(1)
+
+
+@pytest.mark.parametrize("beam", [1, 4, WIDEST + 1])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_what_is_found_is_the_same(form: dict[str, Any], beam: int) -> None:
+    def run(model: Any) -> Found:
+        return search(model, *batch(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
+
+    model = model_of(**form)
+    same(readable(model, run), run(in_bytes(model)))
+
+
+@pytest.mark.parametrize("options", [
+    {"attention": False, "length_penalty": 0.0},
+    {"beam": 1, "attention": False, "min_length": 9},
+    {"beam": 1, "max_length": 1},
+    {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
+    {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
+    {"coverage_penalty": 0.3, "n_best": 3, "min_length": 6},
+    {"min_length": 2 * CHUNK, "max_length": 2 * CHUNK},
+], ids=str)  # fmt: skip
+def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
+    def run(model: Any) -> Found:
+        return search(model, *batch(3, 7, 2), **{"beam": 4, **options})
+
+    same(readable(model_of(), run), run(in_bytes(model_of())))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_so_it_is_among_some_words(beam: int) -> None:
+    def run(model: Any) -> Found:
+        return search_among([4, 9, 11, 17, 18, 21, 29], [model], *batch(3, 7, 2), beam=beam)
+
+    same(readable(model_of(), run), run(in_bytes(model_of())))
+
+
+def test_a_greedy_search_by_kernels_alone_is_the_search_by_steps() -> None:
+    """Rows leave as they end: those that are left are what they were."""
+    quick, given_ = in_bytes(model_of(3)), batch(*range(1, 24))
+    found = search(quick, *given_, beam=1)
+    assert len({len(some[0].tokens) for some in found}) > 3
+    agree(step_by_step(quick, *given_, beam=1), found)
+
+
+def test_so_it_is_where_sentences_join_a_running_search() -> None:
+    def run(model: Any) -> Found:
+        going, found = BeamSearch(model, beam=3), dict[int, Any]()
+        first, second = batch(5, 9), batch(12, 1, 4, seed=2)
+        going.join(*first)
+        for _ in range(3):
+            found.update(going.step())
+        going.join(*second)
+        while going.open:
+            found.update(going.step())
+        return [found[number] for number in range(5)]
+
+    same(readable(model_of(), run), run(in_bytes(model_of())))
+
+
+def test_several_models_search_together() -> None:
+    models = [model_of(seed) for seed in (0, 1)]
+
+    def run(each: Any) -> Found:
+        return search(each, *batch(4, 8), beam=3)
+
+    with InBytes():
+        expected = run(models)
+    same(expected, run([in_bytes(model) for model in models]))
+
+
+def test_a_source_without_a_word_gives_nothing() -> None:
+    model = model_of()
+    source, lengths = torch.zeros(2, 3, dtype=torch.long), torch.tensor([3, 0])
+    with InBytes(), torch.inference_mode():
+        expected, _, look = model.decoder.step(model.decoder.start(model.encode(source, lengths)), torch.tensor([2, 2]))
+    quick = in_bytes(model)
+    found, _, seen = quick.decoder.step(quick.encode(source, lengths), torch.tensor([2, 2]))
+    alike(expected, found)
+    assert look is not None
+    assert not seen.weights[1].any()
+    alike(look.weights, seen.weights)
+
+
+def test_long_sources_and_many_of_them() -> None:
+    """More words than go through the layers at a time, in one source and in all."""
+    model, (source, lengths) = model_of(), batch(300, 7, 150, 1, 64, 64)
+
+    def run(each: Any) -> Found:
+        return search(each, source, lengths, beam=2, max_length=5)
+
+    same(readable(model, run), run(in_bytes(model)))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_numbers_too_large_are_said_to_be(beam: int) -> None:
+    model = model_of()
+    with torch.no_grad():
+        model.decoder.get_parameter("layers.1.feedforward.0.weight").mul_(1e30)
+        model.decoder.get_parameter("layers.1.feedforward.2.weight").mul_(1e30)
+    with pytest.raises(ArithmeticError, match="step 1"):
+        search(in_bytes(model), *batch(3, 4), beam=beam)
+
+
+def test_the_model_itself_stays_as_it_is() -> None:
+    model = model_of()
+    before = copy.deepcopy(model.state_dict())
+    search(in_bytes(model), *batch(3, 4), beam=2)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def changed(change: Callable[[Seq2Seq], object]) -> Seq2Seq:
+    model = model_of()
+    change(model)
+    return model
+
+
+@pytest.mark.parametrize(("model", "why"), [
+    (build("luong2015-global", 20, 20, size=8, layers=1), "Transformers in fp32 alone"),
+    (model_of().double(), "Transformers in fp32 alone"),
+    (changed(lambda model: model.decoder.register_forward_hook(lambda *_: None)), "Transformers in fp32 alone"),
+    (changed(lambda model: setattr(model.encoder, "norm", nn.Tanh())), "Transformers in fp32 alone"),
+    (changed(lambda model: nn.init.constant_(next(model.parameters()), torch.nan)), "weights that are not numbers"),
+])  # fmt: skip
+def test_what_kernels_do_not_know_they_leave_alone(model: Seq2Seq, why: str) -> None:
+    assert why in str(lacking(model))
+    assert lacking(model_of()) is None
+
+
+@pytest.fixture(scope="module")
+def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A Transformer that has learnt a little; nobody changes it."""
+    out = tmp_path_factory.mktemp("runs") / "transformer"
+    changes: dict[str, Any] = {**QUICK, "model.heads": 2, "training.steps": 120}
+    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **changes)
+
+
+def test_a_run_is_translated_in_bytes_without_being_exported(attentive: Run, corpus: Path, regard: Command) -> None:
+    text = files(corpus, "test")[0].read_text(encoding="utf-8")
+    by_torch, by_kernels = (load(attentive.folder, precision=precision) for precision in ("fp32", "int8"))
+    assert isinstance(by_kernels.engines[0], OctetModel)
+    expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
+    for engine in ("auto", "torch"):
+        done = regard("translate", attentive.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text)
+        assert (done.returncode, done.stdout.splitlines()) == (0, expected)
+        assert (f"decoding {attentive.folder} in int8" in done.stderr) == (engine == "auto")
+    exact = [one.text for one in by_torch.translate(text.splitlines(), beam=3)]
+    assert sum(map(str.__eq__, exact, expected)) > 0.8 * len(exact)
+
+
+def test_it_is_preferred_to_what_was_exported_and_alone_where_asked_for(attentive: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(attentive.folder, run)
+    opened = engines.Opened(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
+    engines.rewritten(opened, "int8")
+    exported, own = load(run, engine="auto"), load(run, engine="auto", precision="int8")
+    assert exported.runtime is not None
+    assert isinstance(exported.engines[0], Seq2Seq)  # for what CTranslate2 has no search for
+    assert own.runtime is None
+    assert isinstance(own.engines[0], OctetModel)
+
+
+@pytest.mark.parametrize("asked", [
+    {"beam": 1}, {"beam": 4, "n_best": 2}, {"forbid": ["Hund"]}, {"prefix": "Der"}, {"sample": 2}
+], ids=str)  # fmt: skip
+def test_whatever_a_translation_may_be_asked_for(asked: dict[str, Any], attentive: Run, corpus: Path) -> None:
+    texts = ["", *files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:9]]
+    found = load(attentive.folder, precision="int8").translate(texts, alignments=True, **asked)
+    assert len(found) == len(texts)
+    assert all(one.text and one.alignment is not None for one in found[1:])
+
+
+def test_without_a_compiler_graphs_are_what_is_left(
+    attentive: Run, regard: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    other = f"regard export {attentive.folder} --precision int8"
+    for engine, why in (
+        (
+            "torch",
+            f"torch does not decode {attentive.folder} in int8: there is no C compiler no-such-compiler",
+        ),
+        ("auto", f"{attentive.folder} has no graphs in int8 of its model: {other}"),
+    ):
+        done = regard("translate", attentive.folder, "--engine", engine, "--precision", "int8", input="The dog .\n")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert why in done.stderr
+        assert other in done.stderr
