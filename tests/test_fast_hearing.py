@@ -146,11 +146,15 @@ def own(model: Any) -> None:
     model.criterion = Twice(LossSettings())
 
 
+def otherwise(model: Any) -> None:
+    model.decoder.layers[0].forward = lambda *_: None
+
+
 def another_output(model: Any) -> None:
     model.decoder.output = type("Own", (nn.Linear,), {})(8, 19, bias=False)
 
 
-@pytest.mark.parametrize("change", [gelu, listened, own, another_output])
+@pytest.mark.parametrize("change", [gelu, listened, own, otherwise, another_output])
 def test_a_transformer_that_has_changed_is_not_known_any_more(change: Callable[[Any], None]) -> None:
     model = quicken(made("default"))
     packed = model.way
@@ -161,15 +165,14 @@ def test_a_transformer_that_has_changed_is_not_known_any_more(change: Callable[[
     assert packed.recorder is before
     change(model)
     assert not packed.knows(model)
+    fresh = way.Packed()
+    assert not fresh.knows(model)
+    assert not fresh.knows(model)
 
 
 def test_a_recorded_loss_has_no_second_derivative_rather_than_a_wrong_one() -> None:
-    class Recording:
-        def replay(self, inputs: Any) -> tuple[Tensor, Tensor]:
-            return torch.tensor(1.0), torch.tensor([2.0, 3.0])
-
     weight = torch.ones(2, requires_grad=True)
-    loss = Replayed.apply(Recording(), [], weight)  # type: ignore[no-untyped-call]
+    loss = Replayed.apply((torch.tensor(1.0), torch.tensor([2.0, 3.0])), weight)  # type: ignore[no-untyped-call]
     (slope,) = torch.autograd.grad(loss * (weight**2).sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         slope.sum().backward()  # type: ignore[no-untyped-call]

@@ -362,6 +362,17 @@ def test_sentences_beside_each_other_do_not_see_each_other() -> None:
     torch.testing.assert_close(fused.attend_self(qkv, rows, 3, True)[:8], first[:8], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (64, 32), (200, 33), (801, 7), (3, 1000)])
+def test_a_batch_is_counted_by_one_kernel(rows: int, size: int) -> None:
+    from regard.fast.packed import fused
+
+    torch.manual_seed(rows)
+    lengths = torch.randint(1, 90, (rows,), device="cuda")
+    ids = torch.randint(0, 3, (rows, size + 1), device="cuda")
+    for given in ((ids[:, :-1], ids[:, 1:]), (ids.t().contiguous().t()[:, 1:], ids[:, 1:].contiguous())):
+        assert fused.counts(lengths, *given).tolist() == plain.counts(lengths, *given).tolist()
+
+
 def test_a_transformer_learns_packed_as_it_does_readably(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
     taken = []
 

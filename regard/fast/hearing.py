@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from inspect import isfunction
 
@@ -21,6 +22,23 @@ def heard(*parts: nn.Module) -> bool:
         for part in parts
     ]
     return everybody or any(each)
+
+
+class Listeners:
+    """To the same parts, asked for again and again: where each keeps them is looked up once."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        self.parts = parts
+        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        self.hooks = [getattr(part, kind) for part in parts for kind in kinds]
+        self.own = [vars(part) for part in parts]  # in which a method of its own would be one more
+        self.sizes = [] if heard(*parts) else list(map(len, self.own))
+
+    def heard(self) -> bool:
+        """Whether somebody listens to one of them, or has it do something else."""
+        everybody: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
+        as_before = list(map(len, self.own)) == self.sizes and not any(self.hooks)
+        return everybody or (not as_before and heard(*self.parts))
 
 
 @cache

@@ -15,6 +15,7 @@ class Outline:
         self.modules = list(model.modules())
         self.branches = [module._modules for module in self.modules if module._modules]
         self.leaves = [module._parameters for module in self.modules if module._parameters]
+        self.dropouts = [module for module in self.modules if isinstance(module, nn.Dropout)]
         self.weights = list(model.parameters())
         self.parts, self.places = self.held()
 

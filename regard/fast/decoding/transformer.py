@@ -124,7 +124,8 @@ class TransformerWeights:
         There is room for `count` words; what is left of it is taken by sentences of padding.
         """
         (A, S), most = source.shape, -(-count // source.shape[1])
-        words = spans(laid(lengths, S, A + most, count, 1), count, S)
+        spare = torch.arange(A + most, device=lengths.device) >= A
+        words = spans(laid(F.pad(lengths, (0, most)), spare, S, count), count, S)
         ids = words.pack(F.pad(source, (0, 0, 0, most), value=PAD))
         memory = stack.encoded(self.encoder, ids, words, self.parts.packed, self.kind)
         projected = torch.addmm(self.source.bias, memory, self.source.weight.t())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -61,19 +60,22 @@ def reach(words: int) -> int:
 
 
 def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: Sizes, passes: int) -> Batch:
-    """A batch of the given sizes, so many times over; what is added to have them is sentences of padding."""
-    there = spans(
-        laid(lengths, source.shape[1], sizes.pairs, sizes.source, passes), sizes.source * passes, source.shape[1]
-    )
-    here = spans(
-        laid(present(target_in, target_out), target_in.shape[1], sizes.pairs, sizes.target, passes),
-        sizes.target * passes,
-        target_in.shape[1],
-    )
+    """A batch of the given sizes, so many times over; what is added to have them is sentences of padding.
+
+    Those take the rows in which no source stands, at the end of the batch, or behind it.
+    """
+    more = sizes.pairs - len(source)
+    if more:
+        source, target_in, target_out = (
+            F.pad(ids, (0, 0, 0, more), value=PAD) for ids in (source, target_in, target_out)
+        )
+        lengths = F.pad(lengths, (0, more))
+    spare, targets = lengths == 0, present(target_in, target_out)
+    sides = ((lengths, source.shape[1], sizes.source), (targets, target_in.shape[1], sizes.target))
+    there, here = (spans(laid(some, spare, most, n).repeat(passes), n * passes, most) for some, most, n in sides)
 
     def words(ids: Tensor, rows: Spans) -> Tensor:
-        wider = F.pad(ids, (0, 0, 0, sizes.pairs - len(ids)), value=PAD)
-        return rows.pack(wider.repeat(passes, 1))
+        return rows.pack(ids.repeat(passes, 1))
 
     return Batch(words(source, there), there, words(target_in, here), words(target_out, here), here)
 
@@ -84,20 +86,12 @@ def present(target_in: Tensor, target_out: Tensor) -> Tensor:
     return (real * torch.arange(1, real.shape[1] + 1, device=real.device)).amax(1)
 
 
-def folded(batch: Batch) -> list[Tensor]:
-    """A batch as the tensors that it consists of."""
-    return [batch.source, *batch.there[:3], batch.target_in, batch.target_out, *batch.here[:3]]
+def roomy(sizes: Sizes, source: int, target: int) -> list[tuple[int, ...]]:
+    """Shapes in which all batches of such sizes have room; the two numbers are as `reach` has them."""
+    return [(sizes.pairs, source), (sizes.pairs,), (sizes.pairs, target), (sizes.pairs, target)]
 
 
-def unfolded(tensors: Sequence[Tensor], source: int, target: int) -> Batch:
-    """The batch again; the two numbers are the longest sentences that it may have."""
-    ids, starts, rows, places, target_in, target_out, *here = tensors
-    return Batch(
-        ids, Spans(starts, rows, places, source), target_in, target_out, Spans(here[0], here[1], here[2], target)
-    )
-
-
-def laid(lengths: Tensor, most: int, rows: int, words: int, passes: int) -> Tensor:
-    """Lengths B of sentences, and behind them of so many more that there are `rows`, and so many words in all."""
-    left = words - lengths.sum() - most * torch.arange(rows - len(lengths), device=lengths.device)
-    return torch.cat((lengths, left.clamp(0, most))).repeat(passes)
+def laid(lengths: Tensor, spare: Tensor, most: int, words: int) -> Tensor:
+    """Lengths B of sentences, and in the place of those that are spare so many that there are `words` in all."""
+    left = words - lengths.sum() - most * (spare.cumsum(0) - 1)
+    return torch.where(spare, left.clamp(0, most), lengths)

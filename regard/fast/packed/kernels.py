@@ -181,3 +181,31 @@ def attend_backward(
     put(dq, q_start, q_length, q_stride, head, size, tl.dot(to_scores, keys, input_precision=EXACT), T, C)
     to_keys = tl.dot(tl.trans(to_scores), queries, input_precision=EXACT)
     put(dk, k_start, k_length, dk_stride, head, size, to_keys, S, C)
+
+
+@triton.jit
+def counts(
+    lengths, before, after, found, rows, T, apart_before, apart_after, PAD: tl.constexpr, R: tl.constexpr,
+    C: tl.constexpr,
+):  # fmt: skip
+    """The least of the sources' lengths, their sum, and the sum of the targets', by one program: R rows at once."""
+    least = tl.full((R,), 2**31 - 1, tl.int64)
+    sources, targets = tl.zeros((R,), tl.int64), tl.zeros((R,), tl.int64)
+    for first in range(0, rows, R):
+        row = first + tl.arange(0, R)
+        inside = row < rows
+        length = tl.load(lengths + row, inside, 2**31 - 1).to(tl.int64)
+        least = tl.minimum(least, length)
+        sources += tl.where(inside, length, 0)
+        last = tl.zeros((R,), tl.int64)
+        for begin in range(0, T, C):
+            column = begin + tl.arange(0, C)
+            there = inside[:, None] & (column < T)[None]
+            at = row.to(tl.int64)[:, None]
+            read = tl.load(before + at * apart_before + column[None], there, PAD) != PAD
+            read |= tl.load(after + at * apart_after + column[None], there, PAD) != PAD
+            last = tl.maximum(last, tl.max(tl.where(read, column[None] + 1, 0), 1).to(tl.int64))
+        targets += last
+    tl.store(found, tl.min(least, 0))
+    tl.store(found + 1, tl.sum(sources, 0))
+    tl.store(found + 2, tl.sum(targets, 0))

@@ -128,4 +128,4 @@ def kept(like: Tensor, dropout: float) -> Tensor:
     return left.mul_(KINDS / (KINDS - least) if least < KINDS else 0.0).view_as(like)
 
 
-LEAN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)
+LEAN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses, plain.counts)

@@ -1,4 +1,4 @@
-"""What a packed Transformer is made of, as six functions; there are plain ones and fused ones."""
+"""What a packed Transformer is made of, as seven functions; there are plain ones and fused ones."""
 
 from __future__ import annotations
 
@@ -60,6 +60,14 @@ class AddNorm(Protocol):
         ...
 
 
+class Counts(Protocol):
+    """How much there is in a batch."""
+
+    def __call__(self, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+        """Lengths B and targets B,T -> the least of the lengths, their sum, and the sum of the targets' lengths."""
+        ...
+
+
 class Parts(NamedTuple):
     """One of each."""
 
@@ -69,3 +77,4 @@ class Parts(NamedTuple):
     attend_self: AttendSelf
     add_norm: AddNorm
     losses: Losses
+    counts: Counts

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from regard.fast.packed.batch import present
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
 from regard.symbols import PAD
@@ -78,4 +79,9 @@ def losses(
     return total / 2 + r_drop / 4 * apart.masked_fill(targets.chunk(2)[0] == PAD, 0.0).sum()
 
 
-PLAIN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses)
+def counts(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+    """How much there is."""
+    return torch.stack((lengths.min(), lengths.sum(), present(target_in, target_out).sum()))
+
+
+PLAIN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses, counts)

@@ -26,12 +26,14 @@ class Recording:
         self,
         model: nn.Module,
         compute: Callable[[Sequence[Tensor]], Tensor],
-        inputs: Sequence[Tensor],
+        given: Sequence[Tensor],
+        shapes: Sequence[tuple[int, ...]],
         gradients: Tensor,
     ) -> None:
         """`gradients` is where those of all weights go, end to end; other recordings may write there, too."""
         weights = list(model.parameters())
-        self.inputs = [tensor.clone() for tensor in inputs]
+        self.inputs = [one.new_empty(shape) for one, shape in zip(given, shapes, strict=True)]
+        self.take(given)
         self.gradients = gradients
         self.loss = torch.empty((), device=gradients.device)
         parts = split(self.gradients, weights)
@@ -58,9 +60,15 @@ class Recording:
             self.run()
         return self
 
-    def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def take(self, given: Sequence[Tensor]) -> None:
+        """What is given, in the first places of the inputs; in all others stand zeros."""
+        torch._foreach_zero_(self.inputs)
+        for place, one in zip(self.inputs, given, strict=True):
+            place[tuple(map(slice, one.shape))].copy_(one)
+
+    def replay(self, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The loss and the gradients, end to end; both are the caller's own."""
-        torch._foreach_copy_(self.inputs, list(inputs))
+        self.take(given)
         self.graph.replay()
         return self.loss.clone(), self.gradients.clone()
 
@@ -88,9 +96,9 @@ class Replayed(Function):
     """A loss whose gradients are known already."""
 
     @staticmethod
-    def forward(ctx: Any, recording: Recording, inputs: Sequence[Tensor], *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, known: tuple[Tensor, Tensor], *weights: Tensor) -> Tensor:
         """A scalar."""
-        loss, ctx.gradients = recording.replay(inputs)
+        loss, ctx.gradients = known
         ctx.weights = weights
         return loss
 
@@ -98,7 +106,7 @@ class Replayed(Function):
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         """As much of them as is asked for."""
-        return None, None, *split(ctx.gradients * by, ctx.weights)
+        return None, *split(ctx.gradients * by, ctx.weights)
 
 
 def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -126,32 +134,28 @@ class LossRecorder:
         model: nn.Module,
         weights: Sequence[Tensor],
         compute: Callable[[Sequence[Tensor]], Tensor],
-        inputs: Sequence[Tensor],
+        given: Sequence[Tensor],
+        shapes: Sequence[tuple[int, ...]],
     ) -> Tensor | None:
         """The loss by a recording, which is made where the shapes have come often enough; None where there is none.
 
-        The weights are all of the model's, in its order, and where they were the last time.
+        The weights are all of the model's, in its order, and where they were the last time. The device begins before it
+        is told of them: there are hundreds.
         """
         self.seen[name] += 1
         room = self.able and len(self.recordings) < MOST
         if name not in self.recordings and room and self.seen[name] >= OFTEN:
-            self.record(name, model, compute, inputs)
+            self.record(name, model, partial(Recording, model, compute, given, shapes))
         recording = self.recordings.get(name)
-        return None if recording is None else Replayed.apply(recording, inputs, *weights)  # type: ignore[no-untyped-call]
+        return None if recording is None else Replayed.apply(recording.replay(given), *weights)  # type: ignore[no-untyped-call]
 
-    def record(
-        self,
-        name: Hashable,
-        model: nn.Module,
-        compute: Callable[[Sequence[Tensor]], Tensor],
-        inputs: Sequence[Tensor],
-    ) -> None:
+    def record(self, name: Hashable, model: nn.Module, recording: Callable[[Tensor], Recording]) -> None:
         """All recordings share their memory: no two run at a time, and what they give is copied at once."""
 
         def make() -> Recording:
             if self.gradients is None:
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            return Recording(model, compute, inputs, self.gradients)
+            return recording(self.gradients)
 
         made = attempted("training", make, self.forget)
         recorded = made and attempted("training", partial(made.record, self.pool), self.forget)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.console import say
-from regard.fast.hearing import heard
+from regard.fast.hearing import Listeners
 from regard.fast.outline import Outline
 from regard.fast.output.way import here, precision, takes
 from regard.fast.packed import stack
-from regard.fast.packed.batch import Given, Sizes, folded, packed, present, reach, unfolded
+from regard.fast.packed.batch import Given, Sizes, packed, reach, roomy
 from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
@@ -70,7 +70,7 @@ class Packed:
         self.batches = 0
         self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
         self.outline: Outline | None = None  # of the model that was last asked for
-        self.known: list[nn.Module] | None = None  # what of it is stood in for, where `stack` knows it
+        self.known: Listeners | None = None  # to what of it is stood in for, where `stack` knows it
 
     def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
         """A copy begins anew: recordings are of one model's weights, where these are."""
@@ -105,14 +105,14 @@ class Packed:
     def knows(self, model: Seq2Seq) -> Outline | None:
         """The model's, if it still is one that `stack` knows; recordings of what it was before are given up."""
         if self.outline is None or not self.outline.fits(model):
-            known = within(model) if covers(model) else None
+            known = Listeners(within(model)) if covers(model) else None
             self.outline, self.known, self.recorder = Outline(model), known, LossRecorder()
-        same = self.known is not None and type(model.criterion) is CrossEntropy and not heard(*self.known)
+        same = self.known is not None and type(model.criterion) is CrossEntropy and not self.known.heard()
         return self.outline if same else None
 
     def packed(self, model: Seq2Seq, known: Outline, given: Given, fused: Parts) -> Tensor | None:
         """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
-        sizes, kind = counted(given), precision(known.weights[0])
+        sizes, kind = counted(given, fused), precision(known.weights[0])
         if sizes is None:
             return None
         r_drop = model.criterion.settings.r_drop if model.training else 0.0
@@ -135,19 +135,20 @@ class Packed:
         source, target, kind = given[0].shape[1], given[2].shape[1], precision(known.weights[0])
         alike, longest = sizes.rounded(source, target), (reach(source), reach(target))
 
-        def compute(inputs: Sequence[Tensor]) -> Tensor:
-            return stack.summed(model, unfolded(inputs, *longest), r_drop, kind, fused)
+        def compute(given: Sequence[Tensor]) -> Tensor:
+            ids, lengths, target_in, target_out = given
+            batch = packed(ids, lengths, target_in, target_out, alike, 2 if r_drop else 1)
+            return stack.summed(model, batch, r_drop, kind, fused)
 
-        inputs = folded(packed(*given, alike, 2 if r_drop else 1))
-        dropped = tuple(part.p * part.training for part in known.modules if isinstance(part, nn.Dropout))
+        dropped = tuple([part.p * part.training for part in known.dropouts])
         name = (alike, longest, kind, model.criterion.settings, dropped)
-        return self.recorder.loss(name, model, known.weights, compute, inputs)
+        return self.recorder.loss(name, model, known.weights, compute, given, roomy(alike, *longest))
 
 
-def counted(given: Given) -> Sizes | None:
+def counted(given: Given, parts: Parts) -> Sizes | None:
     """How much there is in a batch; None where a source has no word, or no target has."""
     source, lengths, target_in, target_out = given
-    least, *words = torch.stack((lengths.min(), lengths.sum(), present(target_in, target_out).sum())).tolist()
+    least, *words = parts.counts(lengths, target_in, target_out).tolist()
     return Sizes(len(source), *words) if least and words[1] else None
 
 
@@ -158,7 +159,7 @@ def leans(model: Seq2Seq, weights: Sequence[Tensor]) -> bool:
 
 def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
     """The loss on a CPU."""
-    sizes = counted(given)
+    sizes = counted(given, LEAN)
     if sizes is None:
         return None
     return stack.summed(model, packed(*given, sizes, 1), 0.0, next(model.parameters()).dtype, LEAN)
