@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.fast.cached import WIDEST
-from regard.fast.octets import way
+from regard.fast.octets import greedy, way
 from regard.fast.octets.library import Rows
 from regard.fast.octets.model import OctetModel
 from regard.fast.octets.way import kernels, lacking
@@ -28,6 +29,8 @@ from regard.fast.octets.weights import Weights
 from regard.fast.octets.weights import in_bytes as rounded
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
+from regard.models.transformer import FeedForward
+from regard.nn import MultiHeadAttention
 from regard.runs import Run
 from regard.search import BeamSearch, search, search_among
 from regard.training import train
@@ -227,12 +230,14 @@ def test_long_sources_and_many_of_them() -> None:
     same(readable(model, run), run(in_bytes(model)))
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("size", [1e10, 1e15, 1e30])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_numbers_too_large_are_said_to_be(beam: int) -> None:
-    model = model_of()
+def test_numbers_too_large_are_said_to_be(beam: int, size: float, norm: str) -> None:
+    model = model_of(norm=norm)
     with torch.no_grad():
-        model.decoder.get_parameter("layers.1.feedforward.0.weight").mul_(1e30)
-        model.decoder.get_parameter("layers.1.feedforward.2.weight").mul_(1e30)
+        model.decoder.get_parameter("layers.1.feedforward.0.weight").mul_(size)
+        model.decoder.get_parameter("layers.1.feedforward.2.weight").mul_(size)
     with pytest.raises(ArithmeticError, match="step 1"):
         search(in_bytes(model), *batch(3, 4), beam=beam)
 
@@ -250,16 +255,111 @@ def changed(change: Callable[[Seq2Seq], object]) -> Seq2Seq:
     return model
 
 
-@pytest.mark.parametrize(("model", "why"), [
-    (build("luong2015-global", 20, 20, size=8, layers=1), "Transformers in fp32 alone"),
-    (model_of().double(), "Transformers in fp32 alone"),
-    (changed(lambda model: model.decoder.register_forward_hook(lambda *_: None)), "Transformers in fp32 alone"),
-    (changed(lambda model: setattr(model.encoder, "norm", nn.Tanh())), "Transformers in fp32 alone"),
-    (changed(lambda model: nn.init.constant_(next(model.parameters()), torch.nan)), "weights that are not numbers"),
+def wider(model: Seq2Seq) -> None:
+    """A network of another width in one layer."""
+    model.decoder.layers[1].feedforward = FeedForward(24, 130)  # type: ignore[index, union-attr]
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (Seq2Seq.double, "alone, in fp32"),
+    (lambda model: model.decoder.register_forward_hook(lambda *_: None), "alone, in fp32"),
+    (lambda model: setattr(model.encoder, "norm", nn.Tanh()), "alone, in fp32"),
+    (lambda model: setattr(model.encoder, "norm", nn.ReLU()), "alone, in fp32"),
+    (lambda model: setattr(model.decoder, "norm", nn.LayerNorm(24, bias=False)), "alone, in fp32"),
+    (lambda model: model.decoder.layers[0].feedforward.__setitem__(1, nn.Identity()), "alone, in fp32"),
+    (lambda model: setattr(model.encoder.layers[0], "attention", MultiHeadAttention(24, 2)), "alone, in fp32"),
+    (lambda model: nn.init.constant_(next(model.parameters()), torch.nan), "weights that are not numbers"),
 ])  # fmt: skip
-def test_what_kernels_do_not_know_they_leave_alone(model: Seq2Seq, why: str) -> None:
+def test_what_kernels_do_not_know_they_leave_alone(change: Callable[[Seq2Seq], object], why: str) -> None:
+    model = model_of()
+    assert lacking(model) is None
+    change(model)
     assert why in str(lacking(model))
-    assert lacking(model_of()) is None
+
+
+def test_other_models_are_left_alone() -> None:
+    assert "Transformers of the recipes alone" in str(lacking(build("luong2015-global", 20, 20, size=8, layers=1)))
+
+
+def test_a_layer_may_be_wider_than_the_first() -> None:
+    def run(model: Any) -> Found:
+        return search(model, *batch(3, 7, 2), beam=2)
+
+    model = changed(wider)
+    same(readable(model, run), run(in_bytes(model)))
+
+
+@pytest.mark.parametrize("form", [
+    lambda lengths: torch.stack((lengths, lengths), 1)[:, 0], torch.Tensor.int, lambda lengths: lengths * 3
+], ids=["apart", "int32", "beyond the end"])  # fmt: skip
+def test_lengths_in_any_form(form: Callable[[Tensor], Tensor]) -> None:
+    quick, source = in_bytes(model_of()), torch.randint(4, 20, (300, 5))
+    lengths = torch.full((300,), 5)
+    expected = quick.encode(source, lengths)
+    torch.testing.assert_close(quick.encode(source.int(), form(lengths)).values, expected.values, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bad", [-1, WORDS, 10**7])
+def test_ids_that_no_word_has_are_refused(bad: int) -> None:
+    quick, given_ = in_bytes(model_of()), batch(3, 4)
+    with pytest.raises(IndexError, match=f"ids are from 0 to {WORDS - 1}, not from {min(5, bad)} to {max(5, bad)}"):
+        quick.decoder.step(quick.encode(*given_), torch.tensor([5, bad]))
+    with pytest.raises(IndexError, match="ids are from 0 to 19"):
+        quick.encode(torch.tensor([[5, bad]]), torch.tensor([2]))
+
+
+def test_what_is_made_of_a_model_is_what_that_was() -> None:
+    """Whatever it learns afterwards, and whether it drops words meanwhile."""
+    model = model_of(dropout=0.5)
+    quick, given_ = in_bytes(model), batch(3, 4)
+    expected = search(quick, *given_, beam=1)
+    model.train()
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    agree(expected, search(quick, *given_, beam=1), 0.0)
+
+
+def test_it_is_in_single_precision_whatever_is_usual() -> None:
+    quick, given_ = in_bytes(model_of()), batch(3, 4)
+    for beam in (1, 3):
+        expected = search(quick, *given_, beam=beam)
+        torch.set_default_dtype(torch.float64)
+        try:
+            found = search(quick, *given_, beam=beam)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        agree(expected, found, 0.0)
+
+
+def test_words_of_some_words() -> None:
+    quick, (source, lengths) = in_bytes(model_of()), batch(3, 4)
+    some, fewer = [0, 1, 2, 3, 9, 14, 20, 21], [0, 1, 2, 3, 5, 7]
+    tokens = torch.tensor([2, 5])
+    twice = quick.narrowed(some).narrowed(fewer)
+    once = quick.narrowed([some[place] for place in fewer])
+    found, expected = (one.decoder.step(one.encode(source, lengths), tokens)[0] for one in (twice, once))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_greedy_search_longer_than_what_is_made_room_for_at_first() -> None:
+    quick, given_ = in_bytes(model_of(3)), batch(2, 30, 7)
+    options: dict[str, Any] = {"beam": 1, "min_length": 2 * greedy.CHUNK + 1, "max_length": 3 * greedy.CHUNK + 2}
+    found = search(quick, *given_, **options)
+    assert max(len(some[0].tokens) for some in found) > 2 * greedy.CHUNK
+    agree(step_by_step(quick, *given_, **options), found)
+
+
+def test_several_threads_may_use_it() -> None:
+    quick, sources = in_bytes(model_of()), [batch(*range(1, size)) for size in range(2, 26)]
+
+    def run(given_: Any) -> Found:
+        return search(quick.narrowed(range(4, WORDS)) if len(given_[1]) % 2 else quick, *given_, beam=1, min_length=9)
+
+    expected = list(map(run, sources))
+    quick.decoder.embedder.made = torch.empty(0, 24)
+    with ThreadPoolExecutor(6) as pool:
+        for one, other in zip(pool.map(run, sources), expected, strict=True):
+            agree(other, one, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +405,14 @@ def test_whatever_a_translation_may_be_asked_for(asked: dict[str, Any], attentiv
     assert all(one.text and one.alignment is not None for one in found[1:])
 
 
+def test_where_fast_ways_are_switched_off_it_says_so(
+    attentive: Run, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_FAST", "0")
+    done = regard("translate", attentive.folder, "--precision", "int8", input="The dog .\n")
+    assert (done.returncode, done.stderr) == (0, "decoding in fp32: REGARD_FAST is 0\n")
+
+
 def test_without_a_compiler_graphs_are_what_is_left(
     attentive: Run, regard: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -316,7 +424,7 @@ def test_without_a_compiler_graphs_are_what_is_left(
             "torch",
             f"torch does not decode {attentive.folder} in int8: there is no C compiler no-such-compiler",
         ),
-        ("auto", f"{attentive.folder} has no graphs in int8 of its model: {other}"),
+        ("auto", f"{attentive.folder} has no graphs in int8 of its model: {other} (without: there is no C compiler"),
     ):
         done = regard("translate", attentive.folder, "--engine", engine, "--precision", "int8", input="The dog .\n")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

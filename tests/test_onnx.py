@@ -267,7 +267,8 @@ def test_graphs_are_made_where_they_are_asked_for(able: Run, regard: Command, tm
     shutil.copytree(able.folder, run)
     refused = regard("translate", run, "--precision", "int8", input="The dog .\n")
     assert refused.returncode == 2
-    assert refused.stderr == f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8\n"
+    made = f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8 (without: "
+    assert refused.stderr == f"{made}kernels know the Transformers of the recipes alone, in fp32 and unchanged)\n"
     assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
     names = {path.name for path in (run / "engines").iterdir()}
     assert names == {"onnx-fp32"}
@@ -344,7 +345,10 @@ def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_pa
     [
         (["export", "--to", "tflite"], "--to is onnx, ctranslate2 or shortlist, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision is fp32 or int8, not 'int4'"),
-        (["translate", "--engine", "torch", "--precision", "int8"], "in int8: kernels know Transformers in fp32 alone"),
+        (
+            ["translate", "--engine", "torch", "--precision", "int8"],
+            "in int8: kernels know the Transformers of the recipes alone",
+        ),
         (["export", "--to", "shortlist", "--precision", "int8"], "--precision is for --to onnx and ctranslate2"),
         (["translate", "--precision", "bf16"], "the precision is fp32 or int8, not 'bf16'"),
         (["translate", "--engine", "ray", "--precision", "int8"], "--precision is not for --engine ray"),

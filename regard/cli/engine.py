@@ -21,8 +21,9 @@ Name = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="`torch`; `onnx`: onnxruntime on the CPU; `ctranslate2`: likewise, for Transformers; `auto`: the graphs "
-        "that `regard export` made, else torch; `ray`: workers on a Ray cluster, for millions of lines.",
+        help="`torch`; `onnx`: onnxruntime on the CPU; `ctranslate2`: likewise, for Transformers; `auto`: what `regard "
+        "export` made, else torch, and with `--precision int8` torch first, where it can; `ray`: workers on a Ray "
+        "cluster, for millions of lines.",
         rich_help_panel=PANEL,
     ),
 ]

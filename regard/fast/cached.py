@@ -76,10 +76,8 @@ class CachedDecoder:
 
     def step(self, state: CachedState, tokens: Tensor) -> tuple[Tensor, CachedState, Attended]:
         """Tokens B -> log-probabilities B,V."""
-        decoder, place = self.decoder, state.table.shape[1]
-        room = state.room.after(place)
-        own = torch.arange(room.slots).repeat(room.groups)
-        state = state._replace(room=room, table=torch.cat((state.table, own[:, None]), 1))
+        decoder, place, state = self.decoder, state.table.shape[1], self.opened(state)
+        room = state.room
         words, there = self.masks(state)
         sighted = state.mask.any(1)
         blind = None if sighted.all() else ~sighted
@@ -99,6 +97,13 @@ class CachedDecoder:
         look = (weights.mean(1) if head is None else weights[:, head]).reshape(len(tokens), 1, -1)
         after = state._replace(step=state.step + 1)
         return log_probs(decoder.output(decoder.norm(x))), after, Attended(context[:, None], look)
+
+    def opened(self, state: CachedState) -> CachedState:
+        """With room for the next words, each in the slot of its row."""
+        place = state.table.shape[1]
+        room = state.room.after(place)
+        own = torch.arange(room.slots).repeat(room.groups)
+        return state._replace(room=room, table=torch.cat((state.table, own[:, None]), 1))
 
     def masks(self, state: CachedState) -> tuple[Tensor | None, Tensor]:
         """What is added to scores of words so far, if anything need be, and of sources."""

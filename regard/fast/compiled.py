@@ -21,6 +21,7 @@ from regard.folders import cache_folder
 HEADER = Path(__file__).with_name("neon.h")
 FLAGS = ("-O3", "-mcpu=native", "-fPIC")
 SECONDS = 60  # that a compiler may take
+WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p  # what functions take
 Signatures = Mapping[str, tuple[Any, Sequence[Any]]]  # what each function gives, and what it takes
 
 
@@ -61,7 +62,7 @@ def kept(folder: Path, threaded: bool) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             compile_to(path, command, named, sources)
     except (OSError, RuntimeError) as error:  # there may be no home to keep it in
-        raise MissingError(str(error)) from error
+        raise MissingError(f"{error}; REGARD_CACHE names another folder") from error
     return path
 
 

@@ -98,6 +98,12 @@ def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
         return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32))
     if engine == AUTO and opened.device == "cpu" and wanted():
         return of_itself(precision, opened)
+    if engine == AUTO and precision == INT8:
+        say(
+            f"decoding in {FP32}: {INT8} is for the CPU"
+            if opened.device != "cpu"
+            else f"decoding in {FP32}: REGARD_FAST is 0"
+        )
     return opened.model
 
 
@@ -116,7 +122,8 @@ def at_hand(precision: str | None, opened: Opened) -> Any:
     if opened.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
         return None
     folder = opened.ready(CTRANSLATE2, precision)
-    if folder is None or (precision == INT8 and octets.lacking(opened.model) is None):
+    own = precision == INT8 and octets.lacking(opened.model) is None  # kernels are faster
+    if folder is None or own:
         return None
     say(f"decoding by {folder}")
     return running(folder)
@@ -124,13 +131,15 @@ def at_hand(precision: str | None, opened: Opened) -> Any:
 
 def of_itself(precision: str | None, opened: Opened) -> Any:
     """The graphs that are there, if they can be used; where bytes are asked for, kernels before them."""
-    if precision == INT8 and octets.lacking(opened.model) is None:
+    why = octets.lacking(opened.model) if precision == INT8 else None
+    if precision == INT8 and why is None:
         say(f"decoding {opened.run.folder} in {INT8}")
         return octets.in_bytes(opened.model)
     folder = opened.ready(ONNX, precision)
     if folder is None and precision is not None:
         made = f"regard export {opened.run.folder} --precision {precision}"
-        raise UserError(f"{opened.run.folder} has no graphs in {precision} of its model: {made}")
+        without = "" if why is None else f" (without: {why})"
+        raise UserError(f"{opened.run.folder} has no graphs in {precision} of its model: {made}{without}")
     if folder is None:
         for old in filter(Path.exists, (opened.place(ONNX, one) for one in PRECISIONS)):
             say(f"{old} is not of this model as it is now, or is damaged, and is not used: export it again")

@@ -6,8 +6,8 @@ import ctypes
 from pathlib import Path
 
 from regard.fast import compiled
+from regard.fast.compiled import PLACE, SINGLE, WHOLE, YES
 
-WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
 ROWS = [PLACE, WHOLE]  # a matrix, and how far its rows are apart
 SIGNATURES: compiled.Signatures = {
     "halves_pack": (SINGLE, [*ROWS, YES, WHOLE, WHOLE, PLACE]),

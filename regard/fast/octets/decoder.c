@@ -31,35 +31,36 @@ static long length_of(const Words *words, long source) {
 }
 
 /* Which of the words of a group are a row's own, and how many; NULL where they lie one behind the other. */
-static const long *own(const Words *words, const int64_t *table, Room *room, long *many) {
+static const long *own(const Words *words, const int64_t *table, Scratch *scratch, long *many) {
   *many = words->used + 1;
   if (words->slots == 1 && (!table || table[0] >= 0)) return NULL; /* as all behind the first */
   long found = 0;
   for (long at = 0; at < *many; at++)
-    if (table[at] >= 0) room->listed[found++] = at * words->slots + table[at];
+    if (table[at] >= 0) scratch->listed[found++] = at * words->slots + table[at];
   *many = found;
-  return room->listed;
+  return scratch->listed;
 }
 
 /* Attention over the words so far, among which the step's own is taken in. */
-static void look_back(const Stack *stack, const Words *words, long layer, Room *room) {
+static void look_back(const Stack *stack, const Words *words, long layer, Scratch *scratch) {
   long size = stack->size, heads = stack->heads, head = size / heads, slots = words->slots;
   for (long row = 0; row < words->many; row++) {
     long one = number(words, row), many;
-    const long *listed = own(words, words->table ? words->table + one * (words->used + 1) : NULL, room, &many);
-    const float *projected = room->wide + row * 3 * size;
+    const long *listed = own(words, words->table ? words->table + one * (words->used + 1) : NULL, scratch, &many);
+    const float *projected = scratch->wide + row * 3 * size;
     for (long h = 0; h < heads; h++) {
       long block = (layer * words->groups + one / slots) * heads + h;
       float *past = words->past + block * words->positions * slots * 2 * head;
       pair(projected + size + h * head, size, head, past + (words->used * slots + one % slots) * 2 * head);
-      find(projected + h * head, past, past + head, 2 * head, listed, many, head, room->scores,
-           room->found + row * size + h * head);
+      find(projected + h * head, past, past + head, 2 * head, listed, many, head, scratch->scores,
+           scratch->found + row * size + h * head);
     }
   }
 }
 
 /* Attention over the sources. Weights of one head, or of all of them, -1, the mean, are added to `seen` rows,places. */
-static void look_across(const Stack *stack, const Words *words, long layer, Room *room, long viewed, float *seen) {
+static void look_across(const Stack *stack, const Words *words, long layer, Scratch *scratch, long viewed,
+                        float *seen) {
   long size = stack->size, heads = stack->heads, head = size / heads;
   for (long first = 0, last; first < words->many; first = last) {
     long source = source_of(words, first), length = length_of(words, source);
@@ -67,9 +68,9 @@ static void look_across(const Stack *stack, const Words *words, long layer, Room
     for (long h = 0; h < heads; h++) {
       const float *pairs = words->pairs + ((layer * words->sources + source) * heads + h) * words->places * 2 * head;
       for (long row = first; row < last; row++) {
-        float *scores = room->scores, share = viewed < 0 ? 1.0f / heads : viewed == h;
+        float *scores = scratch->scores, share = viewed < 0 ? 1.0f / heads : viewed == h;
         long at = row * size + h * head;
-        find(room->wide + at, pairs, pairs + head, 2 * head, NULL, length, head, scores, room->found + at);
+        find(scratch->wide + at, pairs, pairs + head, 2 * head, NULL, length, head, scores, scratch->found + at);
         if (seen && share > 0) add_times(seen + number(words, row) * words->places, scores, share, length);
       }
     }
@@ -85,115 +86,117 @@ static void blind(const Words *words, long size, float *given) {
 /* How many scores a step has at a time, up to a last one. */
 static long scoring(const Words *words, long last) { return last < words->places ? words->places : last + 1; }
 
-typedef struct { /* E x · scale, plus positions */
-  const float *words, *positions; /* words,size and positions,size */
-  float scale;
-} Embedding;
-
-/* The embeddings of a token of each row, in the places that they have. */
-static void embed(const Embedding *by, const int64_t *tokens, const int64_t *places, long rows, long size, float *x) {
-  for (long row = 0; row < rows; row++, x += size) {
-    const float *word = by->words + tokens[row] * size, *place = by->positions + places[row] * size;
-    for (long at = 0; at < size; at++) x[at] = word[at] * by->scale + place[at];
-  }
-}
-
 typedef struct { /* whose look at the source is given out: a layer's, and of its heads one's or, -1, their mean */
   long layer, head;
 } Viewpoint;
 
-/* The stream through all layers: logits many,out. What was seen rows,places is zeros before. */
+/* The stream through all layers: logits many,outside. What was seen rows,places is zeros before. */
 static void pass(const Stack *stack, const Words *words, const Product *output, Viewpoint from, float *seen,
-                 float *logits, Room *room) {
+                 float *logits, Scratch *scratch) {
   long rows = words->many, size = stack->size;
-  float *x = room->stream;
+  float *x = scratch->stream;
   for (long number = 0; number < stack->count; number++) {
     const Layer *layer = stack->layers + number;
-    enter(stack, &layer->around_attention, x, rows, room);
-    octets_multiply(room->bytes, &layer->attention, rows, room->wide, 0);
-    look_back(stack, words, number, room);
-    combine(stack, &layer->attention_out, rows, room);
-    leave(stack, &layer->around_attention, x, rows, room);
-    enter(stack, &layer->around_cross, x, rows, room);
-    octets_multiply(room->bytes, &layer->cross, rows, room->wide, 0);
-    look_across(stack, words, number, room, from.head, number == from.layer ? seen : NULL);
-    combine(stack, &layer->cross_out, rows, room);
-    blind(words, size, room->given);
-    leave(stack, &layer->around_cross, x, rows, room);
-    feedforward(stack, layer, x, rows, room);
+    enter(stack, &layer->around_attention, x, rows, scratch);
+    octets_multiply(scratch->bytes, &layer->attention, rows, scratch->wide, 0);
+    look_back(stack, words, number, scratch);
+    combine(stack, &layer->attention_out, rows, scratch);
+    leave(stack, &layer->around_attention, x, rows, scratch);
+    enter(stack, &layer->around_cross, x, rows, scratch);
+    octets_multiply(scratch->bytes, &layer->cross, rows, scratch->wide, 0);
+    look_across(stack, words, number, scratch, from.head, number == from.layer ? seen : NULL);
+    combine(stack, &layer->cross_out, rows, scratch);
+    blind(words, size, scratch->given);
+    leave(stack, &layer->around_cross, x, rows, scratch);
+    feedforward(stack, layer, x, rows, scratch);
   }
   if (stack->last) norm(stack->last, x, NULL, rows, size, x);
-  octets_quantise(x, rows, size, room->bytes);
-  octets_multiply(room->bytes, output, rows, logits, 0);
+  octets_quantise(x, rows, size, scratch->bytes);
+  octets_multiply(scratch->bytes, output, rows, logits, 0);
 }
 
-/* Bytes of room that steps take, up to a last one. */
-long octets_step_room(const Stack *stack, const Words *words, long last) {
+/* Bytes of space that steps take, up to a last one. */
+long octets_step_space(const Stack *stack, const Words *words, long last) {
   return needed(stack, words->rows, scoring(words, last));
 }
 
-/* A token of each row, in these places: log-probabilities rows,out. */
-void octets_step(const Stack *stack, const Words *words, const Embedding *embedding, const Product *output,
-                 Viewpoint from, const int64_t *tokens, const int64_t *places, float *seen, float *log_probs,
-                 char *room_for) {
-  Room room = laid_out(stack, words->rows, scoring(words, words->used), room_for);
-  embed(embedding, tokens, places, words->rows, stack->size, room.stream);
-  pass(stack, words, output, from, seen, log_probs, &room);
+/* A token of each row, in these places: log-probabilities rows,outside. Gives whether all tokens are words. */
+int octets_step(const Stack *stack, const Words *words, const Embedding *embedding, const Product *output,
+                Viewpoint from, const int64_t *tokens, const int64_t *places, float *seen, float *log_probs,
+                char *space) {
+  Scratch scratch = laid_out(stack, words->rows, scoring(words, words->used), space);
+  if (!embed(embedding, tokens, places, words->rows, stack->size, scratch.stream)) return 0;
+  pass(stack, words, output, from, seen, log_probs, &scratch);
   for (long row = 0; row < words->rows; row++) {
-    float *x = log_probs + row * output->out, whole = log_sum(x, output->out);
-    for (long at = 0; at < output->out; at++) x[at] -= whole;
+    float *x = log_probs + row * output->outside, whole = log_sum(x, output->outside);
+    for (long at = 0; at < output->outside; at++) x[at] -= whole;
   }
+  return 1;
 }
 
 typedef struct { /* what is asked of targets */
-  long most, least; /* steps of the longest, and tokens of the shortest */
+  long least; /* tokens of the shortest */
   const int64_t *limits; /* steps of each */
-  int64_t begin, end;
+  int64_t end;
   const int64_t *never; /* tokens that are not written, */
   long many; /* so many */
   const int64_t *names; /* of tokens, where they are those of some words alone */
-} Wish;
+} Asked;
 
-/* The place of the largest of logits that may be written; what is no number counts as the largest. */
-static long largest(float *x, long many, const Wish *wish, int early) {
-  for (long one = 0; one < wish->many; one++) x[wish->never[one]] = -INFINITY;
-  if (early) x[wish->end] = -INFINITY;
-  four most = all(-INFINITY);
-  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
-  float top = vmaxvq_f32(most);
+typedef struct { /* targets on their way, of those rows that have not ended */
+  int64_t *who, *read; /* many: their numbers, and the token that each has written last */
+  int64_t *places; /* many: room for where that stands */
+  float *reached; /* rows: the log-probability of each so far */
+  int64_t *done; /* rows: the step with which each has ended */
+} Going;
+
+typedef struct { /* of some steps, each of all rows, what was written */
+  int64_t *tokens; /* steps,rows */
+  float *log_probs; /* steps,rows: of all so far */
+  float *seen; /* steps,rows,places; or nothing */
+  float *logits; /* rows,outside: room for those of a step */
+} Written;
+
+/* The place of the largest of logits that may be written; where that is no number, any. */
+static long likeliest(float *x, long many, const Asked *asked, int early) {
+  for (long one = 0; one < asked->many; one++) x[asked->never[one]] = -INFINITY;
+  if (early) x[asked->end] = -INFINITY;
+  float most = top(x, many);
   long place = 0;
-  while (place < many && !(x[place] >= top)) place++;
-  return place < many ? place : 0;
+  while (place < many - 1 && !(x[place] >= most)) place++;
+  return place;
 }
 
-/* The likeliest token of each row after the other, until all have ended. Of each step and row, tokens and the
-   log-probability of all so far most,rows, and what was seen most,rows,places, if that is given; `done` rows is the
-   step with which each ended. There is room for logits rows,out and, of whole numbers, for three of each row. */
+/* What each row that is open writes next, after step `step`; those that have not ended stay open. */
+static void choose(Words *words, const Product *output, const Asked *asked, Going *going, long step, int64_t *tokens,
+                   float *log_probs, float *logits) {
+  long left = 0;
+  for (long row = 0; row < words->many; row++, logits += output->outside) {
+    float whole = log_sum(logits, output->outside);
+    long one = going->who[row], token = likeliest(logits, output->outside, asked, step < asked->least);
+    tokens[one] = token;
+    log_probs[one] = going->reached[one] += logits[token] - whole;
+    going->done[one] = step;
+    if (token == asked->end || step >= asked->limits[one] || !(log_probs[one] > -INFINITY)) continue;
+    going->who[left] = one;
+    going->read[left++] = asked->names ? asked->names[token] : token;
+  }
+  words->many = left;
+}
+
+/* The likeliest token of each row after the other, for so many steps, or until all have ended. */
 void octets_write(const Stack *stack, Words *words, const Embedding *embedding, const Product *output, Viewpoint from,
-                  const Wish *wish, int64_t *tokens, float *log_probs, float *seen, int64_t *done, float *logits,
-                  int64_t *numbers, char *room_for) {
-  long rows = words->rows, seen_each = rows * words->places;
-  Room room = laid_out(stack, rows, scoring(words, wish->most), room_for);
-  int64_t *who = numbers, *read = numbers + rows, *places = numbers + 2 * rows;
-  for (long row = 0; row < rows; row++) who[row] = row, read[row] = wish->begin;
-  words->who = who;
-  for (long step = 1; words->many; step++, words->used++) {
-    long many = words->many, left = 0;
-    float *seen_now = seen ? seen + (step - 1) * seen_each : NULL;
-    for (long row = 0; row < many; row++) places[row] = words->used;
-    if (seen_now) memset(seen_now, 0, sizeof(float) * seen_each);
-    embed(embedding, read, places, many, stack->size, room.stream);
-    pass(stack, words, output, from, seen_now, logits, &room);
-    for (long row = 0; row < many; row++) {
-      float *x = logits + row * output->out, whole = log_sum(x, output->out);
-      long one = who[row], at = (step - 1) * rows + one, token = largest(x, output->out, wish, step < wish->least);
-      tokens[at] = token;
-      log_probs[at] = x[token] - whole + (step > 1 ? log_probs[at - rows] : 0);
-      done[one] = step;
-      if (token == wish->end || step >= wish->limits[one] || !(log_probs[at] > -INFINITY)) continue;
-      who[left] = one;
-      read[left++] = wish->names ? wish->names[token] : token;
-    }
-    words->many = left;
+                  const Asked *asked, Going *going, const Written *written, long steps, char *space) {
+  long rows = words->rows, looks = rows * words->places;
+  Scratch scratch = laid_out(stack, rows, scoring(words, words->used + steps), space);
+  words->who = going->who;
+  for (long step = 0; step < steps && words->many; step++) {
+    float *seen = written->seen ? written->seen + step * looks : NULL;
+    if (seen) memset(seen, 0, sizeof(float) * looks);
+    for (long row = 0; row < words->many; row++) going->places[row] = words->used;
+    embed(embedding, going->read, going->places, words->many, stack->size, scratch.stream);
+    pass(stack, words, output, from, seen, written->logits, &scratch);
+    choose(words, output, asked, going, ++words->used, written->tokens + step * rows, written->log_probs + step * rows,
+           written->logits);
   }
 }

@@ -14,16 +14,19 @@ static void look_around(const Stack *stack, const float *projected, long length,
     }
 }
 
-static void encode(const Stack *stack, float *x, const int64_t *lengths, long sources, long rows, Room *room) {
+/* The stream, rows of some sources one behind the other, through all layers. */
+static void encode(const Stack *stack, const int64_t *lengths, long sources, long rows, Scratch *scratch) {
   long size = stack->size;
+  float *x = scratch->stream;
   for (const Layer *layer = stack->layers; layer < stack->layers + stack->count; layer++) {
-    enter(stack, &layer->around_attention, x, rows, room);
-    octets_multiply(room->bytes, &layer->attention, rows, room->wide, 0);
+    enter(stack, &layer->around_attention, x, rows, scratch);
+    octets_multiply(scratch->bytes, &layer->attention, rows, scratch->wide, 0);
     for (long one = 0, first = 0; one < sources; first += lengths[one++])
-      look_around(stack, room->wide + first * 3 * size, lengths[one], room->found + first * size, room->scores);
-    combine(stack, &layer->attention_out, rows, room);
-    leave(stack, &layer->around_attention, x, rows, room);
-    feedforward(stack, layer, x, rows, room);
+      look_around(stack, scratch->wide + first * 3 * size, lengths[one], scratch->found + first * size,
+                  scratch->scores);
+    combine(stack, &layer->attention_out, rows, scratch);
+    leave(stack, &layer->around_attention, x, rows, scratch);
+    feedforward(stack, layer, x, rows, scratch);
   }
   if (stack->last) norm(stack->last, x, NULL, rows, size, x);
 }
@@ -38,28 +41,32 @@ static void project(const float *projected, const int64_t *lengths, long sources
         pair(projected + place * 2 * size + at, size, head, pairs + place * 2 * head);
 }
 
-/* Embedded words x of sources with so many each, one source behind the other, through all layers, and for each of
-   `count` layers of a decoder their keys and values, side by side: count,sources,heads,places,2 · d_k. Some sources go
-   through at a time, so that all they need stays in the cache. */
-void octets_encode(const Stack *stack, float *x, const int64_t *lengths, long sources, const Product *memory,
-                   long count, long heads, long places, float *pairs, char *room_for) {
+/* Sources of ids sources,places, with so many words each, through all layers; for each of `count` layers of a decoder,
+   by `memory`, their keys and values, side by side: count,sources,heads,places,2 · d_k. Some go through at a time, so
+   that all they need stays in the cache. Gives whether all ids are words. */
+int octets_encode(const Stack *stack, const Embedding *embedding, const int64_t *ids, const int64_t *lengths,
+                  long sources, long places, const Product *memory, long count, long heads, float *pairs, char *space) {
   long size = stack->size;
-  for (long first = 0, many, rows; first < sources; first += many, x += rows * size) {
+  for (long first = 0, many, rows; first < sources; first += many) {
     rows = many = 0;
     while (first + many < sources && (!many || rows + lengths[first + many] <= TOGETHER))
       rows += lengths[first + many++];
-    Room room = laid_out(stack, rows, places, room_for);
-    encode(stack, x, lengths + first, many, rows, &room);
-    octets_quantise(x, rows, size, room.bytes);
+    Scratch scratch = laid_out(stack, rows, places, space);
+    float *x = scratch.stream;
+    for (long one = first; one < first + many; x += lengths[one++] * size)
+      if (!embed(embedding, ids + one * places, NULL, lengths[one], size, x)) return 0;
+    encode(stack, lengths + first, many, rows, &scratch);
+    octets_quantise(scratch.stream, rows, size, scratch.bytes);
     for (long layer = 0; layer < count; layer++) {
-      octets_multiply(room.bytes, memory + layer, rows, room.wide, 0);
+      octets_multiply(scratch.bytes, memory + layer, rows, scratch.wide, 0);
       float *block = pairs + (layer * sources + first) * 2 * size * places;
-      project(room.wide, lengths + first, many, places, size, heads, block);
+      project(scratch.wide, lengths + first, many, places, size, heads, block);
     }
   }
+  return 1;
 }
 
-/* Bytes of room that this takes. */
-long octets_encode_room(const Stack *stack, long places) {
+/* Bytes of space that this takes. */
+long octets_encode_space(const Stack *stack, long places) {
   return needed(stack, places > TOGETHER ? places : TOGETHER, places);
 }

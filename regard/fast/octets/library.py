@@ -1,4 +1,4 @@
-"""The kernels in C, and what they are handed."""
+"""The kernels in C, and the structures that they are handed, as `octets.h` and `decoder.c` have them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ctypes
 from pathlib import Path
 
 from regard.fast import compiled
-
-WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+from regard.fast.compiled import PLACE, SINGLE, WHOLE, YES
 
 
 class Product(ctypes.Structure):
@@ -37,21 +36,24 @@ class Stack(ctypes.Structure):
     _fields_ = (
         ("layers", PLACE),
         *((name, WHOLE) for name in ("count", "size", "heads", "feedforward")),
-        ("post", YES),
-        ("last", PLACE),
+        *(("post", YES), ("last", PLACE)),
     )
+
+
+class Embedding(ctypes.Structure):
+    """E x · scale, plus positions."""
+
+    _fields_ = (("words", PLACE), ("positions", PLACE), ("count", WHOLE), ("scale", SINGLE))
 
 
 class Words(ctypes.Structure):
     """What a step knows of its rows."""
 
     _fields_ = (
-        *((name, WHOLE) for name in ("rows", "many")),
-        ("who", PLACE),
-        *((name, WHOLE) for name in ("sources", "places")),
-        *((name, PLACE) for name in ("pairs", "mask")),
+        *(("rows", WHOLE), ("many", WHOLE), ("who", PLACE), ("sources", WHOLE), ("places", WHOLE)),
+        *(("pairs", PLACE), ("mask", PLACE)),
         *((name, WHOLE) for name in ("groups", "slots", "positions", "used")),
-        *((name, PLACE) for name in ("past", "table")),
+        *(("past", PLACE), ("table", PLACE)),
     )
 
 
@@ -65,35 +67,39 @@ class Asked(ctypes.Structure):
     """What is asked of targets."""
 
     _fields_ = (
-        *((name, WHOLE) for name in ("most", "least")),
-        ("limits", PLACE),
-        *((name, ctypes.c_int64) for name in ("begin", "end")),
+        *(("least", WHOLE), ("limits", PLACE), ("end", ctypes.c_int64)),
         *(("never", PLACE), ("many", WHOLE), ("names", PLACE)),
     )
 
 
-class Embedding(ctypes.Structure):
-    """E x · scale, plus positions."""
+class Going(ctypes.Structure):
+    """Targets on their way."""
 
-    _fields_ = (("words", PLACE), ("positions", PLACE), ("scale", SINGLE))
+    _fields_ = tuple((name, PLACE) for name in ("who", "read", "places", "reached", "done"))
+
+
+class Written(ctypes.Structure):
+    """What was written in some steps."""
+
+    _fields_ = tuple((name, PLACE) for name in ("tokens", "log_probs", "seen", "logits"))
 
 
 class Rows(ctypes.Structure):
-    """Numbers in bytes."""
+    """Numbers in bytes: for tests, which multiply by themselves."""
 
     _fields_ = (("panels", PLACE), ("scales", PLACE))
 
 
-STACK, WORDS, PRODUCT, EMBEDDING, ASKED = map(ctypes.POINTER, (Stack, Words, Product, Embedding, Asked))
+STACK, WORDS, EMBEDDING, PRODUCT = map(ctypes.POINTER, (Stack, Words, Embedding, Product))
 DECODER = [STACK, WORDS, EMBEDDING, PRODUCT, Viewpoint]
 SIGNATURES: compiled.Signatures = {
     "octets_quantise": (None, [PLACE, WHOLE, WHOLE, Rows]),
     "octets_multiply": (None, [Rows, PRODUCT, WHOLE, PLACE, YES]),
-    "octets_encode_room": (WHOLE, [STACK, WHOLE]),
-    "octets_encode": (None, [STACK, PLACE, PLACE, WHOLE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, PLACE]),
-    "octets_step_room": (WHOLE, [STACK, WORDS, WHOLE]),
-    "octets_step": (None, [*DECODER, *[PLACE] * 5]),
-    "octets_write": (None, [*DECODER, ASKED, *[PLACE] * 7]),
+    "octets_encode_space": (WHOLE, [STACK, WHOLE]),
+    "octets_encode": (YES, [STACK, EMBEDDING, PLACE, PLACE, WHOLE, WHOLE, PLACE, WHOLE, WHOLE, PLACE, PLACE]),
+    "octets_step_space": (WHOLE, [STACK, WORDS, WHOLE]),
+    "octets_step": (YES, [*DECODER, *[PLACE] * 5]),
+    "octets_write": (None, [*DECODER, *map(ctypes.POINTER, (Asked, Going, Written)), WHOLE, PLACE]),
 }
 
 

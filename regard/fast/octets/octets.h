@@ -1,24 +1,23 @@
-/* Layers of a Transformer whose weights are bytes. */
+/* Layers of a Transformer whose weights are bytes. `library.py` has the same structures. */
 
 #include "../neon.h"
 
+#define TALL 8 /* rows of a panel of x, and of a tile of y */
+#define WIDE 12 /* rows of a panel of W, and columns of a tile: `weights.py` lays them out */
+#define DEEP 4 /* numbers of a row that stand side by side in a panel: so many one instruction multiplies */
+#define LEAST 1e-30f /* what the largest number of a row is taken for, if it is less */
+
 typedef struct { /* y = W x + b */
-  const int8_t *panels; /* of W, 12 rows each, four of a row's numbers side by side */
+  const int8_t *panels;
   const float *scales; /* of W's rows */
   const float *bias;
-  long in, out;
+  long inside, outside;
 } Product;
 
-typedef struct { /* numbers in bytes, in panels of 8 rows */
+typedef struct { /* rows x in bytes, in panels */
   int8_t *panels;
   float *scales; /* of each row */
 } Rows;
-
-/* Rows x rows,in as bytes, each so that its largest number is 127. */
-void octets_quantise(const float *x, long rows, long in, Rows to);
-
-/* y rows,out, the rows of which lie one behind the other. */
-void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu);
 
 typedef struct { /* a layer norm */
   const float *weight, *bias;
@@ -34,36 +33,54 @@ typedef struct { /* one of an encoder lacks what looks at the source */
 
 typedef struct {
   const Layer *layers;
-  long count, size, heads, feedforward;
+  long count, size, heads, feedforward; /* the last is that of the widest layer */
   int post; /* a norm stands behind what it is around, not before */
   const Norm *last; /* if there is one */
 } Stack;
 
-typedef struct { /* for `rows` rows on their way through a layer */
-  float *wide; /* rows, the most that any product gives of layers */
-  float *found; /* rows,size */
-  float *given; /* rows,size */
-  float *stream; /* rows,size */
+typedef struct { /* E x · scale, plus positions */
+  const float *words, *positions; /* count,size and positions,size */
+  long count;
+  float scale;
+} Embedding;
+
+typedef struct { /* where rows are on their way through a layer */
+  float *wide; /* rows, as many as any product of a layer gives */
+  float *found, *given, *stream; /* rows,size each */
   float *scores; /* of one query */
   long *listed; /* as many */
   Rows bytes;
-} Room;
+} Scratch;
+
+/* Rows x rows,inside as bytes, the largest number of each as 127. */
+void octets_quantise(const float *x, long rows, long inside, Rows to);
+
+/* y rows,outside, the rows of which lie one behind the other. */
+void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu);
 
 /* The functions of `sublayers.c`, which nobody outside calls. */
 #pragma GCC visibility push(hidden)
 
 long needed(const Stack *stack, long rows, long scores);
-Room laid_out(const Stack *stack, long rows, long scores, char *room);
+Scratch laid_out(const Stack *stack, long rows, long scores, char *memory);
+int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, long rows, long size, float *x);
 void norm(const Norm *by, const float *x, const float *y, long rows, long size, float *out);
-void enter(const Stack *stack, const Norm *around, const float *x, long rows, Room *room);
-void leave(const Stack *stack, const Norm *around, float *x, long rows, Room *room);
-void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Room *room);
-void combine(const Stack *stack, const Product *out, long rows, Room *room);
+void enter(const Stack *stack, const Norm *around, const float *x, long rows, Scratch *scratch);
+void leave(const Stack *stack, const Norm *around, float *x, long rows, Scratch *scratch);
+void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Scratch *scratch);
+void combine(const Stack *stack, const Product *out, long rows, Scratch *scratch);
 void find(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
           long head, float *scores, float *found);
 float log_sum(const float *x, long many);
 
 #pragma GCC visibility pop
+
+/* The largest of some numbers; what is no number counts as that. */
+static inline float top(const float *x, long many) {
+  four most = all(-INFINITY);
+  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
+  return vmaxvq_f32(most);
+}
 
 /* A key and, `apart` from it, its value, side by side. */
 static inline void pair(const float *key, long apart, long head, float *out) {

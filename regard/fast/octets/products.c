@@ -10,10 +10,6 @@
 
 #include "octets.h"
 
-#define TALL 8 /* rows of a tile */
-#define WIDE 12 /* its columns */
-#define DEEP 4 /* numbers that one instruction multiplies */
-
 /* What is no number counts as the largest. */
 static float largest(const float *x, long many) {
   four most = all(0), more = most;
@@ -38,15 +34,15 @@ static inline int32x4_t bytes(const float *x, long many, float by) {
   return vreinterpretq_s32_s8(vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
 }
 
-void octets_quantise(const float *x, long rows, long in, Rows to) {
-  long groups = (in + DEEP - 1) / DEEP;
+void octets_quantise(const float *x, long rows, long inside, Rows to) {
+  long groups = (inside + DEEP - 1) / DEEP;
   for (long row = 0; row < rows; row++) {
-    const float *here = x + row * in;
-    float top = largest(here, in), by = top > 1e-30f ? 127 / top : 0;
+    const float *here = x + row * inside;
+    float top = largest(here, inside), by = top > LEAST ? 127 / top : 0;
     to.scales[row] = top < INFINITY ? top / 127 : NAN;
     int32_t *out = (int32_t *)to.panels + row / TALL * TALL * groups + row % TALL;
-    for (long at = 0, group = 0; at < in; at += 16, group += 4) {
-      int32x4_t four = bytes(here + at, in - at, by);
+    for (long at = 0, group = 0; at < inside; at += 16, group += 4) {
+      int32x4_t four = bytes(here + at, inside - at, by);
       vst1q_lane_s32(out + group * TALL, four, 0);
       if (group + 1 < groups) vst1q_lane_s32(out + (group + 1) * TALL, four, 1);
       if (group + 2 < groups) vst1q_lane_s32(out + (group + 2) * TALL, four, 2);
@@ -107,17 +103,17 @@ static void edge(const int8_t *a, const float *x_scales, const int8_t *b, const 
 }
 
 void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu) {
-  long groups = (by->in + DEEP - 1) / DEEP;
-  for (long j = 0; j < by->out; j += WIDE) {
+  long groups = (by->inside + DEEP - 1) / DEEP;
+  for (long j = 0; j < by->outside; j += WIDE) {
     const int8_t *b = by->panels + j * groups * DEEP;
     for (long i = 0; i < rows; i += TALL) {
       const int8_t *a = x.panels + i * groups * DEEP;
-      float *here = y + i * by->out + j;
-      if (i + TALL <= rows && j + WIDE <= by->out)
-        tile(1, a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->out, relu);
+      float *here = y + i * by->outside + j;
+      if (i + TALL <= rows && j + WIDE <= by->outside)
+        tile(1, a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->outside, relu);
       else
-        edge(a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->out, relu, least(TALL, rows - i),
-             least(WIDE, by->out - j));
+        edge(a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->outside, relu, least(TALL, rows - i),
+             least(WIDE, by->outside - j));
     }
   }
 }

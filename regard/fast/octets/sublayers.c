@@ -4,9 +4,9 @@
 
 #include "octets.h"
 
-static float *part(char **room, long numbers) {
-  float *here = (float *)*room;
-  *room += (sizeof(float) * numbers + 63) / 64 * 64;
+static float *part(char **memory, long numbers) {
+  float *here = (float *)*memory;
+  *memory += (sizeof(float) * numbers + 63) / 64 * 64;
   return here;
 }
 
@@ -14,25 +14,36 @@ static long widest(const Stack *stack) {
   return stack->feedforward > 3 * stack->size ? stack->feedforward : 3 * stack->size;
 }
 
-/* How many bytes of room `rows` rows need, and so many scores. */
+/* How many bytes `rows` rows need, and so many scores. */
 long needed(const Stack *stack, long rows, long scores) {
-  long all_rows = (rows + 7) / 8 * 8, wide = widest(stack);
+  long all_rows = (rows + TALL - 1) / TALL * TALL, wide = widest(stack);
   return sizeof(float) * (rows * (wide + 3 * stack->size) + all_rows + scores) + sizeof(long) * scores +
-         all_rows * (wide + 4) + 64 * 7;
+         all_rows * (wide + DEEP) + 64 * 7;
 }
 
-Room laid_out(const Stack *stack, long rows, long scores, char *room) {
-  long all_rows = (rows + 7) / 8 * 8;
-  Room out;
-  out.wide = part(&room, rows * widest(stack));
-  out.found = part(&room, rows * stack->size);
-  out.given = part(&room, rows * stack->size);
-  out.stream = part(&room, rows * stack->size);
-  out.scores = part(&room, scores);
-  out.listed = (long *)part(&room, 2 * scores);
-  out.bytes.scales = part(&room, all_rows);
-  out.bytes.panels = (int8_t *)room;
+Scratch laid_out(const Stack *stack, long rows, long scores, char *memory) {
+  long all_rows = (rows + TALL - 1) / TALL * TALL;
+  Scratch out;
+  out.wide = part(&memory, rows * widest(stack));
+  out.found = part(&memory, rows * stack->size);
+  out.given = part(&memory, rows * stack->size);
+  out.stream = part(&memory, rows * stack->size);
+  out.scores = part(&memory, scores);
+  out.listed = (long *)part(&memory, 2 * scores);
+  out.bytes.scales = part(&memory, all_rows);
+  out.bytes.panels = (int8_t *)memory;
   return out;
+}
+
+/* The embeddings of tokens, in the places that they have, or one behind the other; whether all are words. */
+int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, long rows, long size, float *x) {
+  for (long row = 0; row < rows; row++, x += size) {
+    if (tokens[row] < 0 || tokens[row] >= by->count) return 0;
+    const float *word = by->words + tokens[row] * size;
+    const float *place = by->positions + (places ? places[row] : row) * size;
+    for (long at = 0; at < size; at++) x[at] = word[at] * by->scale + place[at];
+  }
+  return 1;
 }
 
 /* LayerNorm(x + y), or of x alone, rows of `size`; it may be put where x is. */
@@ -50,7 +61,8 @@ void norm(const Norm *by, const float *x, const float *y, long rows, long size, 
       four off = vsubq_f32(get(out + at, size - at, mean), all(mean));
       squares = vfmaq_f32(squares, off, off);
     }
-    four one = all(1 / sqrtf(vaddvq_f32(squares) / size + by->epsilon));
+    float variance = vaddvq_f32(squares) / size;
+    four one = all(variance < INFINITY ? 1 / sqrtf(variance + by->epsilon) : NAN); /* not 0, which would hide it */
     for (long at = 0; at < size; at += 4) {
       four off = vmulq_f32(vsubq_f32(get(out + at, size - at, 0), all(mean)), one);
       put(out + at, vfmaq_f32(get(by->bias + at, size - at, 0), off, get(by->weight + at, size - at, 0)), size - at);
@@ -63,40 +75,38 @@ static void add(float *x, const float *y, long many) {
 }
 
 /* What a sub-layer reads of the stream x, in bytes. */
-void enter(const Stack *stack, const Norm *around, const float *x, long rows, Room *room) {
-  if (!stack->post) norm(around, x, NULL, rows, stack->size, room->given);
-  octets_quantise(stack->post ? x : room->given, rows, stack->size, room->bytes);
+void enter(const Stack *stack, const Norm *around, const float *x, long rows, Scratch *scratch) {
+  if (!stack->post) norm(around, x, NULL, rows, stack->size, scratch->given);
+  octets_quantise(stack->post ? x : scratch->given, rows, stack->size, scratch->bytes);
 }
 
-/* The stream x after a sub-layer gave what is in the room. */
-void leave(const Stack *stack, const Norm *around, float *x, long rows, Room *room) {
+/* The stream x after a sub-layer gave what is in the scratch. */
+void leave(const Stack *stack, const Norm *around, float *x, long rows, Scratch *scratch) {
   if (stack->post)
-    norm(around, x, room->given, rows, stack->size, x);
+    norm(around, x, scratch->given, rows, stack->size, x);
   else
-    add(x, room->given, rows * stack->size);
+    add(x, scratch->given, rows * stack->size);
 }
 
-void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Room *room) {
-  enter(stack, &layer->around_feedforward, x, rows, room);
-  octets_multiply(room->bytes, &layer->inner, rows, room->wide, 1);
-  octets_quantise(room->wide, rows, stack->feedforward, room->bytes);
-  octets_multiply(room->bytes, &layer->outer, rows, room->given, 0);
-  leave(stack, &layer->around_feedforward, x, rows, room);
+void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Scratch *scratch) {
+  enter(stack, &layer->around_feedforward, x, rows, scratch);
+  octets_multiply(scratch->bytes, &layer->inner, rows, scratch->wide, 1);
+  octets_quantise(scratch->wide, rows, layer->inner.outside, scratch->bytes);
+  octets_multiply(scratch->bytes, &layer->outer, rows, scratch->given, 0);
+  leave(stack, &layer->around_feedforward, x, rows, scratch);
 }
 
 /* W^O of what heads found. */
-void combine(const Stack *stack, const Product *out, long rows, Room *room) {
-  octets_quantise(room->found, rows, stack->size, room->bytes);
-  octets_multiply(room->bytes, out, rows, room->given, 0);
+void combine(const Stack *stack, const Product *out, long rows, Scratch *scratch) {
+  octets_quantise(scratch->found, rows, stack->size, scratch->bytes);
+  octets_multiply(scratch->bytes, out, rows, scratch->given, 0);
 }
 
 /* softmax(x · by) in the place of x, of a row. */
 static void softmax(float *x, long many, float by) {
-  four most = all(-INFINITY), sums = all(0);
-  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
-  four top = all(vmaxvq_f32(most));
+  four most = all(top(x, many)), sums = all(0);
   for (long at = 0; at < many; at += 4) {
-    four e = power(vmulq_n_f32(vsubq_f32(get(x + at, many - at, -INFINITY), top), by));
+    four e = power(vmulq_n_f32(vsubq_f32(get(x + at, many - at, -INFINITY), most), by));
     if (many - at < 4) e = get((float *)&e, many - at, 0);
     sums = vaddq_f32(sums, e);
     put(x + at, e, many - at);
@@ -105,10 +115,8 @@ static void softmax(float *x, long many, float by) {
   for (long at = 0; at < many; at += 4) put(x + at, vmulq_f32(get(x + at, many - at, 0), share), many - at);
 }
 
-/* Products of a query with eight keys: sums of four numbers each. */
-static inline four eight(four s[8], int from) {
-  return vpaddq_f32(vpaddq_f32(s[from], s[from + 1]), vpaddq_f32(s[from + 2], s[from + 3]));
-}
+/* The sums of the numbers in each of four vectors. */
+static inline four sums_of(const four s[4]) { return vpaddq_f32(vpaddq_f32(s[0], s[1]), vpaddq_f32(s[2], s[3])); }
 
 /* Scores q k of a query and `many` keys, which are `apart` from each other, or those of them that are listed. */
 static void score(const float *query, const float *keys, long apart, const long *listed, long many, long head,
@@ -128,8 +136,8 @@ static void score(const float *query, const float *keys, long apart, const long 
     }
     if (at < head)
       for (int i = 0; i < 8; i++) s[i] = vfmaq_f32(s[i], get(query + at, head - at, 0), get(k[i] + at, head - at, 0));
-    put(scores + first, eight(s, 0), many - first);
-    if (many - first > 4) put(scores + first + 4, eight(s, 4), many - first - 4);
+    put(scores + first, sums_of(s), many - first);
+    if (many - first > 4) put(scores + first + 4, sums_of(s + 4), many - first - 4);
   }
 }
 
@@ -168,12 +176,11 @@ void find(const float *query, const float *keys, const float *values, long apart
 
 /* log Σ exp x of a row. */
 float log_sum(const float *x, long many) {
-  four most = all(-INFINITY), sums = all(0);
-  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
-  float top = vmaxvq_f32(most);
+  float most = top(x, many);
+  four sums = all(0);
   for (long at = 0; at < many; at += 4) {
-    four e = power(vsubq_f32(get(x + at, many - at, -INFINITY), all(top)));
+    four e = power(vsubq_f32(get(x + at, many - at, -INFINITY), all(most)));
     sums = vaddq_f32(sums, many - at < 4 ? get((float *)&e, many - at, 0) : e);
   }
-  return top + logf(vaddvq_f32(sums));
+  return most + logf(vaddvq_f32(sums));
 }

@@ -29,7 +29,7 @@ def in_bytes(model: Seq2Seq) -> OctetModel:
 def lacking(model: Seq2Seq) -> str | None:
     """Why a model cannot be decoded in bytes, if it cannot."""
     if not covers(model):
-        return "kernels know Transformers in fp32 alone"
+        return "kernels know the Transformers of the recipes alone, in fp32 and unchanged"
     if not all(weight.isfinite().all() for weight in model.parameters()):
         return "it has weights that are not numbers"
     try:
@@ -57,4 +57,15 @@ def covers(model: Seq2Seq) -> bool:
     kinds = {type(part) for part in inside}
     known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and {type(part) for part in around} <= AROUND
     here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
-    return known and here and not heard(encoder, decoder, *inside, *around)
+    return known and here and regular(encoder, decoder) and not heard(encoder, decoder, *inside, *around)
+
+
+def regular(encoder: TransformerEncoder, decoder: TransformerDecoder) -> bool:
+    """Whether layers are as they are written: all of a size, each norm with weights, each network with its ReLU."""
+    layers = [*encoder.layers, *decoder.layers]
+    sizes = {(layer.attention.size, layer.attention.heads) for layer in layers}
+    networks = {tuple(type(part) for part in layer.feedforward) for layer in layers}
+    last = {type(encoder.norm), type(decoder.norm)} <= {nn.LayerNorm, nn.Identity}
+    norms = [part for half in (encoder, decoder) for part in half.modules() if isinstance(part, nn.LayerNorm)]
+    weighted = all(part.weight is not None and part.bias is not None for part in norms)
+    return last and weighted and len(sizes) == 1 and networks == {(nn.Linear, nn.ReLU, nn.Linear)}

@@ -14,9 +14,8 @@ from regard.fast.octets.library import Layer, Norm, Product, Stack
 from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm
 from regard.nn import MultiHeadAttention
 
-WIDE, DEEP = 12, 4  # rows of a panel, and numbers of a row that stand side by side in it
+WIDE, DEEP, LEAST = 12, 4, 1e-30  # as in `octets.h`
 MOST = 127
-LEAST = 1e-30  # what a row's largest number is taken for, if it is less
 
 
 class Matrix(NamedTuple):
@@ -46,7 +45,7 @@ class Weights:
 
     def keep(self, x: Tensor) -> int:
         """Where a tensor is."""
-        x = x.detach().contiguous()
+        x = x.detach().clone(memory_format=torch.contiguous_format)  # a model may go on learning
         self.kept.append(x)
         return x.data_ptr()
 
@@ -98,7 +97,7 @@ class Weights:
         every, size = self.array(Layer, [self.layer(layer) for layer in layers]), first.attention.size
         end = self.array(Norm, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
         post = isinstance(first.around_attention, PostNorm)
-        feedforward = first.feedforward[0].out_features
+        feedforward = max(layer.feedforward[0].out_features for layer in layers)  # type: ignore[type-var]
         return Stack(every, len(layers), size, first.attention.heads, feedforward, post, end)
 
     def memory(self, layers: Sequence[DecoderLayer]) -> int:
