@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 from test_captured import Eager
 from torch import Tensor, nn
 
-from regard.fast import quicken
+from regard.fast import gates, quicken
 from regard.fast.captured import Captured
 from regard.fast.feeding import way
 from regard.fast.feeding.layout import arranged, drawn, prepared
@@ -256,3 +258,11 @@ def test_faster_loops_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> No
     assert way() is looped
     monkeypatch.setenv("REGARD_FAST", "0")
     assert way() is one_by_one
+
+
+def test_a_gpu_has_all_steps_that_there_are() -> None:
+    """Read, not imported: there need be no Triton here."""
+    text = Path(gates.__file__).with_name("kernels.py").read_text(encoding="utf-8")
+    [kernels] = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef) and one.name == "Kernels"]
+    had = {one.name for one in kernels.body if isinstance(one, ast.FunctionDef)}
+    assert {name for name in vars(gates.Steps) if not name.startswith("_")} <= had

@@ -27,7 +27,7 @@ from regard.fast.packed.lean import Linear
 from regard.fast.products import EXACT
 from regard.models import build
 
-# Of Σ |a||b|: both factors are rounded to eleven bits, and so is each of up to 128 sums, which rarely err the same way.
+# Of Σ |a||b|: both factors are rounded to eleven bits, and so is each of up to 256 sums, which rarely err the same way.
 FOLDER = Path(library.__file__).parent
 ROUNDING = 8 * 2**-11
 
@@ -107,7 +107,7 @@ def test_long_sums_lose_no_more(k: int) -> None:
     a, b = torch.randn(9, k), torch.randn(k, 25)
     assert off(ours().mm(a, b), a, b) < ROUNDING
     assert off(ours().mm(a.abs(), b.abs()), a.abs(), b.abs()) < 0.02, (
-        "all of one sign: sums of 128 grow, and so do errors"
+        "all of one sign: sums of 256 grow, and so do errors"
     )
 
 
@@ -296,6 +296,47 @@ def test_gates_keep_what_is_no_number() -> None:
     ours().between.lstm(pre, c, after, h, h, None, 1.0)
     assert h[0, 0].isnan()
     assert torch.isfinite(h[0, 1])
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 5), (64, 128), (7, 30)])
+def test_tanh_is_the_readable_one(rows: int, size: int, dropped: bool) -> None:
+    found: list[list[Tensor]] = []
+    for steps in (Squashing(), ours().between):
+        torch.manual_seed(0)
+        z, d_out, d_fed = 3 * torch.randn(rows, size), torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size + 3)
+        kept = torch.rand(rows, size) > 0.4 if dropped else None
+        out, fed, d_z = torch.zeros(rows, 2, size)[:, 0], torch.zeros(rows, size + 1)[:, :size], torch.zeros(rows, size)
+        steps.squash(z, out, fed, kept, 1.7 if dropped else 1.0)
+        steps.squash_back(d_out, out, d_fed[:, 3:], kept, 1.7 if dropped else 1.0, d_z)
+        found.append([out, fed, d_z])
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "steps", "places", "size"), [(1, 1, 1, 1), (3, 5, 7, 18), (4, 9, 2, 32), (2, 6, 3, 45)]
+)
+def test_sums_over_steps_are_the_readable_ones(rows: int, steps: int, places: int, size: int, apart: bool) -> None:
+    torch.manual_seed(0)
+    weights, x = torch.randn(rows, steps, places), torch.randn(rows, steps, size + 4)
+    x = x.transpose(0, 1).contiguous().transpose(0, 1) if apart else x
+    found = ours().between.gather(weights, x[..., 4:])
+    torch.testing.assert_close(found, Squashing().gather(weights, x[..., 4:]), atol=1e-5, rtol=1e-5)
+
+
+def test_numbers_of_a_known_size_need_not_be_looked_through() -> None:
+    """A bound leaves as many digits as there are below it; what is no number stays that."""
+    torch.manual_seed(0)
+    a, b = torch.rand(70, 300) - 0.5, torch.randn(300, 50)
+    for most in (0.5, 1.0):
+        assert off(ours().mm(a, b, most=most), a, b) < ROUNDING
+        assert (
+            off(ours().add(torch.zeros(300, 50), a.t(), b[:70], most=most), a.t(), b[:70], torch.zeros(300, 50))
+            < ROUNDING
+        )
+    a[3, 5] = torch.nan
+    assert ours().mm(a, b, most=1.0).isnan().sum() == 50
 
 
 @pytest.mark.parametrize("window", [None, Window(2), Window(3, 1.5)])

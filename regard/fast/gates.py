@@ -101,6 +101,10 @@ class Steps(Protocol):
         """From what came to the centre: `d_u`."""
         ...
 
+    def gather(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Σ_t w_ts x_t: weights B,T,S and x B,T,V -> B,S,V."""
+        ...
+
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """`out` = tanh z, and what the next step is fed of it."""
         ...
@@ -198,6 +202,10 @@ class Plain:
         """See `Steps`."""
         slope = d_centre * centre * (1 - centre / lengths.clamp(min=1))  # S σ' = p (1 − p/S)
         torch.mul(slope[:, None] * v, 1 - torch.tanh(u) ** 2, out=d_u)
+
+    def gather(self, weights: Tensor, x: Tensor) -> Tensor:
+        """See `Steps`."""
+        return products(weights.transpose(1, 2), x)
 
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """See `Steps`."""

@@ -341,6 +341,10 @@ class Kernels:
         steps = [one.stride(0) for one in (d_centre, centre, u, d_u)]
         aim_backwards[grid](d_centre, centre, lengths, u, v, d_u, *steps, SIZE=size, BLOCK=block)
 
+    def gather(self, weights: Tensor, x: Tensor) -> Tensor:
+        """See `Steps`: PyTorch's."""
+        return torch.bmm(weights.transpose(1, 2), x)
+
     def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
         """See `Steps`."""
         rows, size = z.shape

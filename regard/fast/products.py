@@ -28,11 +28,11 @@ class Products(Protocol):
         """A matrix K,N that is multiplied with over and over, by a few rows at a time, as it is read fastest."""
         ...
 
-    def mm(self, a: Tensor, b: Any, out: Tensor | None = None) -> Tensor:
-        """The product."""
+    def mm(self, a: Tensor, b: Any, out: Tensor | None = None, most: float = 0.0) -> Tensor:
+        """The product; no number of a is larger than `most`, if that is known."""
         ...
 
-    def add(self, c: Tensor, a: Tensor, b: Any) -> Tensor:
+    def add(self, c: Tensor, a: Tensor, b: Any, most: float = 0.0) -> Tensor:
         """The same, added to c M,N in its place."""
         ...
 
@@ -54,11 +54,11 @@ class Exact:
         """OpenBLAS takes four times as long for a transposed matrix where the rows lie apart."""
         return b.contiguous() if b.device.type == "cpu" else b
 
-    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None, most: float = 0.0) -> Tensor:
         """The product."""
         return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
 
-    def add(self, c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def add(self, c: Tensor, a: Tensor, b: Tensor, most: float = 0.0) -> Tensor:
         """The same, added to c M,N in its place."""
         return c.addmm_(a, b)
 

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.feeding.aiming import Aim, Predicted, Told
 from regard.fast.gates import EVERYWHERE, Steps, Window, chosen, dropped
-from regard.fast.products import EXACT, Products, dense, products
+from regard.fast.products import EXACT, Products, dense
 
 
 class Layer(NamedTuple):
@@ -195,11 +195,12 @@ def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, 
     V, F, H = given.values.shape[2], given.fed.shape[1], given.layers[0].h.shape[1]
     mask, scale = left(plan, given, 0, 0)
     first, by = slopes.pre[0].flatten(0, 1), plan.by
+    steps: Steps = by.between or chosen(given.words, given.mask.shape[1])
     whole = (
         by.mm(first, given.W_w).view_as(given.words),
         dropped(slopes.inputs[0][:, :F], mask, scale),
-        products(slopes.scores.transpose(1, 2), tape.seen[..., V:]),
-        products(tape.weights.to(given.values.dtype).transpose(1, 2), slopes.seen[..., :V]),
+        steps.gather(slopes.scores, tape.seen[..., V:]),
+        steps.gather(tape.weights.to(given.values.dtype), slopes.seen[..., :V]),
         None,
         by.mm(first.t(), given.words.flatten(0, 1)),
         by.mm(slopes.z.flatten(0, 1).t(), tape.seen.flatten(0, 1)),

@@ -83,6 +83,26 @@ void between_lstm_back(const float *gates, long gates_apart, const float *c, lon
     }
 }
 
+/* h̃ = tanh z. */
+void between_squash(const float *z, long z_apart, float *out, long out_apart, long rows, long size) {
+#pragma omp parallel for schedule(static) if (rows * size > 2048)
+  for (long row = 0; row < rows; row++)
+    for (long at = 0; at < size; at += 4)
+      put(out + row * out_apart + at, tangent(get(z + row * z_apart + at, size - at, 0)), size - at);
+}
+
+/* From what came to h̃, from above and from step t+1: z's. */
+void between_squash_back(const float *above, long above_apart, const float *fed, long fed_apart, const float *out,
+                         long out_apart, float *slopes, long slopes_apart, long rows, long size) {
+#pragma omp parallel for schedule(static) if (rows * size > 2048)
+  for (long row = 0; row < rows; row++)
+    for (long at = 0; at < size; at += 4) {
+      long many = size - at;
+      four came = vaddq_f32(get(above + row * above_apart + at, many, 0), get(fed + row * fed_apart + at, many, 0));
+      put(slopes + row * slopes_apart + at, vmulq_f32(came, bow(get(out + row * out_apart + at, many, 0))), many);
+    }
+}
+
 static inline float dot(const float *x, const float *y, long size) {
   four sum = all(0), more = all(0);
   long at = 0;
@@ -137,4 +157,26 @@ void between_look_back(const float *d_context, long context_apart, const float *
     for (long s = 0; s < places; s++) slope[s] -= w[s] * sum;
     mixed(slope, keys + row * places * size, places, size, d_query + row * query_apart, d_all + row * all_apart);
   }
+}
+
+/* y_s = Σ_t w_ts x_t of each sentence: weights rows,steps,places, x and y rows,·,size, the vectors of x `apart`. */
+void between_gather(const float *weights, const float *x, long apart, float *y, long rows, long steps, long places,
+                    long size) {
+#pragma omp parallel for schedule(static) if (rows * steps * places * size > 16384)
+  for (long row = 0; row < rows; row++)
+    for (long s = 0; s < places; s++)
+      for (long at = 0; at < size; at += 16) {
+        const float *w = weights + row * steps * places + s, *from = x + row * steps * apart + at;
+        four sums[4] = {all(0), all(0), all(0), all(0)};
+        if (at + 16 <= size)
+          for (long t = 0; t < steps; t++)
+            for (int i = 0; i < 4; i++)
+              sums[i] = vfmaq_n_f32(sums[i], vld1q_f32(from + t * apart + 4 * i), w[t * places]);
+        else
+          for (long t = 0; t < steps; t++)
+            for (int i = 0; at + 4 * i < size; i++)
+              sums[i] = vfmaq_n_f32(sums[i], get(from + t * apart + 4 * i, size - at - 4 * i, 0), w[t * places]);
+        for (int i = 0; i < 4 && at + 4 * i < size; i++)
+          put(y + (row * places + s) * size + at + 4 * i, sums[i], size - at - 4 * i);
+      }
 }

@@ -55,6 +55,26 @@ class Between(Squashing):
             *at(pre), *at(c), *at(after), *at(came), *at(d_h), *at(d_c), *at(d_pre), *c.shape
         )  # fmt: skip
 
+    def gather(self, weights: Tensor, x: Tensor) -> Tensor:
+        """See `Steps`."""
+        weights, (B, T, S), V = weights.contiguous(), weights.shape, x.shape[2]
+        x = x if x.stride(0) == T * x.stride(1) else x.contiguous()
+        y = x.new_empty(B, S, V)
+        self.kernels.between_gather(weights.data_ptr(), *at(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
+        return y
+
+    def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
+        """See `Steps`."""
+        self.kernels.between_squash(*at(z), *at(out), *z.shape)
+        fed.copy_(dropped(out, kept, scale))
+
+    def squash_back(
+        self, d_out: Tensor, out: Tensor, d_fed: Tensor, kept: Tensor | None, scale: float, d_z: Tensor
+    ) -> None:
+        """See `Steps`."""
+        fed = dense(dropped(d_fed, kept, scale))
+        self.kernels.between_squash_back(*at(d_out), *at(fed), *at(out), *at(d_z), *out.shape)
+
     def look(
         self,
         query: Tensor,
@@ -105,6 +125,6 @@ class Between(Squashing):
 
 def at(x: Tensor) -> tuple[int, int]:
     """Where a matrix is, and how far its rows are apart; kernels check nothing."""
-    if not is_dense(x) or (x.device.type, x.dtype) != ("cpu", torch.float32):
+    if not x.is_cpu or x.dtype is not torch.float32 or not is_dense(x):
         raise ValueError(f"kernels take rows of single precision, not {x.dtype} on {x.device} with steps {x.stride()}")
     return x.data_ptr(), x.stride(0)

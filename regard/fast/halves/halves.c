@@ -2,8 +2,9 @@
 
    C = A B, with A m,k and B k,n. Both are first laid out in panels: of A eight rows each, of B 24 columns, so that what
    belongs to one step of k lies side by side; on the way numbers become halves, multiplied by a power of two that brings
-   the largest of a matrix to between 8 and 16. A tile of C, 8 rows by 24 columns, is summed up in halves over CHUNK
-   steps at a time, which cannot overflow (128 · 16 · 16 < 65,504), and these sums are added in single precision. */
+   the largest of A to between 8 and 16, and of B to between 4 and 8. A tile of C, 8 rows by 24 columns, is summed up in
+   halves over CHUNK steps at a time, which cannot overflow (256 · 16 · 8 < 65,504), and these sums are added in single
+   precision. */
 
 #if !defined(__aarch64__) || !defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
 #error this processor has no arithmetic in half precision
@@ -15,16 +16,25 @@
 
 #define TALL 8   /* rows of a tile */
 #define WIDE 24  /* its columns */
-#define CHUNK 128
+#define CHUNK 256
+#define LEFT 4 /* binary digits of the largest number of A before its point, at the most */
+#define RIGHT 3
 #define FARTHEST 120  /* exponent of a scale */
 #define SOME 24  /* panels that are written at a time */
 #define DEEP 1024  /* steps of k after which panels would leave the innermost cache */
 
 typedef float16_t half;
 
-/* The power of two that brings the largest of `rows` rows of `columns` numbers to between 8 and 16; one that is no number
-   is not the largest. */
-static float fitting(const float *x, long rows, long columns, long apart) {
+/* The power of two that leaves a number so many binary digits before its point. */
+static float scale_of(float most, int digits) {
+  int exponent;
+  frexpf(most, &exponent);
+  int fits = digits - exponent < -FARTHEST ? -FARTHEST : digits - exponent > FARTHEST ? FARTHEST : digits - exponent;
+  return most > 0 && most < INFINITY ? ldexpf(1, fits) : 1;
+}
+
+/* The same for the largest of `rows` rows of `columns` numbers; one that is no number is not the largest. */
+static float fitting(const float *x, long rows, long columns, long apart, int digits) {
   float found = 0;
 #pragma omp parallel for reduction(max : found) schedule(static) if (rows * columns > 65536)
   for (long row = 0; row < rows; row++) {
@@ -39,10 +49,7 @@ static float fitting(const float *x, long rows, long columns, long apart) {
     for (; at < columns; at++) one = fmaxf(one, fabsf(here[at]));
     found = fmaxf(found, one);
   }
-  int exponent;
-  frexpf(found, &exponent);
-  int fits = 4 - exponent < -FARTHEST ? -FARTHEST : 4 - exponent > FARTHEST ? FARTHEST : 4 - exponent;
-  return found > 0 && found < INFINITY ? ldexpf(1, fits) : 1;
+  return scale_of(found, digits);
 }
 
 static float16x8_t halved(const float *x, float32x4_t scale) {
@@ -122,7 +129,7 @@ static void pack(const float *x, long apart, int dense, long count, long k, int 
 
 /* The columns of a right matrix in panels, and what they were multiplied by. */
 float halves_pack(const float *x, long apart, int dense, long count, long k, half *out) {
-  float scale = dense ? fitting(x, count, k, apart) : fitting(x, k, count, apart);
+  float scale = dense ? fitting(x, count, k, apart, RIGHT) : fitting(x, k, count, apart, RIGHT);
 #pragma omp parallel if (count * k > 16384)
   pack(x, apart, dense, count, k, WIDE, scale, out, NULL);
   return scale;
@@ -224,10 +231,10 @@ static void multiply(const half *a, const half *b, long m, long n, long k, float
 
 /* C = A B, or with `add` C + A B, of A as it is, its rows or its columns dense, and of B in panels that were multiplied
    by `known`. Rows of C are dense, and `apart` from each other. There is room for the panels of A; with `sums`, if A's
-   columns are dense, those of its rows are made on the way. */
-void halves_multiply(const float *x, long x_apart, int dense, const half *b, float known, long m, long n, long k, float *c,
-                     long apart, int add, half *room, float *sums) {
-  float scale = dense ? fitting(x, m, k, x_apart) : fitting(x, k, m, x_apart);
+   columns are dense, those of its rows are made on the way. No number of A is larger than `most`; 0: that is looked up. */
+void halves_multiply(const float *x, long x_apart, int dense, float most, const half *b, float known, long m, long n,
+                     long k, float *c, long apart, int add, half *room, float *sums) {
+  float scale = most > 0 ? scale_of(most, LEFT) : fitting(x, dense ? m : k, dense ? k : m, x_apart, LEFT);
 #pragma omp parallel if (m * n * k > 65536)
   {
     pack(x, x_apart, dense, m, k, TALL, scale, room, sums);

@@ -11,10 +11,13 @@ from regard.fast.compiled import PLACE, SINGLE, WHOLE, YES
 ROWS = [PLACE, WHOLE]  # a matrix, and how far its rows are apart
 SIGNATURES: compiled.Signatures = {
     "halves_pack": (SINGLE, [*ROWS, YES, WHOLE, WHOLE, PLACE]),
-    "halves_multiply": (None, [*ROWS, YES, PLACE, SINGLE, WHOLE, WHOLE, WHOLE, *ROWS, YES, PLACE, PLACE]),
+    "halves_multiply": (None, [*ROWS, YES, SINGLE, PLACE, SINGLE, WHOLE, WHOLE, WHOLE, *ROWS, YES, PLACE, PLACE]),
     "between_entropy": (None, [*ROWS, WHOLE, WHOLE, PLACE, SINGLE, PLACE]),
     "between_lstm": (None, [*ROWS * 4, WHOLE, WHOLE]),
     "between_lstm_back": (None, [*ROWS * 7, WHOLE, WHOLE]),
+    "between_squash": (None, [*ROWS * 2, WHOLE, WHOLE]),
+    "between_squash_back": (None, [*ROWS * 4, WHOLE, WHOLE]),
+    "between_gather": (None, [PLACE, *ROWS, PLACE, *[WHOLE] * 4]),
     "between_look": (None, [*ROWS, PLACE, PLACE, PLACE, *ROWS * 2, *[WHOLE] * 4]),
     "between_look_back": (None, [*ROWS * 3, PLACE, PLACE, *ROWS * 3, *[WHOLE] * 4]),
 }

@@ -1,4 +1,4 @@
-"""Matrix products in half precision: sums of 128 products are halves, and what is added up of these is single."""
+"""Matrix products in half precision: sums of 256 products are halves, and what is added up of these is single."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Halved:
         halves = room(n, k, WIDE)
         return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, whole, n, k, halves.data_ptr()))
 
-    def mm(self, a: Tensor, b: Tensor | Panels, out: Tensor | None = None) -> Tensor:
+    def mm(self, a: Tensor, b: Tensor | Panels, out: Tensor | None = None, most: float = 0.0) -> Tensor:
         """A M,K times b K,N."""
-        return self.product(a, b, out, add=False)
+        return self.product(a, b, out, add=False, most=most)
 
-    def add(self, c: Tensor, a: Tensor, b: Tensor | Panels) -> Tensor:
+    def add(self, c: Tensor, a: Tensor, b: Tensor | Panels, most: float = 0.0) -> Tensor:
         """The same, added to c M,N in its place."""
-        return self.product(a, b, c, add=True)
+        return self.product(a, b, c, add=True, most=most)
 
     def affine(self, a: Tensor, b: Tensor | Panels, bias: Tensor) -> Tensor:
         """The same, added to N numbers."""
@@ -71,7 +71,13 @@ class Halved:
         return self.product(dy.t(), x, None, add=False, sums=sums), sums
 
     def product(
-        self, a: Tensor, b: Tensor | Panels, out: Tensor | None, add: bool, sums: Tensor | None = None
+        self,
+        a: Tensor,
+        b: Tensor | Panels,
+        out: Tensor | None,
+        add: bool,
+        sums: Tensor | None = None,
+        most: float = 0.0,
     ) -> Tensor:
         """Of a M,K as it lies; to `sums` M go those of its rows, if its columns are dense."""
         if isinstance(b, Tensor) and len(a) * b.numel() < self.few:
@@ -83,7 +89,7 @@ class Halved:
             raise ValueError(f"a product of {m} × {k} and {right.steps} × {n} is not {' × '.join(map(str, out.shape))}")
         (x, apart, whole), halves = lines(a), room(m, k, TALL)
         self.kernels.halves_multiply(
-            x.data_ptr(), apart, whole, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
+            x.data_ptr(), apart, whole, most, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
             halves.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
         return out
@@ -97,6 +103,8 @@ class Halved:
 
 def lines(x: Tensor) -> Lines:
     """A matrix as kernels can read it; one that lies otherwise is copied."""
+    if x.stride(1) == 1:  # as nearly all do, and there are hundreds in an update
+        return Lines(x, at(x)[1], True)
     if x.stride(0) == 1 and not is_dense(x):
         at(x.t())
         return Lines(x, x.stride(1), False)

@@ -18,7 +18,7 @@ from regard.fast.halves.way import multiplying
 from regard.fast.products import Products
 from regard.symbols import PAD
 
-LOGITS = 2**22  # numbers, of which there are hardly more at a time
+LOGITS = 2**23  # numbers, of which there are hardly more at a time
 EVEN = 128  # rows, by which sums over them are quick
 FEW = 256  # rows, for which it does not pay to lay weights out anew
 
@@ -65,8 +65,8 @@ class Losses(Function):
                 logits += bias
             total += summed(logits, targets[first : first + rows, None], smoothing)
             if dh is not None and dW is not None:
-                by.mm(logits, back, out=dh[first : first + rows])
-                by.add(dW, logits.t(), some)
+                by.mm(logits, back, out=dh[first : first + rows], most=1.0)  # differences of probabilities
+                by.add(dW, logits.t(), some, most=1.0)
             if db is not None:
                 db += logits.sum(0)
         ctx.save_for_backward(dh, dW, db)
