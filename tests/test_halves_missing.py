@@ -109,11 +109,11 @@ def test_wrong_or_slow_products_are_not_taken_then_or_later(
 ) -> None:
     monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10 * wrong)
-    monkeypatch.setattr(way, "seconds", lambda one, a, b: 1.0 if one is EXACT else 3.0)
+    monkeypatch.setattr(way, "ratio", lambda *_: 3.0)
     why = "wrong numbers" if wrong else "3.00 times as long"
     assert why in refused(capsys)
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
-    monkeypatch.setattr(way, "seconds", lambda one, a, b: 1.0)
+    monkeypatch.setattr(way, "ratio", lambda *_: 1.0)
     way.halves.cache_clear()
     assert why in refused(capsys)
 
@@ -121,8 +121,8 @@ def test_wrong_or_slow_products_are_not_taken_then_or_later(
 def test_fast_products_are_taken_also_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
-    for ours in (1.0, 3.0):
-        monkeypatch.setattr(way, "seconds", lambda one, a, b, ours=ours: 2.0 if one is EXACT else ours)
+    for ours in (0.5, 1.5):
+        monkeypatch.setattr(way, "ratio", lambda *_, ours=ours: ours)
         assert isinstance(way.halves(), Halved)
         way.halves.cache_clear()
 

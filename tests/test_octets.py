@@ -21,12 +21,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.fast.cached import WIDEST
-from regard.fast.octets import greedy, way
-from regard.fast.octets.library import Rows
+from regard.fast.octets import greedy, product, way
 from regard.fast.octets.model import OctetModel
+from regard.fast.octets.product import Linear, tried
 from regard.fast.octets.way import kernels, lacking
-from regard.fast.octets.weights import Weights
-from regard.fast.octets.weights import in_bytes as rounded
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
 from regard.models.transformer import FeedForward
@@ -111,13 +109,17 @@ def test_products_are_those_of_whole_numbers(rows: int, inside: int, outside: in
     torch.manual_seed(seed)
     x, weight, bias = torch.randn(rows, inside), torch.randn(outside, inside), torch.randn(outside)
     x[seed % rows] = 0.0
-    weights, y = Weights(), torch.full((rows, outside), torch.nan)
-    panels, scales = torch.empty(-(-rows // 8) * 8, -(-inside // 4) * 4, dtype=torch.int8), torch.empty(rows)
-    bytes_of_x = Rows(panels.data_ptr(), scales.data_ptr())
-    kernels().octets_quantise(x.data_ptr(), rows, inside, bytes_of_x)
-    kernels().octets_multiply(bytes_of_x, weights.product(rounded(weight, bias)), rows, y.data_ptr(), relu)
+    y = Linear(kernels(), weight, bias)(x, relu)
     expected = (nearest(x).numpy() @ nearest(weight).numpy().T) + bias.double().numpy()
     np.testing.assert_allclose(y.numpy(), np.maximum(expected, 0) if relu else expected, rtol=1e-5, atol=1e-4)
+
+
+def test_products_that_are_wrong_or_slow_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tried(kernels()) == ""
+    monkeypatch.setattr(product, "ratio", lambda *_: 3.0)
+    assert tried(kernels()) == "in bytes products would take 3.00 times as long"
+    monkeypatch.setattr(Linear, "__call__", lambda self, x: torch.zeros(1))
+    assert tried(kernels()) == "kernels for bytes give wrong numbers here"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

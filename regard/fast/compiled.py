@@ -10,7 +10,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ def library(folder: Path, signatures: Signatures) -> ctypes.CDLL:
         function = getattr(found, name)
         function.restype, function.argtypes = gives, takes
     return found
+
+
+def approved(kernels: ctypes.CDLL, trial: Callable[[], str]) -> None:
+    """Raises what speaks against kernels, if something does: a trial is made once for all runs on this machine, so that
+    one that goes on counts as it did before."""
+    path = Path(kernels._name).with_suffix(".trial")
+    try:
+        verdict = path.read_text(encoding="utf-8")
+    except OSError:
+        verdict = trial()
+        with suppress(OSError):
+            path.write_text(verdict, encoding="utf-8")
+    if verdict:
+        raise MissingError(verdict)
 
 
 def kept(folder: Path, threaded: bool) -> Path:

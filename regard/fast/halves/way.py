@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from pathlib import Path
-from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from regard.console import say
-from regard.fast.compiled import MissingError
+from regard.fast.compiled import MissingError, approved
 from regard.fast.halves.library import library
 from regard.fast.halves.product import Halved
 from regard.fast.products import EXACT, Products
+from regard.fast.trial import ratio
 
 TRIAL, ROUNDS = (256, 512, 512), 8  # the shape of products by which the two are compared, and how many of each
 CLOSE = 0.01  # of the whole; what halves may be off by
@@ -45,23 +44,11 @@ def halves() -> Halved | None:
     try:
         kernels = library()
         found = Halved(kernels)
-        remembered(Path(kernels._name).with_suffix(".trial"), found)
+        approved(kernels, lambda: tried(found))
     except MissingError as error:
         say(f"products on this CPU stay in fp32: {error}")
         return None
     return found
-
-
-def remembered(path: Path, found: Halved) -> None:
-    """What a trial has said, once for all runs on this machine: one that goes on counts as it did before."""
-    try:
-        verdict = path.read_text(encoding="utf-8")
-    except OSError:
-        verdict = tried(found)
-        with suppress(OSError):
-            path.write_text(verdict, encoding="utf-8")
-    if verdict:
-        raise MissingError(verdict)
 
 
 def tried(found: Products) -> str:
@@ -72,13 +59,5 @@ def tried(found: Products) -> str:
     exact = a @ b
     if not (found.mm(a, b) - exact).norm() < CLOSE * exact.norm():
         return "kernels for half precision give wrong numbers here"
-    rounds = [(seconds(found, a, b), seconds(EXACT, a, b)) for _ in range(ROUNDS)]  # in turns: others work here, too
-    ours, theirs = map(min, zip(*rounds, strict=True))
-    return f"in half precision they would take {ours / theirs:.2f} times as long" if ours > theirs else ""
-
-
-def seconds(one: Products, a: Tensor, b: Tensor) -> float:
-    """That a product takes."""
-    begin = perf_counter()
-    one.mm(a, b)
-    return perf_counter() - begin
+    times = ratio(lambda: found.mm(a, b), lambda: EXACT.mm(a, b), ROUNDS)
+    return f"in half precision they would take {times:.2f} times as long" if times > 1 else ""

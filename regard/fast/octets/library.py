@@ -85,7 +85,7 @@ class Written(ctypes.Structure):
 
 
 class Rows(ctypes.Structure):
-    """Numbers in bytes: for tests, which multiply by themselves."""
+    """Numbers in bytes."""
 
     _fields_ = (("panels", PLACE), ("scales", PLACE))
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from regard.fast import cached
-from regard.fast.compiled import MissingError
+from regard.fast.compiled import MissingError, approved
 from regard.fast.hearing import heard
 from regard.fast.octets.library import library
 from regard.fast.octets.model import OctetModel
+from regard.fast.octets.product import tried
 from regard.fast.packed.way import KNOWN
 from regard.models import Seq2Seq
 from regard.models.transformer import Embedding, PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
@@ -41,8 +42,10 @@ def lacking(model: Seq2Seq) -> str | None:
 
 @cache
 def kernels() -> ctypes.CDLL:
-    """Those for this processor."""
-    return library()
+    """Those for this processor, if products are right and take less time than in single precision."""
+    found = library()
+    approved(found, lambda: tried(found))
+    return found
 
 
 def covers(model: Seq2Seq) -> bool:

@@ -14,7 +14,7 @@ from regard.fast.octets.library import Layer, Norm, Product, Stack
 from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm
 from regard.nn import MultiHeadAttention
 
-WIDE, DEEP, LEAST = 12, 4, 1e-30  # as in `octets.h`
+TALL, WIDE, DEEP, LEAST = 8, 12, 4, 1e-30  # as in `octets.h`
 MOST = 127
 
 
