@@ -16,6 +16,7 @@ import torch
 from conftest import QUICK, Command, files
 from hypothesis import given, settings
 from searching import Found, agree, batch, step_by_step
+from serving import serving
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -405,6 +406,17 @@ def test_whatever_a_translation_may_be_asked_for(asked: dict[str, Any], attentiv
     found = load(attentive.folder, precision="int8").translate(texts, alignments=True, **asked)
     assert len(found) == len(texts)
     assert all(one.text and one.alignment is not None for one in found[1:])
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_service_decodes_in_bytes(attentive: Run, corpus: Path, processes: int) -> None:
+    texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:60]
+    expected = [one.text for one in load(attentive.folder, precision="int8").translate(texts, beam=2)]
+    exact = [one.text for one in load(attentive.folder).translate(texts, beam=2)]
+    with serving(f"{attentive.folder}=en-de", "--precision", "int8", "--beam", 2, "--processes", processes) as server:
+        found = server.translate(texts)["translatedText"]
+    assert found == expected
+    assert exact != expected, "else nothing would be seen"
 
 
 def test_where_fast_ways_are_switched_off_it_says_so(

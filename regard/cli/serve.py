@@ -30,6 +30,9 @@ def serve(
             metavar="FILE",
         ),
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="`fp32`, or `int8`: faster and nearly the same, for Transformers on ARM.")
+    ] = USUAL.precision,
     processes: Annotated[
         int,
         typer.Option(
@@ -104,6 +107,7 @@ def serve(
             port=port,
             beam=beam,
             glossary=glossaries(glossary or []),
+            precision=precision,
             processes=processes,
             batch_tokens=batch_tokens,
             batch_pieces=batch_pieces,

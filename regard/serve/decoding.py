@@ -49,11 +49,11 @@ class Decoding:
         """Nothing of it is left running."""
 
 
-def decode(folder: Path, threads: int, line: Connection) -> None:
+def decode(folder: Path, threads: int, precision: str | None, line: Connection) -> None:
     """A process: loads a run and decodes what it is sent. When to end is for the service to say, not for a signal."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
-    decoding = Decoding(load(folder))
+    decoding = Decoding(load(folder, precision=precision))
     settle()
     work(line, decoding.find)

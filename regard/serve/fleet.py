@@ -184,7 +184,8 @@ def muster(
     apart = {name: beside(one.folder, settings) for name, one in given.items() if settings.processes}
 
     def served(name: str, one: Given) -> Served:
-        translator, terms_of_it = load(one.folder), terms.get((one.source, one.target))
+        translator = load(one.folder, precision=settings.precision)
+        terms_of_it = terms.get((one.source, one.target))
         decoding = apart.get(name) or Decoding(translator)
         return Served(name, one, translator, decoding, settings, telling(name), terms_of_it)
 
@@ -202,7 +203,7 @@ def muster(
 def beside(folder: Path, settings: Settings) -> Processes[Piece, list[Hypothesis], Kind]:
     """The processes that decode for a run; they load it while this one does."""
     threads = max(1, torch.get_num_threads() // settings.processes)
-    return Processes(partial(decode, folder, threads), settings.processes)
+    return Processes(partial(decode, folder, threads, settings.precision), settings.processes)
 
 
 def glossaries(

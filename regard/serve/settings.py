@@ -15,6 +15,7 @@ class Settings:
     port: int = 5000
     beam: int = 5
     glossary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of en-de; "" where that is the only pair
+    precision: str | None = None  # fp32, unless int8 is asked for
     processes: int = 1  # that decode, for each model; 0: this one decodes, too
     batch_tokens: int = 2000  # source tokens of a batch, each of its beam
     batch_pieces: int = 64  # sentences of a batch; 1: no batching
