@@ -22,12 +22,12 @@ from regard.symbols import BOS, EOS, PAD
 
 FEW = 8  # rows whose products are made by kernels here
 WORDS, BLOCKS = 4096, 32  # logits that one program looks at, but no more programs for a row than this
-LOGITS = 16  # that one program makes, of a single row
+LOGITS = 8  # that one program makes, of a single row
 UNITS = 1  # of an LSTM layer, that one program sees to
 LINES = 2  # of W_c
 HELD = 16384  # numbers of a weight that one program multiplies at once, by a single row; a quarter by several
 PAST = 2048  # numbers of keys of the words before that one program reads at once
-WARPS = {"weigh": 4, "layer": 2, "squash": 4, "focus": 4, "attend": 2, "look": 2}
+WARPS = {"weigh": 1, "layer": 2, "squash": 4, "focus": 4, "attend": 2, "look": 2}
 SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
 
 
