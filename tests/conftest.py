@@ -86,6 +86,13 @@ def able(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train("bahdanau2015", files(corpus, "train"), out, dev=files(corpus, "dev"), **{**QUICK, **more})
 
 
+def transformer(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of a Transformer that has seen a few sentences."""
+    changes: dict[str, Any] = {**QUICK, "model.heads": 2, "training.steps": 120}
+    out = tmp_path_factory.mktemp("runs") / "transformer"
+    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **changes)
+
+
 def environment() -> dict[str, str]:
     """That of a real process: one thread, the checkout on the path, no terminal."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}

@@ -10,9 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.fast.room import CHUNK
 from regard.search import BeamSearch, Hypothesis
 
 Found = list[list[Hypothesis]]
+# What may be asked of the targets of three sources, beside a beam of 4.
+WISHES: list[dict[str, Any]] = [
+    {"attention": False, "length_penalty": 0.0},
+    {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
+    {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
+    {"coverage_penalty": 0.3, "n_best": 3, "min_length": 6},
+    {"min_length": 2 * CHUNK, "max_length": 2 * CHUNK},
+]
 
 
 def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import QUICK, Command, files
+from conftest import Command, files, transformer
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from regard.models import Seq2Seq, build
 from regard.runs import Run
 from regard.search import Hypothesis, Ranking, forced, search
 from regard.symbols import BOS, EOS, PAD
-from regard.training import train
 from regard.translate import load
 from regard.translate.runtime import BATCH_TOKENS, Runtime, share
 
@@ -275,10 +274,8 @@ def test_what_does_not_fit_is_refused_with_its_values(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A Transformer that has seen a few sentences."""
-    out = tmp_path_factory.mktemp("runs") / "transformer"
-    changes: dict[str, Any] = {**QUICK, "model.heads": 2, "training.steps": 120}
-    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **changes)
+    """What it is exported to lies beside it."""
+    return transformer(corpus, tmp_path_factory)
 
 
 def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, corpus: Path, regard: Command) -> None:

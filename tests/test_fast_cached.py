@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from searching import Found, agree, batch
+from searching import WISHES, Found, agree, batch
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -61,13 +61,7 @@ def test_what_is_found_is_the_same(form: dict[str, Any], beam: int) -> None:
     agree(*both(model_of(**form), run))
 
 
-@pytest.mark.parametrize("options", [
-    {"attention": False, "length_penalty": 0.0},
-    {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
-    {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
-    {"coverage_penalty": 0.3, "n_best": 3, "min_length": 6},
-    {"min_length": 2 * CHUNK, "max_length": 2 * CHUNK},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", WISHES, ids=str)
 def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
     agree(*both(model_of(), lambda model: search(model, *batch(3, 7, 2), beam=4, **options)))
 

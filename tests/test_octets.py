@@ -13,9 +13,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, Command, files
+from conftest import Command, files, transformer
 from hypothesis import given, settings
-from searching import Found, agree, batch, step_by_step
+from searching import WISHES, Found, agree, batch, step_by_step
 from serving import serving
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +32,6 @@ from regard.models.transformer import FeedForward
 from regard.nn import MultiHeadAttention
 from regard.runs import Run
 from regard.search import BeamSearch, search, search_among
-from regard.training import train
 from regard.translate import engines, load
 
 WORDS = 30
@@ -154,13 +153,7 @@ def test_what_is_found_is_the_same(form: dict[str, Any], beam: int) -> None:
 
 
 @pytest.mark.parametrize("options", [
-    {"attention": False, "length_penalty": 0.0},
-    {"beam": 1, "attention": False, "min_length": 9},
-    {"beam": 1, "max_length": 1},
-    {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
-    {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
-    {"coverage_penalty": 0.3, "n_best": 3, "min_length": 6},
-    {"min_length": 2 * CHUNK, "max_length": 2 * CHUNK},
+    *WISHES, {"beam": 1, "attention": False, "min_length": 9}, {"beam": 1, "max_length": 1}
 ], ids=str)  # fmt: skip
 def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
     def run(model: Any) -> Found:
@@ -368,10 +361,8 @@ def test_several_threads_may_use_it() -> None:
 
 @pytest.fixture(scope="module")
 def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A Transformer that has learnt a little; nobody changes it."""
-    out = tmp_path_factory.mktemp("runs") / "transformer"
-    changes: dict[str, Any] = {**QUICK, "model.heads": 2, "training.steps": 120}
-    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **changes)
+    """Nobody changes it."""
+    return transformer(corpus, tmp_path_factory)
 
 
 def test_a_run_is_translated_in_bytes_without_being_exported(attentive: Run, corpus: Path, regard: Command) -> None:

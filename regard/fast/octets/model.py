@@ -32,7 +32,7 @@ class OctetModel:
         source, target = encoder.embedding.words.weight, decoder.embedding.words.weight
         words = source.detach().clone()
         self.embedder, self.kernels, self.weights = Embedder(words, encoder.embedding), kernels, Weights()
-        self.stack = self.weights.stack(list(encoder.layers), encoder.norm)  # type: ignore[arg-type]
+        self.stack = self.weights.encoder(encoder)
         self.memory = self.weights.memory(decoder.decoder_layers())
         own = Embedder(words if target is source else target.detach().clone(), decoder.embedding)
         self.decoder = OctetDecoder(decoder, own, kernels)
@@ -75,7 +75,7 @@ class OctetDecoder(CachedDecoder):
         super().__init__(decoder)
         self.viewpoint, self.embedder, self.kernels = decoder.viewpoint, embedder, kernels
         self.weights, self.own = Weights(), Weights()
-        self.stack = self.weights.stack(self.layers, decoder.norm)
+        self.stack = self.weights.decoder(decoder)
         self.matrix = in_bytes(decoder.output.weight.detach(), decoder.output.bias)
         self.output = self.own.product(self.matrix)
         self.words: Tensor | None = None  # what tokens are called where they are those of some words alone

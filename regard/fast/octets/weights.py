@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.octets.library import Layer, Norm, Product, Stack
-from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm
+from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
 TALL, WIDE, DEEP, LEAST = 8, 12, 4, 1e-30  # as in `octets.h`
@@ -72,12 +72,12 @@ class Weights:
         assert isinstance(norm, nn.LayerNorm)
         return Norm(self.keep(norm.weight), self.keep(norm.bias), norm.eps)
 
-    def layer(self, layer: EncoderLayer | DecoderLayer) -> Layer:
-        """One layer."""
+    def encoder_layer(self, layer: EncoderLayer | DecoderLayer) -> Layer:
+        """Self-attention and the network, which both kinds have."""
         inner, _, outer = layer.feedforward
         assert isinstance(inner, nn.Linear)
         assert isinstance(outer, nn.Linear)
-        made = Layer(
+        return Layer(
             around_attention=self.norm(layer.around_attention.norm),
             around_feedforward=self.norm(layer.around_feedforward.norm),
             attention=self.parts(layer.attention, 0, 3),
@@ -85,20 +85,32 @@ class Weights:
             inner=self.linear(inner),
             outer=self.linear(outer),
         )
-        if isinstance(layer, DecoderLayer):
-            made.around_cross = self.norm(layer.around_cross_attention.norm)
-            made.cross = self.parts(layer.cross_attention, 0, 1)
-            made.cross_out = self.linear(layer.cross_attention.out_proj)
+
+    def decoder_layer(self, layer: DecoderLayer) -> Layer:
+        """And what looks at the source."""
+        made = self.encoder_layer(layer)
+        made.around_cross = self.norm(layer.around_cross_attention.norm)
+        made.cross = self.parts(layer.cross_attention, 0, 1)
+        made.cross_out = self.linear(layer.cross_attention.out_proj)
         return made
 
-    def stack(self, layers: Sequence[EncoderLayer] | Sequence[DecoderLayer], last: nn.Module) -> Stack:
-        """All of them."""
-        first = layers[0]
-        every, size = self.array(Layer, [self.layer(layer) for layer in layers]), first.attention.size
+    def encoder(self, encoder: TransformerEncoder) -> Stack:
+        """All layers of an encoder."""
+        layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
+        return self.stack(list(map(self.encoder_layer, layers)), layers[0], encoder.norm)
+
+    def decoder(self, decoder: TransformerDecoder) -> Stack:
+        """All layers of a decoder."""
+        layers = decoder.decoder_layers()
+        return self.stack(list(map(self.decoder_layer, layers)), layers[0], decoder.norm)
+
+    def stack(self, made: list[Layer], first: EncoderLayer | DecoderLayer, last: nn.Module) -> Stack:
+        """Layers one above the other, of which all are like the first, and the norm at their end, if there is one."""
         end = self.array(Norm, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
         post = isinstance(first.around_attention, PostNorm)
-        feedforward = max(layer.feedforward[0].out_features for layer in layers)  # type: ignore[type-var]
-        return Stack(every, len(layers), size, first.attention.heads, feedforward, post, end)
+        widest = max(layer.inner.outside for layer in made)
+        size, heads = first.attention.size, first.attention.heads
+        return Stack(self.array(Layer, made), len(made), size, heads, widest, post, end)
 
     def memory(self, layers: Sequence[DecoderLayer]) -> int:
         """The keys and values that each layer makes of the source."""
