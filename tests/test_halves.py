@@ -435,12 +435,12 @@ def test_threads_are_those_of_pytorch(threads: int) -> None:
 
 def test_what_was_compiled_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    first = compiled.kept(FOLDER, True)
+    first = compiled.kept(FOLDER, compiled.FLAGS)
     stamp = first.stat().st_mtime_ns
-    assert compiled.kept(FOLDER, True) == first
+    assert compiled.kept(FOLDER, compiled.FLAGS) == first
     assert first.stat().st_mtime_ns == stamp
     monkeypatch.setattr(compiled, "processor", lambda: "another")
-    assert compiled.kept(FOLDER, True) != first
+    assert compiled.kept(FOLDER, compiled.FLAGS) != first
 
 
 def test_matrices_that_do_not_fit_are_named() -> None:

@@ -17,8 +17,7 @@ from regard.fast.products import EXACT
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """On a processor of ARM's, by its name, without anything kept."""
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    """Without anything kept."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     way.halves.cache_clear()
     yield
@@ -54,9 +53,9 @@ def test_no_compiler(named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "there is no C compiler no-such-compiler; CC names another" in refused(capsys)
 
 
-def test_another_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert "for processors of ARM's alone, not for x86_64" in refused(capsys)
+def test_a_processor_without_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CC", "cc -U__ARM_FEATURE_FP16_VECTOR_ARITHMETIC")
+    assert "stay in fp32: this processor has no arithmetic in half precision" in refused(capsys)
 
 
 def test_a_compiler_that_fails(

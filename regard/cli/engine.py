@@ -30,7 +30,7 @@ Name = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="`fp32`, or `int8`, which is faster and nearly the same; torch has it for Transformers on ARM.",
+        help="`fp32`, or `int8`, which is faster and nearly the same; torch has it for Transformers.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -31,7 +31,7 @@ def serve(
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="`fp32`, or `int8`: faster and nearly the same, for Transformers on ARM.")
+        str | None, typer.Option(help="`fp32`, or `int8`: faster and nearly the same, for Transformers.")
     ] = USUAL.precision,
     processes: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""Kernels in C for processors of ARM's, compiled for the one at hand when first asked for, and kept."""
+"""Kernels in C, compiled for the processor at hand when first asked for, and kept."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ import torch
 
 from regard.folders import cache_folder
 
-HEADER = Path(__file__).with_name("neon.h")
-FLAGS = ("-O3", "-mcpu=native", "-fPIC")
+HEADER = Path(__file__).with_name("lanes.h")
+FLAGS = ("-O3", "-march=native" if platform.machine() == "x86_64" else "-mcpu=native", "-fPIC")
+TELLING = {
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+}
 SECONDS = 60  # that a compiler may take
 WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p  # what functions take
 Signatures = Mapping[str, tuple[Any, Sequence[Any]]]  # what each function gives, and what it takes
@@ -30,12 +34,10 @@ class MissingError(Exception):
     """There are no such kernels here; why."""
 
 
-def library(folder: Path, signatures: Signatures) -> ctypes.CDLL:
+def library(folder: Path, signatures: Signatures, *, threaded: bool = False, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """The kernels of a folder of this room, compiled if they have not been."""
-    if platform.machine() not in ("aarch64", "arm64"):
-        raise MissingError(f"there are kernels for processors of ARM's alone, not for {platform.machine()}")
-    threads = shared_threads()
-    path = kept(folder, threads is not None)
+    threads = shared_threads() if threaded else None
+    path = kept(folder, [*FLAGS, *flags, *["-fopenmp"] * (threads is not None)])
     try:
         if threads is not None:
             ctypes.CDLL(threads, ctypes.RTLD_GLOBAL)
@@ -62,12 +64,12 @@ def approved(kernels: ctypes.CDLL, trial: Callable[[], str]) -> None:
         raise MissingError(verdict)
 
 
-def kept(folder: Path, threaded: bool) -> Path:
+def kept(folder: Path, flags: Sequence[str]) -> Path:
     """Where they are, for this source, compiler and processor."""
     named = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(named[0]) is None:
         raise MissingError(f"there is no C compiler {named[0]}; CC names another")
-    command = [*named, *FLAGS, *["-fopenmp"] * threaded]
+    command = [*named, *flags]
     try:
         sources = sorted(folder.glob("*.c"))
         read = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
@@ -100,7 +102,8 @@ def run(command: list[str]) -> None:
         subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=SECONDS)
     except subprocess.CalledProcessError as error:
         told = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
-        raise MissingError(" ".join((told or [str(error)])[0].split())[:200]) from error
+        first = (told or [str(error)])[0].split("#error")[-1]  # a source's own words, where it has some
+        raise MissingError(" ".join(first.split())[:200]) from error
     except subprocess.TimeoutExpired as error:
         raise MissingError(str(error)) from error
 
@@ -124,4 +127,4 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
         return platform.processor()
-    return "\n".join(line for line in lines if not line.startswith(("processor", "BogoMIPS", "cpu MHz")))
+    return "\n".join(line for line in lines if line.split(":")[0].strip() in TELLING)

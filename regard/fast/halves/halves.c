@@ -10,7 +10,7 @@
 #error this processor has no arithmetic in half precision
 #endif
 
-#include "../neon.h"
+#include "../lanes.h"
 
 #include <float.h>
 

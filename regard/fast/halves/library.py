@@ -25,4 +25,4 @@ SIGNATURES: compiled.Signatures = {
 
 def library() -> ctypes.CDLL:
     """All of them, or a `MissingError`."""
-    return compiled.library(Path(__file__).parent, SIGNATURES)
+    return compiled.library(Path(__file__).parent, SIGNATURES, threaded=True)

@@ -12,7 +12,10 @@ from regard.fast.compiled import PLACE, SINGLE, WHOLE, YES
 class Product(ctypes.Structure):
     """y = W x + b, with W in bytes."""
 
-    _fields_ = (("panels", PLACE), ("scales", PLACE), ("bias", PLACE), ("inside", WHOLE), ("outside", WHOLE))
+    _fields_ = (
+        *((name, PLACE) for name in ("panels", "scales", "bias", "sums")),
+        *((name, WHOLE) for name in ("inside", "outside")),
+    )
 
 
 class Norm(ctypes.Structure):
@@ -93,6 +96,8 @@ class Rows(ctypes.Structure):
 STACK, WORDS, EMBEDDING, PRODUCT = map(ctypes.POINTER, (Stack, Words, Embedding, Product))
 DECODER = [STACK, WORDS, EMBEDDING, PRODUCT, Viewpoint]
 SIGNATURES: compiled.Signatures = {
+    "octets_wide": (WHOLE, []),
+    "octets_room": (WHOLE, [WHOLE, WHOLE]),
     "octets_quantise": (None, [PLACE, WHOLE, WHOLE, Rows]),
     "octets_multiply": (None, [Rows, PRODUCT, WHOLE, PLACE, YES]),
     "octets_encode_space": (WHOLE, [STACK, WHOLE]),
@@ -103,6 +108,6 @@ SIGNATURES: compiled.Signatures = {
 }
 
 
-def library() -> ctypes.CDLL:
-    """All of them, or a `MissingError`."""
-    return compiled.library(Path(__file__).parent, SIGNATURES)
+def library(*flags: str) -> ctypes.CDLL:
+    """All of them, or a `MissingError`; a compiler may be told more."""
+    return compiled.library(Path(__file__).parent, SIGNATURES, flags=flags)

@@ -31,7 +31,7 @@ class OctetModel:
         assert isinstance(decoder, TransformerDecoder)
         source, target = encoder.embedding.words.weight, decoder.embedding.words.weight
         words = source.detach().clone()
-        self.embedder, self.kernels, self.weights = Embedder(words, encoder.embedding), kernels, Weights()
+        self.embedder, self.kernels, self.weights = Embedder(words, encoder.embedding), kernels, Weights(kernels)
         self.stack = self.weights.encoder(encoder)
         self.memory = self.weights.memory(decoder.decoder_layers())
         own = Embedder(words if target is source else target.detach().clone(), decoder.embedding)
@@ -74,7 +74,7 @@ class OctetDecoder(CachedDecoder):
     def __init__(self, decoder: TransformerDecoder, embedder: Embedder, kernels: ctypes.CDLL) -> None:
         super().__init__(decoder)
         self.viewpoint, self.embedder, self.kernels = decoder.viewpoint, embedder, kernels
-        self.weights, self.own = Weights(), Weights()
+        self.weights, self.own = Weights(kernels), Weights(kernels)
         self.stack = self.weights.decoder(decoder)
         self.matrix = in_bytes(decoder.output.weight.detach(), decoder.output.bias)
         self.output = self.own.product(self.matrix)
@@ -84,7 +84,7 @@ class OctetDecoder(CachedDecoder):
         """Among some words."""
         other = copy.copy(self)
         other.words = words if self.words is None else self.words[words]
-        other.matrix, other.own = self.matrix.some(words), Weights()
+        other.matrix, other.own = self.matrix.some(words), Weights(self.kernels)
         other.output = other.own.product(other.matrix)
         return other
 

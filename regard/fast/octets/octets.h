@@ -1,9 +1,7 @@
 /* Layers of a Transformer whose weights are bytes. `library.py` has the same structures. */
 
-#include "../neon.h"
+#include "../lanes.h"
 
-#define TALL 8 /* rows of a panel of x, and of a tile of y */
-#define WIDE 12 /* rows of a panel of W, and columns of a tile: `weights.py` lays them out */
 #define DEEP 4 /* numbers of a row that stand side by side in a panel: so many one instruction multiplies */
 #define LEAST 1e-30f /* what the largest number of a row is taken for, if it is less */
 
@@ -11,11 +9,12 @@ typedef struct { /* y = W x + b */
   const int8_t *panels;
   const float *scales; /* of W's rows */
   const float *bias;
+  const int32_t *sums; /* of the bytes of W's rows */
   long inside, outside;
 } Product;
 
 typedef struct { /* rows x in bytes, in panels */
-  int8_t *panels;
+  uint8_t *panels;
   float *scales; /* of each row */
 } Rows;
 
@@ -52,6 +51,12 @@ typedef struct { /* where rows are on their way through a layer */
   Rows bytes;
 } Scratch;
 
+/* How many rows of W are in a panel: `weights.py` lays them out. */
+long octets_wide(void);
+
+/* Bytes of room for the panels of x rows,inside. */
+long octets_room(long rows, long inside);
+
 /* Rows x rows,inside as bytes, the largest number of each as 127. */
 void octets_quantise(const float *x, long rows, long inside, Rows to);
 
@@ -77,9 +82,9 @@ float log_sum(const float *x, long many);
 
 /* The largest of some numbers; what is no number counts as that. */
 static inline float top(const float *x, long many) {
-  four most = all(-INFINITY);
-  for (long at = 0; at < many; at += 4) most = vmaxq_f32(most, get(x + at, many - at, -INFINITY));
-  return vmaxvq_f32(most);
+  lanes most = all(-INFINITY);
+  for (long at = 0; at < many; at += LANES) most = larger(most, get(x + at, many - at, -INFINITY));
+  return largest(most);
 }
 
 /* A key and, `apart` from it, its value, side by side. */

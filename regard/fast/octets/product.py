@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.octets.library import Rows
-from regard.fast.octets.weights import DEEP, TALL, Weights, in_bytes
+from regard.fast.octets.weights import Weights, in_bytes
 from regard.fast.trial import ratio
 
 TRIAL, ROUNDS = (32, 256, 1024), 8  # the shape of products by which it is compared with PyTorch's, and how many of each
@@ -19,13 +19,13 @@ class Linear:
     """X Wᵀ + b, or with `relu` what of it is above 0."""
 
     def __init__(self, kernels: ctypes.CDLL, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.kernels, self.weights = kernels, Weights()
+        self.kernels, self.weights = kernels, Weights(kernels)
         self.product = self.weights.product(in_bytes(weight, bias))
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
         """X N,I -> N,O."""
         x, (rows, inside), outside = x.contiguous(), x.shape, self.product.outside
-        panels = torch.empty((rows + TALL) * (inside + DEEP), dtype=torch.int8)
+        panels = torch.empty(self.kernels.octets_room(rows, inside), dtype=torch.uint8)
         scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, outside, dtype=torch.float32)
         halfway = Rows(panels.data_ptr(), scales.data_ptr())
         self.kernels.octets_quantise(x.data_ptr(), rows, inside, halfway)

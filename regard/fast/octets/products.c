@@ -1,119 +1,92 @@
-/* Products of bytes, four at a time (SDOT).
+/* Products of bytes, four at a time.
 
    Of weights and of rows each number is a byte times a scale, of a row of W or of x. Sums of their products are whole
-   numbers, exactly; then they are multiplied by both scales. Both are laid out in panels, of W twelve rows each, of x
-   eight, in which four numbers of each row stand side by side: a tile of y, 8 by 12, stays in registers. */
-
-#if !defined(__aarch64__) || !defined(__ARM_FEATURE_DOTPROD)
-#error this processor has no products of bytes
-#endif
+   numbers, exactly; then they are multiplied by both scales. Both are laid out in panels, of W so many rows each as a
+   tile of y is wide, of x as many as it is tall, in which four numbers of each row stand side by side: a tile stays in
+   registers. */
 
 #include "octets.h"
 
+static inline long groups_of(long inside) { return (inside + DEEP - 1) / DEEP; }
+
+/* Sums, of columns from j on, as numbers. */
+static inline void settle(wholes sums, float x_scale, const Product *by, long j, float *y, int relu) {
+  lanes found = load(by->bias + j) + __builtin_convertvector(sums, lanes) * (load(by->scales + j) * x_scale);
+  store(y, relu ? larger(found, all(0)) : found);
+}
+
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
+#include "arm.h"
+#elif defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(PLAIN)
+#include "x86.h"
+#else
+#error this processor has no products of bytes
+#endif
+
+long octets_wide(void) { return WIDE; }
+
+long octets_room(long rows, long inside) { return (rows + TALL - 1) / TALL * TALL * groups_of(inside) * DEEP; }
+
 /* What is no number counts as the largest. */
-static float largest(const float *x, long many) {
-  four most = all(0), more = most;
+static float farthest(const float *x, long many) {
+  lanes most = all(0), more = most;
   long at = 0;
-  for (; at + 8 <= many; at += 8) {
-    most = vmaxq_f32(most, vabsq_f32(vld1q_f32(x + at)));
-    more = vmaxq_f32(more, vabsq_f32(vld1q_f32(x + at + 4)));
+  for (; at + 2 * LANES <= many; at += 2 * LANES) {
+    most = larger(most, without_sign(load(x + at)));
+    more = larger(more, without_sign(load(x + at + LANES)));
   }
-  for (; at < many; at += 4) most = vmaxq_f32(most, vabsq_f32(get(x + at, many - at, 0)));
-  return vmaxvq_f32(vmaxq_f32(most, more));
+  for (; at < many; at += LANES) most = larger(most, without_sign(get(x + at, many - at, 0)));
+  return largest(larger(most, more));
 }
 
-static inline int16x4_t nearest(const float *x, long many, float by) {
-  return vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(get(x, many, 0), by)));
-}
+#define TOGETHER 16 /* numbers of a row that become bytes at a time */
 
-/* Four groups of four bytes; what is missing is zero. */
-static inline int32x4_t bytes(const float *x, long many, float by) {
-  int16x4_t part[4];
-  for (int i = 0; i < 4; i++) part[i] = many > 4 * i ? nearest(x + 4 * i, many - 4 * i, by) : vdup_n_s16(0);
-  int16x8_t low = vcombine_s16(part[0], part[1]), high = vcombine_s16(part[2], part[3]);
-  return vreinterpretq_s32_s8(vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
+/* The nearest bytes to some numbers; what is missing is zero. */
+static inline void round_off(const float *x, long many, float by, uint8_t *to) {
+  int32_t near[TOGETHER];
+  for (long at = 0; at < TOGETHER; at += LANES) {
+    wholes here = nearest((at < many ? get(x + at, many - at, 0) : all(0)) * by);
+    memcpy(near + at, &here, sizeof(here));
+  }
+  for (int i = 0; i < TOGETHER; i++) to[i] = near[i] + RAISED;
 }
 
 void octets_quantise(const float *x, long rows, long inside, Rows to) {
-  long groups = (inside + DEEP - 1) / DEEP;
+  long groups = groups_of(inside);
   for (long row = 0; row < rows; row++) {
     const float *here = x + row * inside;
-    float top = largest(here, inside), by = top > LEAST ? 127 / top : 0;
+    float top = farthest(here, inside), by = top > LEAST ? 127 / top : 0;
     to.scales[row] = top < INFINITY ? top / 127 : NAN;
-    int32_t *out = (int32_t *)to.panels + row / TALL * TALL * groups + row % TALL;
-    for (long at = 0, group = 0; at < inside; at += 16, group += 4) {
-      int32x4_t four = bytes(here + at, inside - at, by);
-      vst1q_lane_s32(out + group * TALL, four, 0);
-      if (group + 1 < groups) vst1q_lane_s32(out + (group + 1) * TALL, four, 1);
-      if (group + 2 < groups) vst1q_lane_s32(out + (group + 2) * TALL, four, 2);
-      if (group + 3 < groups) vst1q_lane_s32(out + (group + 3) * TALL, four, 3);
+    uint8_t *out = to.panels + (row / TALL * TALL * groups + row % TALL) * DEEP;
+    for (long at = 0, group = 0; at < inside; at += TOGETHER) {
+      uint8_t near[TOGETHER];
+      round_off(here + at, inside - at, by, near);
+      for (int i = 0; i < TOGETHER / DEEP && group < groups; i++, group++)
+        memcpy(out + group * TALL * DEEP, near + i * DEEP, DEEP);
     }
-  }
-}
-
-#define HALF(DO) DO(0, a0, 0) DO(1, a0, 1) DO(2, a0, 2) DO(3, a0, 3)
-#define WHOLE(DO) HALF(DO) DO(4, a1, 0) DO(5, a1, 1) DO(6, a1, 2) DO(7, a1, 3)
-#define NOTHING(i, a, lane) int32x4_t s##i = vdupq_n_s32(0), t##i = s##i, u##i = s##i;
-/* Spelt out, since compilers make a vector of each lane first. */
-#define ADD(sum, b, a, lane) __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(b), "w"(a));
-#define STEP(i, a, lane) ADD(s##i, b0, a, lane) ADD(t##i, b1, a, lane) ADD(u##i, b2, a, lane)
-#define SETTLE(i, a, lane) settle(s##i, t##i, u##i, x_scales[i], scales, bias, y + i * apart, relu);
-
-static inline void settle(int32x4_t s, int32x4_t t, int32x4_t u, float x_scale, const float *scales,
-                          const float *bias, float *y, int relu) {
-  four sums[] = {vcvtq_f32_s32(s), vcvtq_f32_s32(t), vcvtq_f32_s32(u)};
-  for (int i = 0; i < 3; i++) {
-    four by = vmulq_n_f32(vld1q_f32(scales + 4 * i), x_scale);
-    four found = vfmaq_f32(vld1q_f32(bias + 4 * i), sums[i], by);
-    vst1q_f32(y + 4 * i, relu ? vmaxq_f32(found, all(0)) : found);
-  }
-}
-
-/* Eight rows, or four of them, of twelve columns. */
-static inline __attribute__((always_inline)) void tile(const int whole, const int8_t *a, const float *x_scales,
-                                                       const int8_t *b, const float *scales, const float *bias,
-                                                       long groups, float *y, long apart, int relu) {
-  if (whole) {
-    WHOLE(NOTHING)
-    for (long group = 0; group < groups; group++, a += TALL * DEEP, b += WIDE * DEEP) {
-      int8x16_t a0 = vld1q_s8(a), a1 = vld1q_s8(a + 16), b0 = vld1q_s8(b), b1 = vld1q_s8(b + 16), b2 = vld1q_s8(b + 32);
-      WHOLE(STEP)
-    }
-    WHOLE(SETTLE)
-  } else {
-    HALF(NOTHING)
-    for (long group = 0; group < groups; group++, a += TALL * DEEP, b += WIDE * DEEP) {
-      int8x16_t a0 = vld1q_s8(a), b0 = vld1q_s8(b), b1 = vld1q_s8(b + 16), b2 = vld1q_s8(b + 32);
-      HALF(STEP)
-    }
-    HALF(SETTLE)
   }
 }
 
 /* A tile at the edge, of which some rows and columns are wanted. */
-static void edge(const int8_t *a, const float *x_scales, const int8_t *b, const float *scales, const float *bias,
-                 long groups, float *y, long apart, int relu, long rows, long columns) {
+static void edge(const uint8_t *a, const float *x_scales, const Product *by, long j, float *y, int relu, long rows) {
   float all_of_it[TALL * WIDE], x_all[TALL] = {0};
   memcpy(x_all, x_scales, sizeof(float) * rows);
-  if (rows > 4)
-    tile(1, a, x_all, b, scales, bias, groups, all_of_it, WIDE, relu);
+  if (rows > TALL / 2)
+    tile(1, a, x_all, by, j, all_of_it, WIDE, relu);
   else
-    tile(0, a, x_all, b, scales, bias, groups, all_of_it, WIDE, relu);
-  for (long row = 0; row < rows; row++) memcpy(y + row * apart, all_of_it + row * WIDE, sizeof(float) * columns);
+    tile(0, a, x_all, by, j, all_of_it, WIDE, relu);
+  long columns = least(WIDE, by->outside - j);
+  for (long row = 0; row < rows; row++) memcpy(y + row * by->outside, all_of_it + row * WIDE, sizeof(float) * columns);
 }
 
 void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu) {
-  long groups = (by->inside + DEEP - 1) / DEEP;
-  for (long j = 0; j < by->outside; j += WIDE) {
-    const int8_t *b = by->panels + j * groups * DEEP;
+  long groups = groups_of(by->inside), outside = by->outside;
+  for (long j = 0; j < outside; j += WIDE)
     for (long i = 0; i < rows; i += TALL) {
-      const int8_t *a = x.panels + i * groups * DEEP;
-      float *here = y + i * by->outside + j;
-      if (i + TALL <= rows && j + WIDE <= by->outside)
-        tile(1, a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->outside, relu);
+      const uint8_t *a = x.panels + i * groups * DEEP;
+      if (i + TALL <= rows && j + WIDE <= outside)
+        tile(1, a, x.scales + i, by, j, y + i * outside + j, outside, relu);
       else
-        edge(a, x.scales + i, b, by->scales + j, by->bias + j, groups, here, by->outside, relu, least(TALL, rows - i),
-             least(WIDE, by->outside - j));
+        edge(a, x.scales + i, by, j, y + i * outside + j, relu, least(TALL, rows - i));
     }
-  }
 }

@@ -16,13 +16,12 @@ static long widest(const Stack *stack) {
 
 /* How many bytes `rows` rows need, and so many scores. */
 long needed(const Stack *stack, long rows, long scores) {
-  long all_rows = (rows + TALL - 1) / TALL * TALL, wide = widest(stack);
-  return sizeof(float) * (rows * (wide + 3 * stack->size) + all_rows + scores) + sizeof(long) * scores +
-         all_rows * (wide + DEEP) + 64 * 7;
+  long wide = widest(stack);
+  return sizeof(float) * (rows * (wide + 3 * stack->size + 1) + scores) + sizeof(long) * scores +
+         octets_room(rows, wide) + 64 * 7;
 }
 
 Scratch laid_out(const Stack *stack, long rows, long scores, char *memory) {
-  long all_rows = (rows + TALL - 1) / TALL * TALL;
   Scratch out;
   out.wide = part(&memory, rows * widest(stack));
   out.found = part(&memory, rows * stack->size);
@@ -30,8 +29,8 @@ Scratch laid_out(const Stack *stack, long rows, long scores, char *memory) {
   out.stream = part(&memory, rows * stack->size);
   out.scores = part(&memory, scores);
   out.listed = (long *)part(&memory, 2 * scores);
-  out.bytes.scales = part(&memory, all_rows);
-  out.bytes.panels = (int8_t *)memory;
+  out.bytes.scales = part(&memory, rows);
+  out.bytes.panels = (uint8_t *)memory;
   return out;
 }
 
@@ -49,23 +48,23 @@ int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, lon
 /* LayerNorm(x + y), or of x alone, rows of `size`; it may be put where x is. */
 void norm(const Norm *by, const float *x, const float *y, long rows, long size, float *out) {
   for (long row = 0; row < rows; row++, x += size, out += size, y += y ? size : 0) {
-    four sums = all(0), squares = all(0);
-    for (long at = 0; at < size; at += 4) {
-      four here = get(x + at, size - at, 0);
-      if (y) here = vaddq_f32(here, get(y + at, size - at, 0));
+    lanes sums = all(0), squares = all(0);
+    for (long at = 0; at < size; at += LANES) {
+      lanes here = get(x + at, size - at, 0);
+      if (y) here += get(y + at, size - at, 0);
       put(out + at, here, size - at);
-      sums = vaddq_f32(sums, here);
+      sums += here;
     }
-    float mean = vaddvq_f32(sums) / size;
-    for (long at = 0; at < size; at += 4) {
-      four off = vsubq_f32(get(out + at, size - at, mean), all(mean));
-      squares = vfmaq_f32(squares, off, off);
+    float mean = sum(sums) / size;
+    for (long at = 0; at < size; at += LANES) {
+      lanes off = get(out + at, size - at, mean) - mean;
+      squares += off * off;
     }
-    float variance = vaddvq_f32(squares) / size;
-    four one = all(variance < INFINITY ? 1 / sqrtf(variance + by->epsilon) : NAN); /* not 0, which would hide it */
-    for (long at = 0; at < size; at += 4) {
-      four off = vmulq_f32(vsubq_f32(get(out + at, size - at, 0), all(mean)), one);
-      put(out + at, vfmaq_f32(get(by->bias + at, size - at, 0), off, get(by->weight + at, size - at, 0)), size - at);
+    float variance = sum(squares) / size;
+    float one = variance < INFINITY ? 1 / sqrtf(variance + by->epsilon) : NAN; /* not 0, which would hide it */
+    for (long at = 0; at < size; at += LANES) {
+      lanes off = (get(out + at, size - at, 0) - mean) * one;
+      put(out + at, get(by->bias + at, size - at, 0) + off * get(by->weight + at, size - at, 0), size - at);
     }
   }
 }
@@ -104,19 +103,16 @@ void combine(const Stack *stack, const Product *out, long rows, Scratch *scratch
 
 /* softmax(x · by) in the place of x, of a row. */
 static void softmax(float *x, long many, float by) {
-  four most = all(top(x, many)), sums = all(0);
-  for (long at = 0; at < many; at += 4) {
-    four e = power(vmulq_n_f32(vsubq_f32(get(x + at, many - at, -INFINITY), most), by));
-    if (many - at < 4) e = get((float *)&e, many - at, 0);
-    sums = vaddq_f32(sums, e);
+  float most = top(x, many);
+  lanes sums = all(0);
+  for (long at = 0; at < many; at += LANES) {
+    lanes e = power((get(x + at, many - at, -INFINITY) - most) * by);
     put(x + at, e, many - at);
+    sums += many - at < LANES ? get(x + at, many - at, 0) : e;
   }
-  four share = all(1 / vaddvq_f32(sums));
-  for (long at = 0; at < many; at += 4) put(x + at, vmulq_f32(get(x + at, many - at, 0), share), many - at);
+  float share = 1 / sum(sums);
+  for (long at = 0; at < many; at += LANES) put(x + at, get(x + at, many - at, 0) * share, many - at);
 }
-
-/* The sums of the numbers in each of four vectors. */
-static inline four sums_of(const four s[4]) { return vpaddq_f32(vpaddq_f32(s[0], s[1]), vpaddq_f32(s[2], s[3])); }
 
 /* Scores q k of a query and `many` keys, which are `apart` from each other, or those of them that are listed. */
 static void score(const float *query, const float *keys, long apart, const long *listed, long many, long head,
@@ -127,38 +123,39 @@ static void score(const float *query, const float *keys, long apart, const long 
       long one = least(first + i, many - 1);
       k[i] = keys + (listed ? listed[one] : one) * apart;
     }
-    four s[8] = {all(0), all(0), all(0), all(0), all(0), all(0), all(0), all(0)};
+    lanes s[8] = {0};
     long at = 0;
-    for (; at + 4 <= head; at += 4) {
-      four q = vld1q_f32(query + at);
+    for (; at + LANES <= head; at += LANES) {
+      lanes q = load(query + at);
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; i++) s[i] = vfmaq_f32(s[i], q, vld1q_f32(k[i] + at));
+      for (int i = 0; i < 8; i++) s[i] += q * load(k[i] + at);
     }
     if (at < head)
-      for (int i = 0; i < 8; i++) s[i] = vfmaq_f32(s[i], get(query + at, head - at, 0), get(k[i] + at, head - at, 0));
-    put(scores + first, sums_of(s), many - first);
-    if (many - first > 4) put(scores + first + 4, sums_of(s + 4), many - first - 4);
+      for (int i = 0; i < 8; i++) s[i] += get(query + at, head - at, 0) * get(k[i] + at, head - at, 0);
+    float found[8];
+    sum_each(s, found);
+    memcpy(scores + first, found, sizeof(float) * least(8, many - first));
   }
 }
 
-/* Σ_s w_s v_s, 4 · `vectors` numbers of each value. */
+/* Σ_s w_s v_s, of so many vectors of each value. */
 static inline __attribute__((always_inline)) void blend(const int vectors, const float *weights, const float *values,
                                                         long apart, const long *listed, long many, float *found) {
-  four sums[8];
+  lanes sums[8];
   for (int i = 0; i < vectors; i++) sums[i] = all(0);
   for (long one = 0; one < many; one++) {
     const float *value = values + (listed ? listed[one] : one) * apart;
-    for (int i = 0; i < vectors; i++) sums[i] = vfmaq_n_f32(sums[i], vld1q_f32(value + 4 * i), weights[one]);
+    for (int i = 0; i < vectors; i++) sums[i] += load(value + LANES * i) * weights[one];
   }
-  for (int i = 0; i < vectors; i++) vst1q_f32(found + 4 * i, sums[i]);
+  for (int i = 0; i < vectors; i++) store(found + LANES * i, sums[i]);
 }
 
 /* What weights find of values of `head` numbers, which are `apart` from each other, or of those that are listed. */
 static void mix(const float *weights, const float *values, long apart, const long *listed, long many, long head,
                 float *found) {
   long at = 0;
-  for (; at + 32 <= head; at += 32) blend(8, weights, values + at, apart, listed, many, found + at);
-  for (; at + 4 <= head; at += 4) blend(1, weights, values + at, apart, listed, many, found + at);
+  for (; at + 32 <= head; at += 32) blend(32 / LANES, weights, values + at, apart, listed, many, found + at);
+  for (; at + LANES <= head; at += LANES) blend(1, weights, values + at, apart, listed, many, found + at);
   for (; at < head; at++) {
     found[at] = 0;
     for (long one = 0; one < many; one++) found[at] += weights[one] * values[(listed ? listed[one] : one) * apart + at];
@@ -177,10 +174,10 @@ void find(const float *query, const float *keys, const float *values, long apart
 /* log Σ exp x of a row. */
 float log_sum(const float *x, long many) {
   float most = top(x, many);
-  four sums = all(0);
-  for (long at = 0; at < many; at += 4) {
-    four e = power(vsubq_f32(get(x + at, many - at, -INFINITY), all(most)));
-    sums = vaddq_f32(sums, many - at < 4 ? get((float *)&e, many - at, 0) : e);
+  lanes sums = all(0);
+  for (long at = 0; at < many; at += LANES) {
+    lanes e = power(get(x + at, many - at, -INFINITY) - most);
+    sums += many - at < LANES ? get((float *)&e, many - at, 0) : e;
   }
-  return most + logf(vaddvq_f32(sums));
+  return most + logf(sum(sums));
 }

@@ -14,7 +14,7 @@ from regard.fast.octets.library import Layer, Norm, Product, Stack
 from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
-TALL, WIDE, DEEP, LEAST = 8, 12, 4, 1e-30  # as in `octets.h`
+DEEP, LEAST = 4, 1e-30  # as in `octets.h`
 MOST = 127
 
 
@@ -40,7 +40,8 @@ def in_bytes(weight: Tensor, bias: Tensor | None = None) -> Matrix:
 class Weights:
     """What structures point to, which lives as long as this."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self.wide: int = kernels.octets_wide()
         self.kept: list[object] = []
 
     def keep(self, x: Tensor) -> int:
@@ -52,10 +53,11 @@ class Weights:
     def product(self, matrix: Matrix) -> Product:
         """A matrix in panels."""
         out, inside = matrix.rows.shape
-        below, beside = -out % WIDE, -inside % DEEP
+        below, beside = -out % self.wide, -inside % DEEP
         rows = F.pad(matrix.rows, (0, beside, 0, below)).view(torch.int32)  # four of a row's numbers are one
-        panels = rows.view(-1, WIDE, rows.shape[1]).transpose(1, 2)
-        numbers = (F.pad(part, (0, below)) for part in (matrix.scales, matrix.bias))
+        panels = rows.view(-1, self.wide, rows.shape[1]).transpose(1, 2)
+        sums = matrix.rows.sum(1, dtype=torch.int32)
+        numbers = (F.pad(part, (0, below)) for part in (matrix.scales, matrix.bias, sums))
         return Product(self.keep(panels), *map(self.keep, numbers), inside, out)
 
     def linear(self, layer: nn.Linear) -> Product:
