@@ -53,7 +53,7 @@ def library(folder: Path, signatures: Signatures, *, threaded: bool = False, fla
 def approved(kernels: ctypes.CDLL, trial: Callable[[], str]) -> None:
     """Raises what speaks against kernels, if something does: a trial is made once for all runs on this machine, so that
     one that goes on counts as it did before."""
-    path = Path(kernels._name).with_suffix(".trial")
+    path = Path(kernels._name).with_suffix(".verdict")
     try:
         verdict = path.read_text(encoding="utf-8")
     except OSError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 
 import torch
 
@@ -23,13 +23,22 @@ def succeeds(purpose: str, work: Callable[[], object]) -> bool:
 
 
 def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:
-    """How many times as long the one takes as the other, each at its fastest; in turns: others work here, too."""
-    times = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+    """How many times as long the one keeps processors busy as the other, each at its best, in turns.
+
+    A clock on the wall would go on while others have the processors, who may leave next to nothing to several threads
+    that wait for each other.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        times = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+    finally:
+        torch.set_num_threads(threads)
     return min(one for one, _ in times) / min(other for _, other in times)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """That it takes."""
-    began = perf_counter()
+    """That it takes of processors."""
+    began = process_time()
     work()
-    return perf_counter() - began
+    return process_time() - began
