@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Barrier
 
@@ -47,9 +47,26 @@ def test_what_fails_fails_and_nothing_more_is_begun() -> None:
         begun.append(number)
         raise UserError(f"{number} cannot be")
 
-    with pytest.raises(UserError, match="0 cannot be"):
+    with pytest.raises(UserError, match=r"[01] cannot be"):
         abreast(work, range(1000), 2)
     assert set(begun) <= {0, 1}, "what was at work beside it, and no other"
+
+
+def test_what_fails_is_heard_of_also_if_one_before_it_was_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(ThreadPoolExecutor):
+        """Its threads come to the first item last."""
+
+        def map(self, work: Callable[[int], None], items: Iterable[int]) -> Iterator[None]:  # type: ignore[override]
+            begun = [self.submit(work, item) for item in reversed(list(items))]
+            wait(begun)
+            return (one.result() for one in reversed(begun))
+
+    def work(number: int) -> None:
+        raise UserError(f"{number} cannot be")
+
+    monkeypatch.setattr("regard.translate.abreast.ThreadPoolExecutor", Later)
+    with pytest.raises(UserError, match=r"[678] cannot be"):
+        abreast(work, range(9), 2)
 
 
 def test_whoever_has_threads_of_their_own_gets_no_more() -> None:

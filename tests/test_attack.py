@@ -30,7 +30,7 @@ ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 @pytest.fixture(scope="module")
 def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder, "--patience", 1, "--body-limit", 2_000_000, "--beam", 1, "--processes", 1) as process:
+    with serving(able.folder, "--body-limit", 2_000_000, "--beam", 1, "--processes", 1) as process:
         yield process
 
 
@@ -76,15 +76,16 @@ def test_who_has_said_all_may_still_listen(server: Server) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == server.translate("the old house")
 
 
-def test_clients_that_are_too_slow(server: Server) -> None:
+def test_clients_that_are_too_slow(able: Run) -> None:
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    answer = raw(server, head + b'{"q": ', close=False)
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"took too long" in answer
-    unended = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
-    assert raw(server, unended, close=False) == b"", "headers that never end"
-    assert raw(server, b"", close=False) == b"", "somebody who says nothing at all"
-    assert alive(server)
+    with serving(able.folder, "--patience", 1) as server:
+        answer = raw(server, head + b'{"q": ', close=False)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"took too long" in answer
+        unended = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
+        assert raw(server, unended, close=False) == b"", "headers that never end"
+        assert raw(server, b"", close=False) == b"", "somebody who says nothing at all"
+        assert alive(server)
 
 
 def unread(server: Server, length: int) -> socket.socket:

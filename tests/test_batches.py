@@ -180,10 +180,12 @@ class Hanging(Examples):
         raise AssertionError
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Ending, "exited unexpectedly|killed"), (Hanging, "timed out after 1 s")])
-def test_a_reader_that_dies_or_hangs_is_reported(kind: type[Examples], said: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "timeout", "said"), [(Ending, 600, "exited unexpectedly|killed"), (Hanging, 1, "timed out after 1 s")]
+)
+def test_a_reader_that_dies_or_hangs_is_reported(kind: type[Examples], timeout: int, said: str) -> None:
     examples = kind(Ragged.of([[5], [6]]), Ragged.of([[6], [7]]))
     wanted = requests(Order(examples.sizes, 60, 4, 1), Place(), 1, 0, 1)
     with pytest.raises(UserError, match=said) as error, reported():
-        next(load(examples, wanted, workers=1, timeout=1))
+        next(load(examples, wanted, workers=1, timeout=timeout))
     assert "data.workers" in str(error.value)

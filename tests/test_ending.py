@@ -192,12 +192,12 @@ def gone(pid: int) -> bool:
 def test_what_decodes_is_replaced_when_it_dies_and_ends_with_the_service(able: Run, tmp_path: Path) -> None:
     with process(able, tmp_path) as server:
         asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
-        before = httpx.post(f"{server.url}/translate", data=asked, timeout=60).json()
+        before = httpx.post(f"{server.url}/translate", data=asked, timeout=300).json()
         (first,) = decoders(server.process.pid)
         os.kill(first, signal.SIGTERM)  # that is for the service to say
         os.kill(first, signal.SIGKILL)
         assert gone(first)
-        assert httpx.post(f"{server.url}/translate", data=asked, timeout=60).json() == before
+        assert httpx.post(f"{server.url}/translate", data=asked, timeout=300).json() == before
         (second,) = set(decoders(server.process.pid)) - {first}
         server.process.kill()
         assert gone(second)

@@ -20,6 +20,7 @@ from test_training import trainer
 from torch import Tensor
 
 from regard.runs import Run, checkpoint
+from regard.runs.lock import held
 from regard.training import loop, train
 
 SETTINGS: dict[str, Any] = {
@@ -184,6 +185,43 @@ def test_a_full_disk_ends_with_a_sentence_and_the_last_checkpoint_whole(corpus: 
     assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
 
 
+KILLED = """
+import os, signal
+from regard.cli import app
+from regard.training import loop
+update = loop.Trainer.update
+def killed(self, share):
+    if self.position.step == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(self, share)
+loop.Trainer.update = killed
+app.main()
+"""
+
+
+ORPHANED = """
+import os, signal, sys
+from pathlib import Path
+from regard.runs.lock import held
+with held(Path(sys.argv[1])):
+    if os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("reads", flush=True)
+    print(sys.stdin.read())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="without forks children hold nothing")
+def test_what_reads_for_one_that_was_killed_does_not_hold_on_to_its_folder(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", ORPHANED, str(tmp_path)]
+    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.wait() == -signal.SIGKILL
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reads\n"
+        with held(tmp_path):
+            assert process.communicate("on")[0] == "on\n"
+
+
 def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None:
     changes = {
         **QUICK,
@@ -195,15 +233,13 @@ def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None
     end = train("vaswani2017-base", files(corpus, "train"), tmp_path / "whole", **{**changes, "model.heads": 2})
     written = [f"{key}={'null' if value is None else value}" for key, value in changes.items()]
     arguments = ["train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
-    process = subprocess.Popen(
-        command([*arguments, "model.heads=2", *written]), env=environment(), stderr=subprocess.PIPE, text=True
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, arguments), "model.heads=2", *written],
+        env=environment(),
+        stdout=subprocess.DEVNULL,  # not a pipe, whose end would be that of those who read for it, too
+        stderr=subprocess.DEVNULL,
+        check=False,
     )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("step 17/"):
-            process.send_signal(signal.SIGKILL)
-            break
-    process.communicate()
     assert process.returncode == -signal.SIGKILL
     killed = Run(tmp_path / "killed")
     assert killed.newest() < 24

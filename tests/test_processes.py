@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,14 +20,10 @@ from regard.runs import Run, checkpoint
 
 def torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
     """`torchrun … -m regard …`, real processes on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
     where = [
         f"--max-restarts={restarts}",
-        f"--rdzv-endpoint=127.0.0.1:{port}",
-        "--rdzv-backend=c10d",
+        "--standalone",
         "--monitor-interval=0.1",
     ]
     return subprocess.Popen(

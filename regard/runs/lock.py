@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ import portalocker
 
 from regard.errors import UserError
 
+HELD = set[IO[Any]]()  # by this process
+
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
@@ -19,7 +22,21 @@ def held(folder: Path) -> Iterator[None]:
     busy = f"another process is training into {folder}; wait for it, or choose another --out"
     with (folder / ".lock").open("a") as lock:
         seize(lock, busy)
-        yield
+        HELD.add(lock)
+        try:
+            yield
+        finally:
+            HELD.discard(lock)
+
+
+def let_go() -> None:
+    """In a child, which would hold on to what its parent holds: one that reads outlives a parent who is killed."""
+    while HELD:
+        HELD.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=let_go)
 
 
 def seize(file: IO[Any], busy: str) -> None:

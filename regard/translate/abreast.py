@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from threading import Event
 from typing import TypeVar
 
 import torch
@@ -26,20 +25,22 @@ def abreast(work: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]
     """What the work gives of each item, in order, so many at a time."""
     if at_once < 2:
         return list(map(work, items))
-    before, failed = torch.get_num_threads(), Event()
+    before, failed = torch.get_num_threads(), list[BaseException]()
     pool = ThreadPoolExecutor(at_once, "batch", torch.set_num_threads, (1,))
 
     def unless_failed(item: T) -> R:
-        if failed.is_set():  # items begin in order, so that whoever asks hears of the failure before this one
+        if failed:
             raise CancelledError
         try:
             return work(item)
-        except BaseException:
-            failed.set()
+        except BaseException as error:
+            failed.append(error)
             raise
 
     try:
         return list(pool.map(unless_failed, items))
+    except CancelledError:
+        raise failed[0] from None  # one behind it may have failed before it began
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # one thread's number is everybody's, in some of the libraries below
