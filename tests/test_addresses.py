@@ -82,6 +82,7 @@ def turned(plain: str) -> Translation:
             " one\r\nhttps://a.org, me@a.org\r\n\nthree two",
         ),
         ("https://a.org\n", [], "https://a.org\n"),
+        ("dog me@a.org (https://a.org)", ["dog ()"], "me@a.org (https://a.org) dog"),
     ],
 )
 def test_the_model_gets_no_address_and_each_comes_back(text: str, sent: list[str], expected: str) -> None:
@@ -119,6 +120,12 @@ def test_without_alignments_every_address_still_comes_back(text: str) -> None:
     for carried in (of_text(text), of_markup(text.replace("<", "("))):
         made = carried.finished([Translation(plain, "ein Hund") for plain in carried.plain])
         assert sorted(ADDRESS.findall(made.text)) == sorted(ADDRESS.findall(made.source))
+
+
+def test_two_addresses_that_come_to_stand_side_by_side_stay_two() -> None:
+    carried = of_text("see https://a.org (https://b.org)")
+    made = carried.finished([Translation(plain, "sieh") for plain in carried.plain])
+    assert ADDRESS.findall(made.text) == ["https://a.org", "https://b.org"]
 
 
 def test_in_markup_an_address_stays_as_it_is_written() -> None:

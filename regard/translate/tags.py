@@ -204,7 +204,7 @@ def close(stack: list[Node], written: str, name: str, place: int) -> None:
 def lone(parent: Node, written: str, plain: str, before: str, after: str) -> str:
     """Adds what stands alone, and gives the text before it as it goes on without it."""
     spaced = before.isspace(), after.isspace()
-    ends = not after or not (after.isspace() or after.isalnum() or after in "<{%$#&(")
+    ends = not (after.isspace() or begins(after))
     if plain[-1:].isspace() and ends:
         plain = plain[:-1]  # the mark behind it, or the end, goes with the word before
     elif plain[-1:].isalnum() and after.isalnum():
@@ -345,28 +345,36 @@ class Carrier:
 
 def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
     """A stretch of text with tags in it."""
-    out, place = "", low
+    out, place, last = "", low, ""
     for node in nodes:
-        out += shown(text[place : node.start], entities)
+        between = shown(text[place : node.start], entities)
+        out += between
         if node.alone:
             left, right = node.spaced
             following = text[node.start : node.start + AHEAD]
-            glued_left, glued_right = glued(out[-1:], node.opening, following)
+            glued_left, glued_right = glued(out[-1:] if between else last, node.opening, following)
             space_left = " " if (left and out and not out[-1].isspace()) or glued_left else ""
-            space_right = " " if (right and following[:1].isalnum()) or glued_right else ""
-            out += space_left + node.opening + space_right
+            space_right = " " if (right and begins(following[:1])) or glued_right else ""
+            last = node.opening + space_right
+            out += space_left + last
         else:
             out += node.opening + written(node.inside, text, node.start, node.end, entities) + node.closing
+            last = node.closing
         place = node.end
     return out + shown(text[place:high], entities)
+
+
+def begins(character: str) -> bool:
+    """Whether a word may begin with it, or something else that stands apart from what is before it."""
+    return character.isalnum() or (character != "" and character in "<{%$#&(")
 
 
 def glued(before: str, mark: str, after: str) -> tuple[bool, bool]:
     """Whether a mark is an address that would become another by what stands on its left, or on its right."""
     if not ADDRESS.fullmatch(mark):
         return False, False
-    left, right = ADDRESS.search(before + mark), ADDRESS.match(mark + after)
-    return left is None or left[0] != mark, right is None or right[0] != mark
+    right = ADDRESS.match(mark + after)
+    return ADDRESS.findall(before + mark) != [*ADDRESS.findall(before), mark], right is None or right[0] != mark
 
 
 def shown(text: str, entities: Mapping[str, str] | None) -> str:
