@@ -61,7 +61,8 @@ def test_a_processor_without_them(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_compiler_that_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failing = compiler(tmp_path, "echo 'halves.c:1: error: no such thing' >&2; exit 1")
+    knows_its_name = "case $* in *-dM*) exit 0;; esac"
+    failing = compiler(tmp_path, f"{knows_its_name}; echo 'halves.c:1: error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CC", f"{failing} -O1")
     assert "halves.c:1: error: no such thing" in refused(capsys)
     assert not list((tmp_path / "cache").iterdir()), "nothing is left behind"
@@ -115,6 +116,30 @@ def test_wrong_or_slow_products_are_not_taken_then_or_later(
     monkeypatch.setattr(way, "ratio", lambda *_: 1.0)
     way.halves.cache_clear()
     assert why in refused(capsys)
+
+
+def test_a_verdict_that_was_not_written_to_its_end_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
+    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10)
+    (tmp_path / "halves.verdict").write_text("", encoding="utf-8")
+    assert "wrong numbers" in refused(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["halves.verdict"], "nothing else is left"
+
+
+@pytest.mark.parametrize("usual", [torch.float64, torch.bfloat16])
+def test_the_default_precision_has_no_say_in_a_trial(
+    usual: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(way, "library", lambda: Kernels(tmp_path))
+    monkeypatch.setattr(way, "ratio", lambda *_: 0.5)
+    monkeypatch.setattr(Halved, "mm", lambda self, a, b: torch.full_like(a @ b, a.dtype != torch.float32) + a @ b)
+    torch.set_default_dtype(usual)
+    try:
+        assert isinstance(way.halves(), Halved)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_fast_products_are_taken_also_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,11 +55,14 @@ FAR = 0.1  # a number that is nearly between two bytes may become either; all th
 NEAR = 1e-4  # of most rows no number is
 
 
-@pytest.fixture(autouse=True, scope="module")
-def there() -> None:
-    """On a processor that has products of bytes."""
+@pytest.fixture(autouse=True)
+def there(request: pytest.FixtureRequest) -> None:
+    """On a processor that has products of bytes, if they are not spelt out."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and callspec.params.get("lanes"):
+        return
     try:
-        library()
+        kernels()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -147,6 +150,16 @@ def test_products_that_are_wrong_or_slow_are_not_taken(monkeypatch: pytest.Monke
     assert tried(kernels()) == "in bytes products would take 3.00 times as long"
     monkeypatch.setattr(Linear, "__call__", lambda self, x: torch.zeros(1))
     assert tried(kernels()) == "kernels for bytes give wrong numbers here"
+
+
+@pytest.mark.parametrize("usual", [torch.float64, torch.bfloat16])
+def test_the_default_precision_has_no_say_in_a_trial(usual: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "ratio", lambda *_: 0.9)
+    torch.set_default_dtype(usual)
+    try:
+        assert tried(kernels()) == ""
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -446,6 +459,13 @@ def test_where_fast_ways_are_switched_off_it_says_so(
     monkeypatch.setenv("REGARD_FAST", "0")
     done = regard("translate", attentive.folder, "--precision", "int8", input="The dog .\n")
     assert (done.returncode, done.stderr) == (0, "decoding in fp32: REGARD_FAST is 0\n")
+
+
+def test_a_processor_without_products_of_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "cc -U__ARM_FEATURE_DOTPROD -U__AVX512VNNI__ -U__AVXVNNI__")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(MissingError, match=r"^this processor, or its compiler, has no products of bytes$"):
+        library()
 
 
 def test_without_a_compiler_graphs_are_what_is_left(

@@ -25,6 +25,7 @@ TELLING = {
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
 }
+APPROVED = "approved"
 SECONDS = 60  # that a compiler may take
 WHOLE, YES, SINGLE, PLACE = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p  # what functions take
 Signatures = Mapping[str, tuple[Any, Sequence[Any]]]  # what each function gives, and what it takes
@@ -53,14 +54,16 @@ def library(folder: Path, signatures: Signatures, *, threaded: bool = False, fla
 def approved(kernels: ctypes.CDLL, trial: Callable[[], str]) -> None:
     """Raises what speaks against kernels, if something does: a trial is made once for all runs on this machine, so that
     one that goes on counts as it did before."""
-    path = Path(kernels._name).with_suffix(".verdict")
-    try:
+    path, verdict = Path(kernels._name).with_suffix(".verdict"), ""
+    with suppress(OSError):
         verdict = path.read_text(encoding="utf-8")
-    except OSError:
-        verdict = trial()
-        with suppress(OSError):
-            path.write_text(verdict, encoding="utf-8")
-    if verdict:
+    if not verdict:
+        verdict = trial() or APPROVED
+        with suppress(OSError), tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            made.write_text(verdict, encoding="utf-8")
+            made.replace(path)
+    if verdict != APPROVED:
         raise MissingError(verdict)
 
 
@@ -73,7 +76,8 @@ def kept(folder: Path, flags: Sequence[str]) -> Path:
     try:
         sources = sorted(folder.glob("*.c"))
         read = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
-        told = b"\n".join([*read, *map(str.encode, [*command, processor()])])
+        macros = run([*command, "-dM", "-E", "-x", "c", os.devnull])  # they tell compilers apart, and processors
+        told = b"\n".join([*read, macros, *map(str.encode, [*command, processor()])])
         path = cache_folder() / f"{folder.name}-{hashlib.sha256(told).hexdigest()[:24]}.so"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,16 +100,17 @@ def compile_to(path: Path, command: list[str], linker: list[str], sources: list[
         made.replace(path)
 
 
-def run(command: list[str]) -> None:
-    """A compiler."""
+def run(command: list[str]) -> bytes:
+    """What a compiler says."""
     try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=SECONDS)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=SECONDS)
     except subprocess.CalledProcessError as error:
         told = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
-        first = (told or [str(error)])[0].split("#error")[-1]  # a source's own words, where it has some
-        raise MissingError(" ".join(first.split())[:200]) from error
+        first = min(told or [str(error)], key=lambda line: "#error" not in line)  # a source's own words, if it has some
+        raise MissingError(" ".join(first.split("#error")[-1].split())[:200]) from error
     except subprocess.TimeoutExpired as error:
         raise MissingError(str(error)) from error
+    return done.stdout
 
 
 def shared_threads() -> str | None:

@@ -20,6 +20,13 @@
 #endif
 #endif
 
+/* Before a loop whose vectors are to stay in registers, each in one of its own. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
+
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t wholes __attribute__((vector_size(4 * LANES)));
 typedef float anywhere __attribute__((vector_size(4 * LANES), aligned(4))); /* wherever numbers lie */

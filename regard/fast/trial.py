@@ -9,6 +9,8 @@ import torch
 
 from regard.console import say
 
+LONG = 0.05  # seconds for which work is repeated
+
 
 def succeeds(purpose: str, work: Callable[[], object]) -> bool:
     """Whether the work can be done; if not, what the purpose goes without is said, and why."""
@@ -26,7 +28,7 @@ def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int)
     """How many times as long the one keeps processors busy as the other, each at its best, in turns.
 
     A clock on the wall would go on while others have the processors, who may leave next to nothing to several threads
-    that wait for each other.
+    that wait for each other. So PyTorch is to use one; what threads of a library below it do is counted, too.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -38,7 +40,9 @@ def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """That it takes of processors."""
-    began = process_time()
-    work()
-    return process_time() - began
+    """That it takes of processors, whose clock may tick slowly."""
+    began, times, spent = process_time(), 0, 0.0
+    while spent < LONG:
+        work()
+        times, spent = times + 1, process_time() - began
+    return spent / times

@@ -122,8 +122,7 @@ def at_hand(precision: str | None, opened: Opened) -> Any:
     if opened.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
         return None
     folder = opened.ready(CTRANSLATE2, precision)
-    own = precision == INT8 and octets.lacking(opened.model) is None  # kernels are faster
-    if folder is None or own:
+    if folder is None or (precision == INT8 and octets.lacking(opened.model) is None):  # kernels are faster
         return None
     say(f"decoding by {folder}")
     return running(folder)

@@ -1,5 +1,7 @@
 /* What lies between two products, in one pass over numbers that are in the cache: the loss of logits, an LSTM's gates. */
 
+#include "needed.h"
+
 #include "../lanes.h"
 
 static inline lanes sigmoid(lanes x) { return 1 / (1 + power(-x)); }

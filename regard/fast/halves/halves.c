@@ -6,9 +6,7 @@
    halves over CHUNK steps at a time, which cannot overflow (256 · 16 · 8 < 65,504), and these sums are added in single
    precision. */
 
-#if !defined(__aarch64__) || !defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
-#error this processor has no arithmetic in half precision
-#endif
+#include "needed.h"
 
 #include "../lanes.h"
 

@@ -1,5 +1,10 @@
 /* Layers of a Transformer whose weights are bytes. `library.py` has the same structures. */
 
+/* VNNI of AVX-512 or of AVX, or SDOT; PLAIN spells the former out, so that it can be tested on any processor. */
+#if !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && !defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
+#error this processor, or its compiler, has no products of bytes
+#endif
+
 #include "../lanes.h"
 
 #define DEEP 4 /* numbers of a row that stand side by side in a panel: so many one instruction multiplies */

@@ -11,7 +11,7 @@ from regard.fast.octets.library import Rows
 from regard.fast.octets.weights import Weights, in_bytes
 from regard.fast.trial import ratio
 
-TRIAL, ROUNDS = (32, 256, 1024), 8  # the shape of products by which it is compared with PyTorch's, and how many of each
+TRIAL, ROUNDS = (32, 256, 1024), 4  # the shape of products by which it is compared with PyTorch's, and how many turns
 CLOSE = 0.02  # of the whole; what bytes may be off by
 
 
@@ -37,7 +37,7 @@ def tried(kernels: ctypes.CDLL) -> str:
     """Nothing, if products are right, and take less time than in single precision; otherwise what is wrong."""
     rows, inside, outside = TRIAL
     with torch.random.fork_rng(devices=[]):
-        x, weight = torch.randn(rows, inside), torch.randn(outside, inside)
+        x, weight = (torch.randn(many, inside, dtype=torch.float32) for many in (rows, outside))
     linear, exact = Linear(kernels, weight), x @ weight.t()
     if not (linear(x) - exact).norm() < CLOSE * exact.norm():
         return "kernels for bytes give wrong numbers here"

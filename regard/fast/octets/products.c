@@ -15,12 +15,10 @@ static inline void settle(wholes sums, float x_scale, const Product *by, long j,
   store(y, relu ? larger(found, all(0)) : found);
 }
 
-#if defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
+#if defined(__aarch64__) && !defined(PLAIN)
 #include "arm.h"
-#elif defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(PLAIN)
-#include "x86.h"
 #else
-#error this processor has no products of bytes
+#include "x86.h"
 #endif
 
 long octets_wide(void) { return WIDE; }

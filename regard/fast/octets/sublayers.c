@@ -127,8 +127,7 @@ static void score(const float *query, const float *keys, long apart, const long 
     long at = 0;
     for (; at + LANES <= head; at += LANES) {
       lanes q = load(query + at);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; i++) s[i] += q * load(k[i] + at);
+      UNROLLED for (int i = 0; i < 8; i++) s[i] += q * load(k[i] + at);
     }
     if (at < head)
       for (int i = 0; i < 8; i++) s[i] += get(query + at, head - at, 0) * get(k[i] + at, head - at, 0);

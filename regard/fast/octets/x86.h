@@ -34,25 +34,18 @@ static inline __attribute__((always_inline)) void some(const int rows, const uin
   long groups = groups_of(by->inside);
   const int8_t *b = by->panels + j * groups * DEEP;
   wholes sums[TALL][BESIDE], w[BESIDE];
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
-    for (int k = 0; k < BESIDE; k++) sums[i][k] = -RAISED * fetch(by->sums + j + k * LANES);
+  UNROLLED for (int i = 0; i < rows; i++)
+    UNROLLED for (int k = 0; k < BESIDE; k++) sums[i][k] = -RAISED * fetch(by->sums + j + k * LANES);
   for (long group = 0; group < groups; group++, a += TALL * DEEP, b += WIDE * DEEP) {
-#pragma GCC unroll 3
-    for (int k = 0; k < BESIDE; k++) w[k] = fetch(b + 4 * k * LANES);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) {
+    UNROLLED for (int k = 0; k < BESIDE; k++) w[k] = fetch(b + 4 * k * LANES);
+    UNROLLED for (int i = 0; i < rows; i++) {
       int32_t x;
       memcpy(&x, a + DEEP * i, sizeof(x));
-#pragma GCC unroll 3
-      for (int k = 0; k < BESIDE; k++) sums[i][k] = add_dot(sums[i][k], x - (wholes){0}, w[k]);
+      UNROLLED for (int k = 0; k < BESIDE; k++) sums[i][k] = add_dot(sums[i][k], x - (wholes){0}, w[k]);
     }
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
-    for (int k = 0; k < BESIDE; k++)
+  UNROLLED for (int i = 0; i < rows; i++)
+    UNROLLED for (int k = 0; k < BESIDE; k++)
       settle(sums[i][k], x_scales[i], by, j + k * LANES, y + i * apart + k * LANES, relu);
 }
 
