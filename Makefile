@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := regard tests benchmarks docs
 
-.PHONY: setup demo test checks suite learn fuzz test-gpu bench clean
+.PHONY: setup demo test test-slow checks suite learn fuzz test-gpu bench clean
 
 setup: .venv/dev
 
@@ -39,6 +39,10 @@ checks: .venv/dev
 
 suite: .venv/dev .venv/browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The rest of what is deterministic: all combinations, long series, Ray, further browser flows.
+test-slow: .venv/dev .venv/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not gpu'
 
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
 learn: .venv/dev

@@ -11,7 +11,7 @@ from threading import Barrier
 
 import pytest
 import torch
-from conftest import files
+from support.training import corpus_files
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -78,10 +78,10 @@ def test_whoever_has_threads_of_their_own_gets_no_more() -> None:
 
 @pytest.mark.parametrize("engine", ["torch", "onnx"])
 def test_translations_are_those_of_one_batch_after_the_other(
-    able: Run, corpus: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fluent_run: Run, corpus: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [pair.source for pair in pairs(files(corpus, "test"))]
-    loaded = load(shutil.copytree(able.folder, tmp_path / "run"), device="cpu", engine=engine)
+    texts = [pair.source for pair in pairs(corpus_files(corpus, "test"))]
+    loaded = load(shutil.copytree(fluent_run.folder, tmp_path / "run"), device="cpu", engine=engine)
     monkeypatch.setattr(translator, "BATCH_TOKENS", 60)
     seen: set[str] = set()
     find = Translator.find
@@ -102,8 +102,8 @@ def test_translations_are_those_of_one_batch_after_the_other(
     assert [one.score for one in together] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
-def test_a_model_in_training_and_samples_go_one_after_the_other(able: Run) -> None:
-    loaded = load(able.folder, device="cpu")
+def test_a_model_in_training_and_samples_go_one_after_the_other(fluent_run: Run) -> None:
+    loaded = load(fluent_run.folder, device="cpu")
     plan = loaded.plan(Options())
     assert loaded.side_by_side(4, plan) == 2
     assert loaded.side_by_side(4, loaded.plan(Options(sample=True))) == 1

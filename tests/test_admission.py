@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import Clock, Server, serving
+from support.commands import Command
+from support.server import FakeClock, Server, start_server
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -46,9 +46,9 @@ def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
         keys.revoke(key)
 
 
-def test_who_guesses_keys_is_counted(able: Run, tmp_path: Path) -> None:
+def test_who_guesses_keys_is_counted(fluent_run: Run, tmp_path: Path) -> None:
     Keys.made(tmp_path / "keys.db")
-    with serving(able.folder, "--keys", tmp_path / "keys.db", "--req-limit", 2) as server:
+    with start_server(fluent_run.folder, "--keys", tmp_path / "keys.db", "--req-limit", 2) as server:
         for status in (403, 403, 429):
             assert server.error("/translate", status, **ASKED, api_key="guess")
 
@@ -77,12 +77,12 @@ def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_file_of_keys_that_is_not_there_is_not_made_by_whoever_only_asks(
-    regard: Command, able: Run, tmp_path: Path
+    regard: Command, fluent_run: Run, tmp_path: Path
 ) -> None:
     for arguments in (
         ("keys", "list", "--file", "typo.db"),
         ("keys", "revoke", "3f9a0c12", "--file", "typo.db"),
-        ("serve", able.folder, "--port", 0, "--keys", "typo.db", "--require-key"),
+        ("serve", fluent_run.folder, "--port", 0, "--keys", "typo.db", "--require-key"),
     ):
         done = regard(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
@@ -109,11 +109,13 @@ def test_a_limit_below_none_is_refused(regard: Command, limit: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
+def test_keys_at_the_service(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
     keys = Keys.made(file)
     key, tight = keys.add(), keys.add(req_limit=1, char_limit=5)
-    with serving(able.folder, "--keys", file, "--require-key", "--key-link", "https://example.org/keys") as server:
+    with start_server(
+        fluent_run.folder, "--keys", file, "--require-key", "--key-link", "https://example.org/keys"
+    ) as server:
         assert server.error("/translate", 400, **ASKED) == "Visit https://example.org/keys to get an API key"
         assert server.error("/translate", 403, **ASKED, api_key="wrong") == "Invalid API key"
         assert server.error("/v1/trace", 403, **ASKED, api_key="wrong") == "Invalid API key"
@@ -148,13 +150,13 @@ def test_keys_at_the_service(able: Run, tmp_path: Path) -> None:
         assert server.error("/translate", 403, **ASKED, api_key=late) == "Invalid API key"
 
 
-def test_a_key_has_limits_of_its_own_for_every_period(able: Run, tmp_path: Path) -> None:
+def test_a_key_has_limits_of_its_own_for_every_period(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
     keys = Keys.made(file)
     hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
     usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
     limits = ("--hourly-req-limit", 2, "--daily-req-limit", 0)
-    with serving(able.folder, "--keys", file, *limits) as server:
+    with start_server(fluent_run.folder, "--keys", file, *limits) as server:
 
         def said(key: str, times: int) -> list[str]:
             asked = [httpx.post(f"{server.url}/detect", json={"q": "a", "api_key": key}) for _ in range(times)]
@@ -177,9 +179,9 @@ def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
         assert Keys.made(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
 
 
-def test_a_key_in_the_headers_is_looked_at_before_the_body(able: Run, tmp_path: Path) -> None:
+def test_a_key_in_the_headers_is_looked_at_before_the_body(fluent_run: Run, tmp_path: Path) -> None:
     key = Keys.made(tmp_path / "keys.db").add(req_limit=1)
-    with serving(able.folder, "--keys", tmp_path / "keys.db") as server:
+    with start_server(fluent_run.folder, "--keys", tmp_path / "keys.db") as server:
 
         def asked(key: str, body: bytes) -> int:
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -190,8 +192,8 @@ def test_a_key_in_the_headers_is_looked_at_before_the_body(able: Run, tmp_path: 
         assert [asked(key, b'{"q": "a"}'), asked(key, b"{")] == [200, 429]
 
 
-def test_limits_at_the_service(able: Run) -> None:
-    with serving(able.folder, "--req-limit", 3, "--ban-after", 2) as server:
+def test_limits_at_the_service(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--req-limit", 3, "--ban-after", 2) as server:
         assert server.translate(["the house", "the garden"])["translatedText"]
         assert server.translate("the house")["translatedText"]
         answer = httpx.post(f"{server.url}/translate", json=ASKED)
@@ -204,7 +206,7 @@ def test_limits_at_the_service(able: Run) -> None:
 
 
 def test_windows_move_and_clients_are_apart() -> None:
-    clock = Clock()
+    clock = FakeClock()
     limits, two = Limits(clock=clock), Allowance(minute=2)
     limits.spend("a", 1, two)
     limits.spend("b", 2, two)
@@ -236,7 +238,7 @@ def test_windows_move_and_clients_are_apart() -> None:
 def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
     asked: list[tuple[float, int]], most: int
 ) -> None:
-    clock, granted = Clock(), list[tuple[float, int]]()
+    clock, granted = FakeClock(), list[tuple[float, int]]()
     limits = Limits(clock=clock)
     for pause, cost in asked:
         clock.now += pause
@@ -252,7 +254,7 @@ def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
 
 
 def test_clients_are_forgotten_when_their_time_is_over() -> None:
-    clock = Clock()
+    clock = FakeClock()
     limits = Limits(ban_after=1, clock=clock)
     for number in range(5000):
         clock.now += 0.1
@@ -291,8 +293,8 @@ def test_a_household_is_one_client() -> None:
 
 
 @pytest.mark.thorough
-def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
-    with serving(able.folder, "--metrics-token", "secret") as server:
+def test_the_figures_may_be_kept_to_oneself(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--metrics-token", "secret") as server:
         assert httpx.get(f"{server.url}/metrics").status_code == 401
         said = {"Bearer wrong": 401, "secret": 401, "Basic secret": 401, "Bearersecret": 401, "Bearer": 401}
         for header, status in {**said, "Bearer secret": 200, "bearer secret": 200}.items():
@@ -301,8 +303,8 @@ def test_the_figures_may_be_kept_to_oneself(able: Run) -> None:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(able: Run, trusted: bool) -> None:
-    with serving(able.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
+def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(fluent_run: Run, trusted: bool) -> None:
+    with start_server(fluent_run.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
         found = [
             httpx.post(f"{server.url}/translate", json=ASKED, headers={"X-Forwarded-For": told}).status_code
             for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2", "2001:db8::1", "2001:db8::2")
@@ -312,9 +314,9 @@ def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(able: Run, trust
         )
 
 
-def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -> None:
+def test_suggestions_are_kept_where_they_are_wanted(fluent_run: Run, tmp_path: Path) -> None:
     suggestion = {"q": "the old house", "s": "das alte Haus", "source": "en", "target": "de"}
-    with serving(able.folder, "--suggestions", tmp_path / "better.jsonl") as server:
+    with start_server(fluent_run.folder, "--suggestions", tmp_path / "better.jsonl") as server:
         assert server.ask("/suggest", **suggestion) == {"success": True}
         assert server.error("/suggest", 400, q="a", source="en", target="de") == "Invalid request: missing s parameter"
         assert server.error("/suggest", 400, **{**suggestion, "source": "x" * 99}) == f"{'x' * 99} is not supported"
@@ -324,14 +326,14 @@ def test_suggestions_are_kept_where_they_are_wanted(able: Run, tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_suggestions_are_not_kept_otherwise(able: Run) -> None:
-    with serving(able.folder) as server:
+def test_suggestions_are_not_kept_otherwise(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder) as server:
         assert server.error("/suggest", 403, q="a", s="b") == "Suggestions are disabled on this server."
 
 
-def test_too_much_at_once_is_turned_away_with_a_time_to_come_again(able: Run, corpus: Path) -> None:
+def test_too_much_at_once_is_turned_away_with_a_time_to_come_again(fluent_run: Run, corpus: Path) -> None:
     texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
-    with serving(able.folder, "--queue", 6, "--batch-pieces", 1) as server:
+    with start_server(fluent_run.folder, "--queue", 6, "--batch-pieces", 1) as server:
         full = filled(server, texts)
         assert full.status_code == 503
         assert full.headers["retry-after"] == "2"

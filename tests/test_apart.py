@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-import uppercase
 from hypothesis import given
 from hypothesis import strategies as st
+from support import uppercase_worker
 
 from regard.serve.batching import Batcher
 from regard.serve.processes import Processes
@@ -16,7 +16,7 @@ from regard.serve.processes import Processes
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Processes[str, str, int]]:
-    processes: Processes[str, str, int] = Processes(uppercase.start, 2)
+    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 2)
     processes.ready()
     yield processes
     processes.close()
@@ -53,7 +53,7 @@ def test_what_fails_fails_for_those_who_asked_with_the_place_where_it_did(two: P
     first, second, third = asked(batcher(two, most=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
     assert (first, third) == (["A0"], ["B1"])
     assert isinstance(second, ArithmeticError)
-    assert "uppercase.py" in second.__notes__[0]
+    assert "uppercase_worker.py" in second.__notes__[0]
 
 
 def test_a_process_that_dies_is_replaced(two: Processes[str, str, int]) -> None:
@@ -65,7 +65,7 @@ def test_a_process_that_dies_is_replaced(two: Processes[str, str, int]) -> None:
 
 
 def test_one_that_never_begins_is_told_of() -> None:
-    never: Processes[str, str, int] = Processes(uppercase.stillborn, 1)
+    never: Processes[str, str, int] = Processes(uppercase_worker.stillborn, 1)
     with pytest.raises(EOFError):
         never.ready()
     never.close()

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from serving import Server, serving
+from support.server import Server, start_server
 
 from regard.runs import Run
 
@@ -29,8 +29,8 @@ ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 
 @pytest.fixture(scope="module")
-def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder, "--body-limit", 2_000_000, "--beam", 1, "--processes", 1) as process:
+def server(fluent_run: Run) -> Iterator[Server]:
+    with start_server(fluent_run.folder, "--body-limit", 2_000_000, "--beam", 1, "--processes", 1) as process:
         yield process
 
 
@@ -76,9 +76,9 @@ def test_who_has_said_all_may_still_listen(server: Server) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == server.translate("the old house")
 
 
-def test_clients_that_are_too_slow(able: Run) -> None:
+def test_clients_that_are_too_slow(fluent_run: Run) -> None:
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    with serving(able.folder, "--patience", 1) as server:
+    with start_server(fluent_run.folder, "--patience", 1) as server:
         answer = raw(server, head + b'{"q": ', close=False)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"took too long" in answer
@@ -100,8 +100,8 @@ def unread(server: Server, length: int) -> socket.socket:
     return connection
 
 
-def test_clients_that_do_not_listen(able: Run) -> None:
-    with serving(able.folder, "--patience", 4, "--char-limit", -1, "--body-limit", 30_000_000) as server:
+def test_clients_that_do_not_listen(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--patience", 4, "--char-limit", -1, "--body-limit", 30_000_000) as server:
         with unread(server, 20_000_000) as connection:
             ended = select.poll()
             ended.register(connection, 0)  # no more than that it has ended
@@ -166,11 +166,11 @@ def test_texts_of_every_kind(server: Server, text: str, form: str) -> None:
     assert isinstance(answer.json().get("translatedText", ""), str)
 
 
-def test_a_megabyte_of_one_word(able: Run) -> None:
-    with serving(able.folder, "--char-limit", -1, "--beam", 1) as server:
+def test_a_megabyte_of_one_word(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--char-limit", -1, "--beam", 1) as server:
         found = server.translate("the " * 200 + "x" * 50_000)["translatedText"]
         assert isinstance(found, str)
-    with serving(able.folder) as server:
+    with start_server(fluent_run.folder) as server:
         said = server.error("/translate", 400, **{**ASKED, "q": "x" * 1_000_000})
         assert said == "Invalid request: request (1000000) exceeds text limit (20000)"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from searching import agree, batch, step_by_step
+from support.search import assert_same_hypotheses, make_sources, reference_search
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -36,7 +36,7 @@ def model_of(name: str, seed: int = 0, spread: float = 0.5) -> Seq2Seq:
 def compared(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
     """What is found, which is what the readable search finds."""
     found = search(models, source, lengths, **options)
-    agree(step_by_step(models, source, lengths, **options), found, close=1e-6)
+    assert_same_hypotheses(reference_search(models, source, lengths, **options), found, tolerance=1e-6)
     return found
 
 
@@ -44,7 +44,7 @@ def compared(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> li
 @pytest.mark.parametrize("name", RECIPES)
 def test_it_finds_what_the_readable_search_finds(name: str, beam: int) -> None:
     for seed in range(3):
-        compared(quicken(model_of(name, seed)), *batch(9, 1, 5, 3), beam=beam, n_best=min(beam, 2), max_length=9)
+        compared(quicken(model_of(name, seed)), *make_sources(9, 1, 5, 3), beam=beam, n_best=min(beam, 2), max_length=9)
 
 
 @pytest.mark.parametrize("options", [
@@ -61,7 +61,7 @@ def test_it_finds_what_the_readable_search_finds(name: str, beam: int) -> None:
 def test_so_it_does_whatever_is_asked(options: dict[str, Any], double: bool) -> None:
     for name in ("luong2015-global", "vaswani2017-base"):
         made = model_of(name)
-        compared(made.double() if double else made, *batch(3, 7, 2), **{"beam": 4, **options})
+        compared(made.double() if double else made, *make_sources(3, 7, 2), **{"beam": 4, **options})
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -74,7 +74,7 @@ def test_so_it_does_for_any_shape(
 ) -> None:
     found = compared(
         model_of("luong2015-global", seed, spread),
-        *batch(*lengths),
+        *make_sources(*lengths),
         beam=beam,
         n_best=min(beam, n_best),
         max_length=longest,
@@ -84,7 +84,7 @@ def test_so_it_does_for_any_shape(
 
 
 def test_several_models_search_together() -> None:
-    compared([model_of("luong2015-global"), model_of("vaswani2017-base", 1)], *batch(5, 2, 3), beam=3, n_best=2)
+    compared([model_of("luong2015-global"), model_of("vaswani2017-base", 1)], *make_sources(5, 2, 3), beam=3, n_best=2)
 
 
 def test_no_sources_have_no_targets() -> None:
@@ -101,7 +101,7 @@ def test_it_can_be_switched_off(fast: str, readable: int, monkeypatch: pytest.Mo
 
     monkeypatch.setenv("REGARD_FAST", fast)
     monkeypatch.setattr(BeamSearch, "join", counted)
-    search(model_of("luong2015-global"), *batch(3, 2))
+    search(model_of("luong2015-global"), *make_sources(3, 2))
     assert len(joined) == readable
 
 
@@ -112,7 +112,7 @@ def test_what_it_knows_nothing_of_goes_the_readable_way(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regard.search.shortcut.searched", None)
-    assert search(model_of("luong2015-global"), *batch(3, 2), **options)
+    assert search(model_of("luong2015-global"), *make_sources(3, 2), **options)
 
 
 class Table:
@@ -139,7 +139,7 @@ class Table:
 @pytest.mark.parametrize("table", [torch.randn(WORDS).log_softmax(-1), torch.tensor(-2.4).expand(WORDS)])
 def test_what_a_decoder_gives_out_stays_its_own_and_what_it_is_handed_is(table: Tensor, beam: int) -> None:
     before, model = table.clone(), Table(table)
-    compared(model, *batch(3, 2), beam=beam, max_length=5)
+    compared(model, *make_sources(3, 2), beam=beam, max_length=5)
     torch.testing.assert_close(table, before)
 
 
@@ -154,12 +154,12 @@ def test_of_sentences_that_are_done_no_attention_is_kept() -> None:
 @pytest.mark.parametrize("options", [{"prefix": [[]]}, {"prefix": []}, {"force": [[]]}], ids=str)
 def test_what_is_given_for_other_sources_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="for 2 sources"):
-        search(model_of("luong2015-global"), *batch(3, 2), **options)
+        search(model_of("luong2015-global"), *make_sources(3, 2), **options)
 
 
 def test_very_long_targets_are_left_to_the_readable_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.search.shortcut.searched", None)
-    found = search(model_of("luong2015-global"), *batch(3, 2), beam=1, max_length=5000, length_penalty=0.0)
+    found = search(model_of("luong2015-global"), *make_sources(3, 2), beam=1, max_length=5000, length_penalty=0.0)
     assert all(len(some[0].tokens) <= 5000 for some in found)
 
 
@@ -167,4 +167,4 @@ def test_damaged_weights_are_told() -> None:
     model = model_of("luong2015-global")
     nn.init.constant_(next(model.decoder.parameters()), float("nan"))
     with pytest.raises(ArithmeticError, match="step 1"):
-        search(model, *batch(3, 2), beam=3)
+        search(model, *make_sources(3, 2), beam=3)

@@ -7,33 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.graphs import EagerGraph
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.captured import Captured, Form, Function, Graph, differentiated, keep
+from regard.fast.captured import Captured, Form, Function, Graph
 from regard.fast.recording import Places, attempted, rounded
-
-
-class Eager(Graph):
-    """Instead of a graph the function itself, which reads and writes at the same places as one."""
-
-    def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
-        outputs = function(*self.inputs)
-        came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
-        return outputs, differentiated(outputs, self.inputs, came)
-
-    def record(self, function: Function, places: Places) -> Graph:
-        self.function = function
-        self.forward, self.backward = self.ahead, self.back
-        return self
-
-    def ahead(self) -> None:
-        with torch.enable_grad():
-            self.found = self.function(*self.inputs)
-        keep(self.outputs, self.found)
-
-    def back(self) -> None:
-        keep(self.slopes, differentiated(self.found, self.inputs, self.came))
 
 
 class Missing(Graph):
@@ -42,7 +21,7 @@ class Missing(Graph):
     def record(self, function: Function, places: Places) -> Graph:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    tried = Eager.tried
+    tried = EagerGraph.tried
 
 
 FORM = Form(["BT-", "--", "BT"], ["BT-", "B", "BT"])
@@ -80,7 +59,7 @@ def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
 
 @pytest.fixture
 def captured() -> Captured:
-    return Captured(patience=2, most=3, make=Eager)
+    return Captured(patience=2, most=3, make=EagerGraph)
 
 
 def test_sizes_are_rounded_by_an_eighth_at_most() -> None:
@@ -150,7 +129,7 @@ def test_each_key_and_each_kind_has_a_graph_of_its_own(captured: Captured) -> No
     agree([slope], slopes(plainly, tensors)[3:4])
 
 
-class Late(Eager):
+class Late(EagerGraph):
     """Where there is memory when it was given back."""
 
     tries = 0

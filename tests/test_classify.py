@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import zstd
+from support.commands import Command
+from support.corpora import compress_zstd
 
 import regard as package
 from regard.config import parse
@@ -154,7 +154,7 @@ def test_every_form_holds_the_same_texts(tmp_path: Path) -> None:
     assert texts_in(written(tmp_path / "a.tsv", tsv(ROWS))) == ROWS
     assert texts_in(written(tmp_path / "a.jsonl", jsonl(ROWS))) == ROWS
     assert Counter(texts_in(folders(tmp_path / "a", ROWS))) == wanted
-    for ending, pack in ((".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)):
+    for ending, pack in ((".gz", gzip.compress), (".xz", lzma.compress), (".zst", compress_zstd)):
         (tmp_path / f"a.tsv{ending}").write_bytes(pack(tsv(ROWS).encode()))
         assert texts_in(tmp_path / f"a.tsv{ending}") == ROWS
         packed = tmp_path / f"b{ending}"
@@ -268,7 +268,7 @@ def test_what_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
 def test_whatever_is_in_a_file_is_read_or_refused(
     tmp_path_factory: Any, ending: str, content: bytes, packed: bool, values: dict[str, Any]
 ) -> None:
-    packers: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
+    packers: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": compress_zstd}
     pack = packers.get(Path(ending).suffix, bytes)
     path = tmp_path_factory.mktemp("fuzz") / f"a{ending}"
     path.write_bytes(pack(content) if packed else content)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import regex
-from conftest import Command, command, environment
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command, environment, regard_command
 
 from regard.data import rules, scripts
 from regard.data.cleaning import Sieve, ahead
@@ -420,7 +420,7 @@ def test_clean_leaves_nothing_where_its_input_breaks_off(regard: Command, tmp_pa
 def test_clean_ends_with_its_pipe(corpus_file: Path) -> None:
     corpus_file.write_text("".join(f"line number {n}\tZeile Nummer {n}\n" for n in range(100_000)), encoding="utf-8")
     process = subprocess.Popen(
-        command(["data", "clean", corpus_file, "--out", "-"]),
+        regard_command(["data", "clean", corpus_file, "--out", "-"]),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,7 +13,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import QUICK, ROOT, Command, command, environment, files
+from support.commands import ROOT, Command, environment, regard_command
+from support.training import TINY, corpus_files
 
 from regard.cli.train import spread
 from regard.documents import translated
@@ -21,7 +22,7 @@ from regard.runs import Run
 from regard.translate import load
 from regard.version import VERSION
 
-KEYS = [f"{key}={'null' if value is None else value}" for key, value in QUICK.items()]
+KEYS = [f"{key}={'null' if value is None else value}" for key, value in TINY.items()]
 
 
 def test_help_answers_without_pytorch() -> None:
@@ -74,9 +75,9 @@ def test_data_make(regard: Command, tmp_path: Path) -> None:
 def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Path) -> None:
     done = regard(
         "train",
-        *files(corpus, "train"),
+        *corpus_files(corpus, "train"),
         "--dev",
-        *files(corpus, "dev"),
+        *corpus_files(corpus, "dev"),
         "--recipe",
         "luong2015-global",
         "--out",
@@ -96,15 +97,15 @@ def test_from_training_to_a_picture(regard: Command, corpus: Path, tmp_path: Pat
     assert made.stdout.endswith("\n\n")
     assert regard("translate", "r", corpus / "test.en").stdout == made.stdout[:-1]
     scored = json.loads(
-        regard("evaluate", "r", *files(corpus, "test"), "--gold", corpus / "test.align", "--json").stdout
+        regard("evaluate", "r", *corpus_files(corpus, "test"), "--gold", corpus / "test.align", "--json").stdout
     )
     figures = {"bleu", "chrf", "ter", "perplexity", "accuracy", "aer", "precision", "recall"}
     assert figures < set(scored)
     assert all(scored[name] > 0 for name in ("ter", "perplexity", "aer", "precision", "recall"))
-    told = regard("evaluate", "r", *files(corpus, "test"), "--gold", corpus / "test.align").stdout
+    told = regard("evaluate", "r", *corpus_files(corpus, "test"), "--gold", corpus / "test.align").stdout
     assert f"aer        {scored['aer']:.4f}  precision {scored['precision']:.4f}" in told
     (tmp_path / "out.de").write_text(made.stdout[:-1], encoding="utf-8")
-    again = regard("evaluate", "--hypothesis", "out.de", *files(corpus, "test"), "--json")
+    again = regard("evaluate", "--hypothesis", "out.de", *corpus_files(corpus, "test"), "--json")
     assert json.loads(again.stdout)["bleu"] == pytest.approx(scored["bleu"])
     pictures: list[tuple[str, bytes, list[str]]] = [
         ("a.png", b"\x89PNG", []),
@@ -141,7 +142,7 @@ def test_forms_of_output(regard: Command, run: Run) -> None:
 
 @pytest.mark.thorough
 def test_default_names_and_a_single_file(regard: Command, corpus: Path, tmp_path: Path) -> None:
-    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in corpus_files(corpus, "train")]
     (tmp_path / "de-en.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in zip(*sides, strict=True)), encoding="utf-8")
     done = regard("train", "de-en.tsv", "training.steps=1", "training.validate_pairs=2")
     assert done.returncode == 0, done.stderr
@@ -227,7 +228,7 @@ def test_a_pipe_that_is_refused_leaves_nothing_behind(
 
 @pytest.mark.thorough
 def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Path, tmp_path: Path) -> None:
-    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in corpus_files(corpus, "train")]
     text = "".join(f"{one}\t{other}\n" for one, other in zip(*sides, strict=True))
     done = regard("train", "-", "--out", "x", *KEYS, "training.steps=12", input=text)
     assert done.returncode == 0, done.stderr
@@ -243,7 +244,7 @@ def test_a_run_goes_on_from_what_came_through_a_pipe(regard: Command, corpus: Pa
 
 @pytest.mark.thorough
 def test_a_memory_through_a_pipe_is_trained_on(regard: Command, corpus: Path, tmp_path: Path) -> None:
-    sides = [path.read_text(encoding="utf-8").splitlines() for path in files(corpus, "train")]
+    sides = [path.read_text(encoding="utf-8").splitlines() for path in corpus_files(corpus, "train")]
     rows = [json.dumps({"en": one, "de": other}) + "\n" for one, other in zip(*sides, strict=True)]
     packed = gzip.compress("".join(rows).encode())
     done = regard("train", "-", "--source", "de", "--out", "x", *KEYS, "training.steps=1", input=packed)
@@ -256,7 +257,7 @@ def test_a_memory_through_a_pipe_is_trained_on(regard: Command, corpus: Path, tm
 def test_a_run_is_never_overwritten(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "x")
     content = {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()}
-    done = regard("train", *files(corpus, "train"), "--out", "x")
+    done = regard("train", *corpus_files(corpus, "train"), "--out", "x")
     assert done.returncode == 2
     assert "x already holds a run; go on with it by --resume" in done.stderr
     assert {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()} == content
@@ -280,9 +281,9 @@ def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
 ) -> None:
     base = [
         "train",
-        *files(corpus, "train"),
+        *corpus_files(corpus, "train"),
         "--dev",
-        *files(corpus, "dev"),
+        *corpus_files(corpus, "dev"),
         "--recipe",
         "bahdanau2015",
         *KEYS,
@@ -290,7 +291,7 @@ def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
     ]
     base += ["model.dropout=0.2", "training.steps=60", "training.validate_every=30", "training.checkpoint_every=30"]
     with subprocess.Popen(
-        command([*base, "--out", "cut"]), stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+        regard_command([*base, "--out", "cut"]), stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -310,7 +311,7 @@ def test_a_signal_saves_a_checkpoint_and_going_on_ends_as_if_nothing_had_been(
 
 def test_a_closed_pipe_ends_quietly(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
-        command(["translate", run.folder, "--beam", 1]),
+        regard_command(["translate", run.folder, "--beam", 1]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -351,7 +352,7 @@ def test_two_files_may_follow_dev() -> None:
 
 def test_a_line_is_answered_before_the_next_is_written(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
-        command(["translate", run.folder, "--beam", 1, "--min-length", 3]),
+        regard_command(["translate", run.folder, "--beam", 1, "--min-length", 3]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -425,7 +426,7 @@ def test_wishes_that_cannot_be_met(regard: Command, run: Run, tmp_path: Path, op
 
 
 def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
-    test = files(corpus, "test")
+    test = corpus_files(corpus, "test")
     done = regard("align", run.folder, *test, "--gold", corpus / "test.align")
     count = len(test[0].read_text(encoding="utf-8").splitlines())
     assert done.returncode == 0, done.stderr
@@ -442,7 +443,7 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
     assert refused.returncode == 2
     assert "takes a run of the other direction" in refused.stderr
     keys = [key for key in KEYS if not key.startswith("training.steps")]
-    back = regard("train", *reversed(files(corpus, "train")), "--out", "back", *keys, "training.steps=2")
+    back = regard("train", *reversed(corpus_files(corpus, "train")), "--out", "back", *keys, "training.steps=2")
     assert back.returncode == 0, back.stderr
     both = regard("align", run.folder, *test, "--symmetrize", "back")
     assert both.returncode == 0, both.stderr
@@ -451,9 +452,9 @@ def test_given_pairs_are_aligned(regard: Command, run: Run, corpus: Path, tmp_pa
 
 def test_a_head_is_chosen_by_gold_alignments_or_without(regard: Command, corpus: Path, tmp_path: Path) -> None:
     keys = [*KEYS, "model.heads=2"]
-    trained = regard("train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
+    trained = regard("train", *corpus_files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", "t", *keys)
     assert trained.returncode == 0, trained.stderr
-    test, gold = files(corpus, "test"), corpus / "test.align"
+    test, gold = corpus_files(corpus, "test"), corpus / "test.align"
     done = regard("align", "t", *test, "--gold", gold, "--choose-head")
     assert done.returncode == 0, done.stderr
     errors = [float(line.split("aer ")[1].split(",")[0]) for line in done.stdout.splitlines()[:-1]]
@@ -493,17 +494,19 @@ def test_systems_are_compared(regard: Command, run: Run, corpus: Path, tmp_path:
     references = (corpus / "test.de").read_text(encoding="utf-8")
     (tmp_path / "good.de").write_text(references, encoding="utf-8")
     (tmp_path / "bad.de").write_text(references.replace("der", "das").replace("die", "das"), encoding="utf-8")
-    done = regard("evaluate", "--hypothesis", "good.de", "--hypothesis", "bad.de", *files(corpus, "test"), "--json")
+    done = regard(
+        "evaluate", "--hypothesis", "good.de", "--hypothesis", "bad.de", *corpus_files(corpus, "test"), "--json"
+    )
     assert done.returncode == 0, done.stderr
     good, bad = json.loads(done.stdout)["systems"]
     assert good["bleu"] > bad["bleu"]
     assert good["bootstrap"]["p"] is None
     assert bad["bootstrap"]["p"] < 0.05
     for arguments in (("--compare",), ("--gold-first", 1)):
-        assert regard("evaluate", run.folder, *files(corpus, "test"), *arguments).returncode == 2
-    assert regard("evaluate", "--hypothesis", "good.de", *files(corpus, "test"), "--beam", 1).returncode == 2
+        assert regard("evaluate", run.folder, *corpus_files(corpus, "test"), *arguments).returncode == 2
+    assert regard("evaluate", "--hypothesis", "good.de", *corpus_files(corpus, "test"), "--beam", 1).returncode == 2
     shutil.copytree(run.folder, tmp_path / "twin")
-    told = regard("evaluate", run.folder, "twin", *files(corpus, "test"), "--compare", "--beam", 1).stdout
+    told = regard("evaluate", run.folder, "twin", *corpus_files(corpus, "test"), "--compare", "--beam", 1).stdout
     assert told.count("system ") == 2
     assert "the baseline" in told
     assert "against the baseline" in told

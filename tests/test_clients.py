@@ -13,7 +13,7 @@ import pytest
 from deep_translator import LibreTranslator
 from deep_translator.exceptions import AuthorizationException
 from libretranslatepy import LibreTranslateAPI
-from serving import Server, serving
+from support.server import Server, start_server
 
 from regard.runs import Run
 from regard.serve.keys import Keys
@@ -23,15 +23,15 @@ NODE = Path(__file__).parent / "clients"
 
 
 @pytest.fixture(scope="module")
-def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder, "--processes", 2) as process:
+def server(fluent_run: Run) -> Iterator[Server]:
+    with start_server(fluent_run.folder, "--processes", 2) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def expected(able: Run) -> str:
+def expected(fluent_run: Run) -> str:
     """What the model makes of `the old house`."""
-    return load(able.folder).translate(["the old house"])[0].text
+    return load(fluent_run.folder).translate(["the old house"])[0].text
 
 
 def test_libretranslatepy(server: Server, expected: str) -> None:
@@ -52,10 +52,10 @@ def test_deep_translator(server: Server, expected: str) -> None:
     assert auto.translate("the old house") == expected
 
 
-def test_deep_translator_without_a_key_that_is_known(able: Run, tmp_path: Path, expected: str) -> None:
+def test_deep_translator_without_a_key_that_is_known(fluent_run: Run, tmp_path: Path, expected: str) -> None:
     file = tmp_path / "keys.db"
     key = Keys.made(file).add()
-    with serving(able.folder, "--keys", file, "--require-key") as server:
+    with start_server(fluent_run.folder, "--keys", file, "--require-key") as server:
         client = LibreTranslator(source="en", target="de", api_key="wrong", custom_url=f"{server.url}/")
         with pytest.raises(AuthorizationException):
             client.translate("the old house")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import ray
-from conftest import Command, command, environment, files
+from support.commands import Command, environment, regard_command
+from support.training import corpus_files
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -38,7 +39,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def texts(corpus: Path) -> list[str]:
-    sources = [pair.source for pair in pairs(files(corpus, "test"))]
+    sources = [pair.source for pair in pairs(corpus_files(corpus, "test"))]
     return [*sources, "", *sources[::-1], "  two  spaces  "]
 
 
@@ -240,7 +241,7 @@ def test_the_command_gives_the_same_lines_and_leaves_nothing_behind(
 @pytest.mark.thorough
 def test_a_closed_pipe_ends_the_cluster_too(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
-        command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--workers", 1]),
+        regard_command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--workers", 1]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -295,7 +296,7 @@ def test_a_cluster_that_does_not_answer(run: Run, tmp_path: Path, monkeypatch: p
         address = f"127.0.0.1:{free.getsockname()[1]}"  # nobody listens there
         monkeypatch.setenv("RAY_ADDRESS", address)
         done = subprocess.run(
-            command(["translate", run.folder, "--engine", "ray"]),
+            regard_command(["translate", run.folder, "--engine", "ray"]),
             input=b"",
             capture_output=True,
             env=environment(),

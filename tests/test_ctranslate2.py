@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Command, files, transformer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command
+from support.training import corpus_files
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -272,17 +273,13 @@ def test_what_does_not_fit_is_refused_with_its_values(tmp_path: Path) -> None:
         export(model, source, target, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """What it is exported to lies beside it."""
-    return transformer(corpus, tmp_path_factory)
-
-
-def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, corpus: Path, regard: Command) -> None:
-    texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
-    done = regard("export", attentive.folder, "--to", "ctranslate2")
+def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(
+    transformer_run: Run, corpus: Path, regard: Command
+) -> None:
+    texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
+    done = regard("export", transformer_run.folder, "--to", "ctranslate2")
     assert done.returncode == 0, done.stderr
-    by_torch, by_ctranslate2 = (load(attentive.folder, engine=engine) for engine in ("torch", "ctranslate2"))
+    by_torch, by_ctranslate2 = (load(transformer_run.folder, engine=engine) for engine in ("torch", "ctranslate2"))
     wishes: list[dict[str, Any]] = [
         {"beam": 1},
         {"prefix": "Der"},
@@ -297,19 +294,19 @@ def test_a_run_translates_by_it_and_by_pytorch_what_it_cannot(attentive: Run, co
             one.alignment.pairs for one in expected if one.alignment
         ]
     said = regard(
-        "translate", attentive.folder, "--engine", "ctranslate2", "--precision", "int8", input=texts[0] + "\n"
+        "translate", transformer_run.folder, "--engine", "ctranslate2", "--precision", "int8", input=texts[0] + "\n"
     )
     assert len(said.stdout.splitlines()) == 1
     assert "ctranslate2-int8: made in" in said.stderr
-    by_itself = regard("translate", attentive.folder, input=texts[0] + "\n")
+    by_itself = regard("translate", transformer_run.folder, input=texts[0] + "\n")
     assert by_itself.stderr.count("decoding by") == 1
     assert "ctranslate2-int8" in by_itself.stderr
-    assert load(attentive.folder, engine="auto").runtime is not None
-    assert load(attentive.folder).runtime is None
+    assert load(transformer_run.folder, engine="auto").runtime is not None
+    assert load(transformer_run.folder).runtime is None
 
 
-def test_what_it_cannot_run_is_refused(attentive: Run, run: Run) -> None:
+def test_what_it_cannot_run_is_refused(transformer_run: Run, run: Run) -> None:
     with pytest.raises(UserError, match="one model at a time, not an ensemble of 2"):
-        load(attentive.folder, attentive.folder, engine="ctranslate2")
+        load(transformer_run.folder, transformer_run.folder, engine="ctranslate2")
     with pytest.raises(UserError, match="CTranslate2 runs Transformers alone, and this is a"):
         load(run.folder, engine="ctranslate2")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK
-from samples import translators
+from support.corpora import translation_recipes
+from support.training import TINY
 
 from regard.demo import run_demo, small, summary
 from regard.errors import UserError
@@ -16,7 +16,7 @@ from regard.models import build
 from regard.recipes import override, read, sized
 from regard.runs import Run
 
-SHORT: dict[str, Any] = {key: value for key, value in QUICK.items() if key.startswith("training.")} | {"model.size": 16}
+SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
 
 def test_the_demo_leaves_what_it_promises(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_finished_demo_is_shown_again_and_another_recipe_is_refused(tmp_path: 
         run_demo("luong2015-global", out, 200, **SHORT)
 
 
-@pytest.mark.parametrize("name", translators())
+@pytest.mark.parametrize("name", translation_recipes())
 def test_every_recipe_has_a_demo(name: str) -> None:
     recipe = override(sized(read(name)), small(read(name)))
     model = build(recipe, 600, 1200)

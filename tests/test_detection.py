@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from serving import inside
+from support.server import ask_in_process
 
 from regard.runs import Run
 from regard.serve.detection import Detector, Guess
@@ -35,28 +35,28 @@ def test_what_is_nearly_one_language_is_told_by_the_name_that_is_served() -> Non
     assert Detector(["en", "zt"])("这座老房子在花园里。")[0].language == "zt"
 
 
-def test_a_language_that_nobody_can_tell_is_meant_where_no_other_can_be(able: Run) -> None:
-    with serving_pairs(able, "tlh-de") as service:
+def test_a_language_that_nobody_can_tell_is_meant_where_no_other_can_be(fluent_run: Run) -> None:
+    with serving_pairs(fluent_run, "tlh-de") as service:
         assert service.languages("auto", "de", [ENGLISH]) == ("tlh", "de", Guess("tlh", 0.0))
         assert service.languages("auto", "de", [GERMAN])[0] == "de", "it is in the target's language already"
         assert service.languages("auto", "de", ["…"]) == ("en", "de", Guess("en", 0.0))
-    with serving_pairs(able, "tlh-qya") as service:
+    with serving_pairs(fluent_run, "tlh-qya") as service:
         assert service.languages("auto", "qya", [ENGLISH])[0] == "tlh"
         with pytest.raises(Refusal, match="cannot be told; say which it is: qya, tlh"):
             service.languages("auto", "tlh", [ENGLISH])
-    with serving_pairs(able, "en-de", "tlh-de") as service:
+    with serving_pairs(fluent_run, "en-de", "tlh-de") as service:
         assert service.languages("auto", "de", [ENGLISH])[0] == "en"
-    with serving_pairs(able, "qya-de", "tlh-de") as service:
+    with serving_pairs(fluent_run, "qya-de", "tlh-de") as service:
         with pytest.raises(Refusal, match="The language of the text cannot be told; say which it is: qya, tlh"):
             service.languages("auto", "de", [ENGLISH])
         assert service.languages("auto", "de", [GERMAN])[0] == "de"
 
 
-def test_such_a_text_is_translated(able: Run) -> None:
+def test_such_a_text_is_translated(fluent_run: Run) -> None:
     async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
         asked = {"q": "the young man sees the garden.", "target": "de"}
         return [await client.post("/translate", json={**asked, "source": source}) for source in ("auto", "tlh")]
 
-    guessed, named = inside(f"{able.folder}=tlh-de", Settings(), ask)
+    guessed, named = ask_in_process(f"{fluent_run.folder}=tlh-de", Settings(), ask)
     assert guessed.json()["translatedText"] == named.json()["translatedText"]
     assert guessed.json()["detectedLanguage"] == {"confidence": 0.0, "language": "tlh"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import Command, command, environment
+from support.commands import Command, environment, regard_command
 
 from regard.errors import UserError
 from regard.runs import Run
@@ -49,7 +49,7 @@ def process(able: Run, tmp_path: Path, *options: object) -> Iterator[Process]:
     folder.mkdir()
     with log.open("w") as errors:
         started = subprocess.Popen(
-            command(["serve", able.folder, "--port", 0, *options]),
+            regard_command(["serve", able.folder, "--port", 0, *options]),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -65,8 +65,8 @@ def process(able: Run, tmp_path: Path, *options: object) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_no_document_is_left_behind(able: Run, tmp_path: Path, number: signal.Signals) -> None:
-    with process(able, tmp_path) as server:
+def test_no_document_is_left_behind(fluent_run: Run, tmp_path: Path, number: signal.Signals) -> None:
+    with process(fluent_run, tmp_path) as server:
         assert server.file(b"the old house").status_code == 200
         assert len(list(server.folder.glob("regard-files-*/*"))) == 1
         server.process.send_signal(number)
@@ -74,9 +74,9 @@ def test_no_document_is_left_behind(able: Run, tmp_path: Path, number: signal.Si
         assert list(server.folder.iterdir()) == []
 
 
-def test_those_who_wait_when_it_must_end_at_once_are_told_so(able: Run, corpus: Path, tmp_path: Path) -> None:
+def test_those_who_wait_when_it_must_end_at_once_are_told_so(fluent_run: Run, corpus: Path, tmp_path: Path) -> None:
     texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines() * 20
-    with process(able, tmp_path, "--batch-pieces", 1) as server:
+    with process(fluent_run, tmp_path, "--batch-pieces", 1) as server:
         assert server.file(b"the old house").status_code == 200
         found: list[httpx.Response] = []
         fields = {"q": texts[:1000], "source": "en", "target": "de"}
@@ -106,8 +106,8 @@ def test_those_who_wait_when_it_must_end_at_once_are_told_so(able: Run, corpus: 
         assert list(server.folder.iterdir()) == []
 
 
-def test_one_line_says_what_is_served_and_where(able: Run, tmp_path: Path) -> None:
-    with process(able, tmp_path) as server:
+def test_one_line_says_what_is_served_and_where(fluent_run: Run, tmp_path: Path) -> None:
+    with process(fluent_run, tmp_path) as server:
         assert server.greeting == f"regard serves able (en-de) at {server.url}\n"
         assert httpx.get(f"{server.url}/health").status_code == 200
         assert f"running on {server.url}" in [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
@@ -157,16 +157,16 @@ def test_who_was_quicker_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
-def test_a_service_that_is_stopped_while_it_loads_leaves_nothing(able: Run, tmp_path: Path) -> None:
+def test_a_service_that_is_stopped_while_it_loads_leaves_nothing(fluent_run: Run, tmp_path: Path) -> None:
     code = (
         "import os, signal, regard.serve.server as server\n"
         "from regard.serve import Settings\n"
         "server.configuration = lambda service: os.kill(os.getpid(), signal.SIGTERM)\n"
-        f"server.serve([{str(able.folder)!r}], Settings(port=0))\n"
+        f"server.serve([{str(fluent_run.folder)!r}], Settings(port=0))\n"
     )
     folder = tmp_path / "tmp"
     folder.mkdir()
-    python = command([])[0]
+    python = regard_command([])[0]
     done = subprocess.run([python, "-c", code], env={**environment(), "TMPDIR": str(folder)}, check=False)
     assert done.returncode == 128 + signal.SIGTERM
     assert list(folder.iterdir()) == []
@@ -189,8 +189,8 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc, which says what the children of a process are")
-def test_what_decodes_is_replaced_when_it_dies_and_ends_with_the_service(able: Run, tmp_path: Path) -> None:
-    with process(able, tmp_path) as server:
+def test_what_decodes_is_replaced_when_it_dies_and_ends_with_the_service(fluent_run: Run, tmp_path: Path) -> None:
+    with process(fluent_run, tmp_path) as server:
         asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
         before = httpx.post(f"{server.url}/translate", data=asked, timeout=300).json()
         (first,) = decoders(server.process.pid)

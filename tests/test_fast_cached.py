@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from searching import WISHES, Found, agree, batch
+from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -44,7 +44,7 @@ def model_of(seed: int = 0, spread: float = 0.4, **form: Any) -> Seq2Seq:
     return made
 
 
-def both(model: Seq2Seq, run: Callable[[Seq2Seq], Found]) -> tuple[Found, Found]:
+def both(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> tuple[Hypotheses, Hypotheses]:
     """What the readable decoder leads to, and the other."""
     readable, quick = copy.copy(model), copy.copy(model)
     readable.stepper, quick.stepper = None, cached
@@ -55,15 +55,15 @@ def both(model: Seq2Seq, run: Callable[[Seq2Seq], Found]) -> tuple[Found, Found]
 @pytest.mark.parametrize("beam", [1, 4, WIDEST + 1])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_what_is_found_is_the_same(form: dict[str, Any], beam: int) -> None:
-    def run(model: Seq2Seq) -> Found:
-        return search(model, *batch(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
+    def run(model: Seq2Seq) -> Hypotheses:
+        return search(model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
 
-    agree(*both(model_of(**form), run))
+    assert_same_hypotheses(*both(model_of(**form), run))
 
 
-@pytest.mark.parametrize("options", WISHES, ids=str)
+@pytest.mark.parametrize("options", SEARCH_OPTIONS, ids=str)
 def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
-    agree(*both(model_of(), lambda model: search(model, *batch(3, 7, 2), beam=4, **options)))
+    assert_same_hypotheses(*both(model_of(), lambda model: search(model, *make_sources(3, 7, 2), beam=4, **options)))
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
@@ -74,36 +74,40 @@ def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
 def test_so_it_is_whoever_joins_at_whatever_step(
     cohorts: list[tuple[list[int], int]], beam: int, form: int, longest: int, seed: int
 ) -> None:
-    def run(model: Seq2Seq) -> Found:
+    def run(model: Seq2Seq) -> Hypotheses:
         searching, found = BeamSearch(model, beam=beam, max_length=longest), dict[int, list[Hypothesis]]()
         for lengths, steps in cohorts:
-            searching.join(*batch(*lengths, seed=seed))
+            searching.join(*make_sources(*lengths, seed=seed))
             for _ in range(steps if searching.open else 0):
                 found.update(searching.step() if searching.open else [])
         while searching.open:
             found.update(searching.step())
         return [found[number] for number in sorted(found)]
 
-    agree(*both(model_of(seed, 0.3, **FORMS[form]).double(), run))
+    assert_same_hypotheses(*both(model_of(seed, 0.3, **FORMS[form]).double(), run))
 
 
 @pytest.mark.parametrize("samples", [3, WIDEST + 4])
 def test_the_same_is_drawn(samples: int) -> None:
-    agree(*both(model_of(), lambda model: sample(model, *batch(4, 6), samples=samples, max_length=9)))
+    assert_same_hypotheses(
+        *both(model_of(), lambda model: sample(model, *make_sources(4, 6), samples=samples, max_length=9))
+    )
 
 
 def test_an_ensemble_and_a_shortlist() -> None:
     other, words = model_of(1, norm="post"), range(3, WORDS, 2)
     options: dict[str, Any] = {"beam": 3, "n_best": 2, "max_length": 9}
-    agree(*both(model_of(), lambda model: search([model, other], *batch(4, 6), **options)))
-    agree(*both(model_of(), lambda model: search_among(words, [model], *batch(4, 6), **options)))
+    assert_same_hypotheses(*both(model_of(), lambda model: search([model, other], *make_sources(4, 6), **options)))
+    assert_same_hypotheses(
+        *both(model_of(), lambda model: search_among(words, [model], *make_sources(4, 6), **options))
+    )
 
 
 def test_a_model_among_some_words_takes_its_steps_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = list[TransformerDecoder]()
     monkeypatch.setattr(CachedDecoder, "__init__", lambda self, decoder: taken.append(decoder))
     with pytest.raises(AttributeError):
-        search_among(range(4, 9), [quicken(model_of())], *batch(4, 6))
+        search_among(range(4, 9), [quicken(model_of())], *make_sources(4, 6))
     assert [decoder.output.weight.shape[0] for decoder in taken] == [9]
 
 
@@ -123,7 +127,7 @@ def agreeing(decoders: tuple[Any, Any], states: tuple[Any, Any], tokens: Tensor)
 def test_states_do_what_states_do(twin: Callable[[Any], Any], form: dict[str, Any]) -> None:
     model = model_of(**form).double()
     decoders: Any = (twin(model.decoder), model.decoder)
-    encoded = model.encode(*batch(5, 3, 4))
+    encoded = model.encode(*make_sources(5, 3, 4))
     begun = decoders[0].start(encoded), decoders[1].start(encoded)
 
     def each(states: tuple[Any, Any], name: str, *how: Any) -> tuple[Any, Any]:
@@ -154,7 +158,7 @@ def test_states_do_what_states_do(twin: Callable[[Any], Any], form: dict[str, An
 def test_a_source_without_a_word_shows_nothing(twin: Callable[[Any], Any]) -> None:
     model = model_of().double()
     decoders: Any = (twin(model.decoder), model.decoder)
-    encoded = model.encode(batch(3, 2)[0], torch.tensor([3, 0]))
+    encoded = model.encode(make_sources(3, 2)[0], torch.tensor([3, 0]))
     states = tuple(decoder.widen(decoder.start(encoded), 2) for decoder in decoders)
     agreeing(decoders, (states[0], states[1]), torch.tensor([4, 5, 6, 7]))
 
@@ -163,7 +167,7 @@ def test_a_source_without_a_word_shows_nothing(twin: Callable[[Any], Any]) -> No
 def test_words_so_far_stay_where_they_are() -> None:
     model = model_of()
     decoder = CachedDecoder(model.decoder)  # type: ignore[arg-type]
-    state = decoder.widen(decoder.start(model.encode(*batch(5, 3))), 4)
+    state = decoder.widen(decoder.start(model.encode(*make_sources(5, 3))), 4)
     places = []
     for _ in range(2 * CHUNK):
         _, state, _ = decoder.step(state, torch.arange(8) + 4)
@@ -219,6 +223,6 @@ def test_other_models_take_their_own_steps_and_so_do_all_where_faster_ways_are_s
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_model_searches_alike(copied: Callable[[Seq2Seq], Seq2Seq]) -> None:
     model = quicken(model_of())
-    found = search(copied(model), *batch(4, 6), beam=3, max_length=9)
-    agree(search(model, *batch(4, 6), beam=3, max_length=9), found)
+    found = search(copied(model), *make_sources(4, 6), beam=3, max_length=9)
+    assert_same_hypotheses(search(model, *make_sources(4, 6), beam=3, max_length=9), found)
     assert isinstance(Ensemble(copied(model)).decoders[0], CachedDecoder)

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from searching import agree, batch, step_by_step
+from support.search import assert_same_hypotheses, make_sources, reference_search
 from torch import Tensor, nn
 
 from regard.fast import quicken, rest
@@ -61,7 +61,7 @@ def both(
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """What the readable search finds, and the one on the device."""
     finder, model.shortcut = finder or finder_of(model), None
-    readable = step_by_step(model, source, lengths, **options)
+    readable = reference_search(model, source, lengths, **options)
     taken = []
 
     def shortcut(_: Seq2Seq, *asked: Any) -> Any:
@@ -78,7 +78,9 @@ def both(
 @pytest.mark.parametrize("beam", [1, 4, 5])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_what_is_found_is_what_the_readable_search_finds(form: dict[str, Any], beam: int) -> None:
-    agree(*both(model_of(form), *batch(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=14))
+    assert_same_hypotheses(
+        *both(model_of(form), *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=14)
+    )
 
 
 @pytest.mark.parametrize("options", [
@@ -92,7 +94,7 @@ def test_what_is_found_is_what_the_readable_search_finds(form: dict[str, Any], b
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
 def test_so_it_does_whatever_is_asked(form: dict[str, Any], options: dict[str, Any]) -> None:
-    agree(*both(model_of(form), *batch(3, 7, 2), beam=4, **options))
+    assert_same_hypotheses(*both(model_of(form), *make_sources(3, 7, 2), beam=4, **options))
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -105,10 +107,10 @@ def test_so_it_does_for_any_shape(
 ) -> None:
     model = model_of(LUONG if recurrent else FORMS[1], spread=0.3, seed=seed)
     found = both(
-        model, *batch(*lengths, seed=seed), beam=beam, n_best=min(n_best, beam), length_penalty=penalty,
+        model, *make_sources(*lengths, seed=seed), beam=beam, n_best=min(n_best, beam), length_penalty=penalty,
         max_length=longest,
     )  # fmt: skip
-    agree(*found)
+    assert_same_hypotheses(*found)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_the_next_chunk_begins_before_the_last_is_read(
     advance, end = Room.advance, Reading.end
     monkeypatch.setattr(Room, "advance", lambda room: seen.append("a") or advance(room))  # type: ignore[func-returns-value]
     monkeypatch.setattr(Reading, "end", lambda one: seen.append("r") or end(one))  # type: ignore[func-returns-value]
-    agree(*both(model_of(form), *batch(*lengths), beam=2, **{"attention": False, **options}))
+    assert_same_hypotheses(*both(model_of(form), *make_sources(*lengths), beam=2, **{"attention": False, **options}))
     assert "".join(seen) == order
 
 
@@ -144,7 +146,7 @@ def test_who_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     advance = Room.advance
     monkeypatch.setattr(Room, "advance", lambda room: rooms.append(room.size.sentences) or advance(room))  # type: ignore[func-returns-value]
     finder, lengths = finder_of(model_of(LUONG)), [60] * 8
-    source, sizes = batch(*lengths)
+    source, sizes = make_sources(*lengths)
     with torch.inference_mode():
         finder.searched(source, sizes, Wish(2, 1, 40, [40] * 8, [1.0] * 41, False, lengths))
     assert rooms == [8, 8, 1, 1, 1], "one chunk is taken for nothing, no more"
@@ -154,9 +156,9 @@ def test_who_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPat
 def test_who_moves_to_a_room_of_another_search_takes_along_what_was_asked(form: dict[str, Any]) -> None:
     model = model_of(form)
     finder = finder_of(model)
-    agree(*both(model, *batch(20), finder, beam=2, length_penalty=0.0, max_length=3))
+    assert_same_hypotheses(*both(model, *make_sources(20), finder, beam=2, length_penalty=0.0, max_length=3))
     asked: dict[str, Any] = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
-    agree(*both(model, *batch(20, 1, 1, 1, 1, 1, 1, 1, 1), finder, **asked))
+    assert_same_hypotheses(*both(model, *make_sources(20, 1, 1, 1, 1, 1, 1, 1, 1), finder, **asked))
     small = next(room.board for (size, _), room in finder.rooms.items() if size.sentences == 1)
     assert small.wishes.tolist() == [12, 2]
     assert small.penalties[6] == pytest.approx((11 / 6) ** 2)
@@ -174,21 +176,23 @@ def test_a_chunk_that_was_taken_for_nothing_changes_nothing(
     model = model_of(form)
     finder = finder_of(model)
     for lengths in ((9, 1, 5, 20), (2, 3)):  # the second search finds what the first has left
-        agree(*both(model, *batch(*lengths), finder, beam=3, max_length=longest, attention=False))
+        assert_same_hypotheses(
+            *both(model, *make_sources(*lengths), finder, beam=3, max_length=longest, attention=False)
+        )
 
 
 def test_a_beam_wider_than_the_vocabulary() -> None:
     torch.manual_seed(0)
     model = build(source_size=20, target_size=6, **LUONG).double().eval()
     assert isinstance(model, Seq2Seq)
-    agree(*both(model, *batch(3, 5), beam=8, n_best=8, max_length=4))
+    assert_same_hypotheses(*both(model, *make_sources(3, 5), beam=8, n_best=8, max_length=4))
 
 
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
 def test_sentences_move_where_targets_outgrow_a_room_and_where_most_are_done(form: dict[str, Any]) -> None:
-    model, (source, lengths) = model_of(form, spread=0.3), batch(*[1] * 9, 16, 3)
+    model, (source, lengths) = model_of(form, spread=0.3), make_sources(*[1] * 9, 16, 3)
     finder = finder_of(model)
-    agree(*both(model, source, lengths, finder, beam=2, length_penalty=0.0, min_length=3))
+    assert_same_hypotheses(*both(model, source, lengths, finder, beam=2, length_penalty=0.0, min_length=3))
     sizes = [size for size, _ in finder.rooms]
     assert len({size.sentences for size in sizes}) > 1
     assert not finder.weights.grows or {size.capacity for size in sizes} == {32, 64}
@@ -198,16 +202,16 @@ def test_a_room_serves_one_search_after_the_other() -> None:
     model = model_of(FORMS[0])
     finder = finder_of(model)
     for seed in range(3):
-        agree(*both(model, *batch(9, 4, 2, seed=seed), finder, beam=3, max_length=9 + seed))
+        assert_same_hypotheses(*both(model, *make_sources(9, 4, 2, seed=seed), finder, beam=3, max_length=9 + seed))
     assert len(finder.rooms) == 1
 
 
 def test_another_viewpoint_is_another_room() -> None:
-    model, given = model_of(FORMS[0]), batch(9, 4)
+    model, given = model_of(FORMS[0]), make_sources(9, 4)
     finder = finder_of(model)
     for view in (Viewpoint(-1, None), Viewpoint(0, 1), Viewpoint(1, 2)):
         model.decoder.viewpoint = view
-        agree(*both(model, *given, finder, beam=2, max_length=5))
+        assert_same_hypotheses(*both(model, *given, finder, beam=2, max_length=5))
     assert len(finder.rooms) == 3
 
 
@@ -240,18 +244,18 @@ CHANGES = [in_place, behind_the_back, by_learning("adamw"), by_learning("sgd")]
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[2], LUONG, FORMS[6]], ids=str)
 def test_weights_that_have_changed_are_taken_up(form: dict[str, Any], change: Callable[[Seq2Seq], None]) -> None:
-    model, given = model_of(form), batch(5, 3)
+    model, given = model_of(form), make_sources(5, 3)
     finder = finder_of(model)
     before, _ = both(model, *given, finder, beam=2, max_length=6)
     change(model)
     after, quick = both(model, *given, finder, beam=2, max_length=6)
-    agree(after, quick)
+    assert_same_hypotheses(after, quick)
     assert [some[0].log_prob for some in after] != [some[0].log_prob for some in before]
 
 
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
 def test_in_half_precision_weights_are_copies_that_follow(form: dict[str, Any]) -> None:
-    model, given = model_of(form).float(), batch(5, 3)
+    model, given = model_of(form).float(), make_sources(5, 3)
     finder = way.made(model, torch.bfloat16, PLAIN)
     wish = Wish(2, 1, 1, [6, 6], [1.0] * 7, False, [5, 3])
     before = finder(*given, wish)
@@ -284,7 +288,7 @@ def test_weights_elsewhere_are_searched_with_by_another_finder(
 
 @pytest.mark.parametrize("form", [FORMS[0], LUONG], ids=str)
 def test_damaged_weights_are_told_in_the_same_words(form: dict[str, Any]) -> None:
-    model, (source, lengths) = model_of(form), batch(3, 2)
+    model, (source, lengths) = model_of(form), make_sources(3, 2)
     with torch.no_grad():
         next(model.decoder.parameters())[7:] = torch.nan  # words: the first step reads none of them
     with pytest.raises(ArithmeticError) as readable:
@@ -296,9 +300,9 @@ def test_damaged_weights_are_told_in_the_same_words(form: dict[str, Any]) -> Non
 
 
 def test_hypotheses_that_were_cut_off_count_only_where_none_ended() -> None:
-    model, given = model_of(LUONG, spread=0.3, seed=4), batch(3, 4, 5, 6, 7, 8)
+    model, given = model_of(LUONG, spread=0.3, seed=4), make_sources(3, 4, 5, 6, 7, 8)
     readable, quick = both(model, *given, beam=3, n_best=3, max_length=CHUNK + 1)
-    agree(readable, quick)
+    assert_same_hypotheses(readable, quick)
     assert {one.tokens[-1] == EOS for some in quick for one in some} == {True, False}
     assert all(len({one.tokens[-1] == EOS for one in some}) == 1 for some in quick)
 
@@ -315,7 +319,7 @@ ASKED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", ASKED, ids=lambda options: next(iter(options)))
 def test_whoever_asks_for_more_is_searched_for_readably(options: dict[str, Any]) -> None:
-    model, given = model_of(LUONG), batch(3, 2)
+    model, given = model_of(LUONG), make_sources(3, 2)
     expected = search(model, *given, beam=2, **options)
     model.shortcut = lambda *_: pytest.fail("not this way")
     found = search(model, *given, beam=2, **options)
@@ -324,7 +328,7 @@ def test_whoever_asks_for_more_is_searched_for_readably(options: dict[str, Any])
 
 
 def test_nothing_asked_for_is_as_good_as_nothing_said() -> None:
-    model, given, asked = model_of(LUONG), batch(3, 2), []
+    model, given, asked = model_of(LUONG), make_sources(3, 2), []
     model.shortcut = lambda *some: asked.append(some)
     search(model, *given, beam=2, prefix=[[], []], force=[[], []])
     assert len(asked) == 1
@@ -335,7 +339,7 @@ def test_a_model_that_learns_does_so_again_afterwards_and_is_searched_without_dr
     made = build(source_size=20, target_size=WORDS, dropout=0.5, **TRANSFORMER)
     assert isinstance(made, Seq2Seq)
     model = made.double()
-    agree(*both(model.train(), *batch(3, 5), beam=2, max_length=5))
+    assert_same_hypotheses(*both(model.train(), *make_sources(3, 5), beam=2, max_length=5))
     assert model.training
 
 
@@ -379,7 +383,7 @@ def test_a_model_that_somebody_changes_later_is_not_taken_any_more(
 def test_without_a_gpu_the_search_is_the_readable_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(way, "FIRST", 0)
     monkeypatch.setattr(way, "parts", lambda: pytest.fail("there is no GPU"))
-    model, given = quicken(model_of(LUONG)), batch(3, 2)
+    model, given = quicken(model_of(LUONG)), make_sources(3, 2)
     found = search(model, *given)
     model.shortcut = None
     expected = search(model, *given)

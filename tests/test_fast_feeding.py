@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_captured import Eager
+from support.graphs import EagerGraph
 from torch import Tensor, nn
 
 from regard.fast import gates, quicken
@@ -181,7 +181,7 @@ def test_a_seed_gives_the_same_dropout_again() -> None:
 def test_a_larger_shape_around_it_changes_nothing(form: dict[str, Any]) -> None:
     model = model_of(**form)
     lengths = [3, 19, 0, *range(1, 15)]
-    captured = Captured(patience=1, make=Eager)
+    captured = Captured(patience=1, make=EagerGraph)
     found = everything(model, partial(played, captured=captured), lengths, 17)
     assert [graph.inputs[0].shape for graph in captured.graphs.values()] == [(18, 18, 6)]
     agree(found, everything(model, at_once, lengths, 17))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_captured import Eager
+from support.graphs import EagerGraph
 from torch import Tensor, nn
 
 from regard.fast import gru, layer, quicken
@@ -67,7 +67,7 @@ def test_on_a_cpu_some_have_a_loop_of_their_own_with_the_same_numbers(
 
 
 def test_a_larger_shape_around_a_gru_changes_nothing() -> None:
-    captured = Captured(patience=1, make=Eager)
+    captured = Captured(patience=1, make=EagerGraph)
 
     def framed(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         h = cell.zeros(x) if state is None else parts(state)[0]

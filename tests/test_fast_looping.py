@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_captured import Eager
+from support.graphs import EagerGraph
 from torch import Tensor, nn
 
 from regard.fast import looping, quicken
@@ -67,7 +67,7 @@ def agree(found: list[Tensor], expected: list[Tensor]) -> None:
 
 @pytest.mark.parametrize(("name", "form"), FORMS, ids=str)
 def test_a_loop_of_tensors_in_a_larger_shape_gives_the_loops_numbers(name: str, form: dict[str, Any]) -> None:
-    model, captured, feeds = model_of(name, **form), Captured(patience=1, make=Eager), name == "luong2015-global"
+    model, captured, feeds = model_of(name, **form), Captured(patience=1, make=EagerGraph), name == "luong2015-global"
     run = partial(replayed, PLAIN[name], drops_input=feeds, captured=captured)
     model.train(name != "xu2015-hard")  # which otherwise draws
     expected = everything(model, PLAIN[name])
@@ -106,7 +106,8 @@ def test_dropout_is_where_the_loop_calls_it(name: str, form: dict[str, Any], mon
     monkeypatch.setattr(looping, "drawn", lambda words, link: masks[link])
     agree(everything(model, partial(replayed, PLAIN[name], drops_input=feeds, captured=None)), expected)
     agree(
-        everything(model, partial(replayed, PLAIN[name], drops_input=feeds, captured=Captured(1, make=Eager))), expected
+        everything(model, partial(replayed, PLAIN[name], drops_input=feeds, captured=Captured(1, make=EagerGraph))),
+        expected,
     )
     assert isinstance(decoder.dropout, nn.Dropout)
     assert isinstance(decoder.recurrent.dropout, nn.Dropout)
@@ -131,7 +132,7 @@ def test_places_are_drawn_by_lots(estimator: str, monkeypatch: pytest.MonkeyPatc
 
     expected = everything(model, readable)
     monkeypatch.setattr(looping, "shuffled", lambda words: lots)
-    for captured in (None, Captured(1, make=Eager)):
+    for captured in (None, Captured(1, make=EagerGraph)):
         agree(everything(model, partial(replayed, stepping.one_by_one, drops_input=False, captured=captured)), expected)
     assert "choose" not in vars(model.decoder.attention.alignment)
 
@@ -153,7 +154,9 @@ def test_without_gradients_training_draws_the_same_numbers() -> None:
         torch.manual_seed(3)
         with torch.set_grad_enabled(learns):
             state = model.decoder.start(encoded)
-            found.append(replayed(stepping.one_by_one, model.decoder, state, words, False, Captured(1, make=Eager)))
+            found.append(
+                replayed(stepping.one_by_one, model.decoder, state, words, False, Captured(1, make=EagerGraph))
+            )
     torch.testing.assert_close(found[0][0], found[1][0])
     assert torch.equal(found[0][1].weights, found[1][1].weights)
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import Command
 from PIL import Image
 from safetensors.torch import save_file
+from support.commands import Command
 from torch import Tensor
 
 import regard

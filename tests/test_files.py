@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import docx
 import httpx
 import pytest
-from serving import Server, inside, serving
+from support.server import Server, ask_in_process, start_server
 
 from regard.documents import ENDINGS
 from regard.runs import Run
@@ -20,14 +20,14 @@ from regard.translate import Translator, load
 
 
 @pytest.fixture(scope="module")
-def server(able: Run) -> Iterator[Server]:
-    with serving(able.folder, "--file-limit", 500_000) as process:
+def server(fluent_run: Run) -> Iterator[Server]:
+    with start_server(fluent_run.folder, "--file-limit", 500_000) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def translator(able: Run) -> Translator:
-    return load(able.folder)
+def translator(fluent_run: Run) -> Translator:
+    return load(fluent_run.folder)
 
 
 def sent(server: Server, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
@@ -113,12 +113,12 @@ def test_a_translation_is_named_after_its_language(server: Server, name: str, ma
 
 
 @pytest.mark.parametrize(("trusted", "way"), [(True, "https"), (False, "http")])
-def test_an_address_begins_as_a_proxy_that_is_trusted_was_asked(able: Run, trusted: bool, way: str) -> None:
+def test_an_address_begins_as_a_proxy_that_is_trusted_was_asked(fluent_run: Run, trusted: bool, way: str) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         fields, headers = {"source": "en", "target": "de"}, {"X-Forwarded-Proto": "https"}
         return await client.post("/translate_file", data=fields, files={"file": ("a.txt", b"house")}, headers=headers)
 
-    answer = inside(able.folder, Settings(trust_proxy=trusted), ask)
+    answer = ask_in_process(fluent_run.folder, Settings(trust_proxy=trusted), ask)
     assert answer.json()["translatedFileUrl"].startswith(f"{way}://inside/download_file/")
 
 
@@ -142,18 +142,18 @@ def test_nobody_guesses_a_file(server: Server) -> None:
     assert httpx.get(f"{server.url}/download_file/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_settings_say_what_is_taken(server: Server, able: Run) -> None:
+def test_settings_say_what_is_taken(server: Server, fluent_run: Run) -> None:
     found = httpx.get(f"{server.url}/frontend/settings").json()
     assert found["filesTranslation"] is True
     assert found["supportedFilesFormat"] == list(ENDINGS)
-    with serving(able.folder, "--no-files") as closed:
+    with start_server(fluent_run.folder, "--no-files") as closed:
         assert httpx.get(f"{closed.url}/frontend/settings").json()["filesTranslation"] is False
         answer = sent(closed, "letter.txt", b"the old house")
         assert (answer.status_code, answer.json()["error"]) == (403, "Files translation are disabled on this server.")
 
 
-def test_what_one_client_sends_does_not_push_out_what_another_has(able: Run) -> None:
-    with serving(able.folder, "--trust-proxy", "--kept-limit", 2_000_000) as server:
+def test_what_one_client_sends_does_not_push_out_what_another_has(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--trust-proxy", "--kept-limit", 2_000_000) as server:
 
         def place(client: str) -> str:
             return str(sent(server, "a.txt", b"-", client=client).json()["translatedFileUrl"])

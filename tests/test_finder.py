@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, Command, files
+from support.commands import Command
+from support.training import TINY, corpus_files
 from torch import Tensor
 
 from regard.data.examples import Examples
@@ -82,8 +83,8 @@ def test_the_steepest_fall_is_suggested() -> None:
 
 
 def test_the_command(regard: Command, corpus: Path, tmp_path: Path) -> None:
-    changes = [f"{key}={value}".replace("None", "null") for key, value in QUICK.items()]
-    train = ["train", *files(corpus, "train"), "--recipe", "luong2015-global", "--find-rate", *changes]
+    changes = [f"{key}={value}".replace("None", "null") for key, value in TINY.items()]
+    train = ["train", *corpus_files(corpus, "train"), "--recipe", "luong2015-global", "--find-rate", *changes]
     done = regard(*train)
     assert done.returncode == 0, done.stderr
     assert "the loss falls fastest at about training.learning_rate=" in done.stdout

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow
 import pytest
-from conftest import Command, environment
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
-from samples import FORMATS, PACKED, ROWS, TMX, XLIFF1, XLIFF2, table, zstd
+from support.commands import Command, environment
+from support.corpora import FORMATS, PACKED, ROWS, TMX, XLIFF1, XLIFF2, compress_zstd, parquet_bytes
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
@@ -66,9 +66,9 @@ def test_damaged_archives_of_every_format(name: str, ending: str, tmp_path: Path
 
 
 def test_a_zst_file_of_several_frames(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv.zst", zstd(b"a\tb\nc") + zstd(b"\td\n"))
+    path = written(tmp_path / "x.tsv.zst", compress_zstd(b"a\tb\nc") + compress_zstd(b"\td\n"))
     assert pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
-    two = [written(tmp_path / "x.en.zst", zstd(b"a\nc\n")), written(tmp_path / "x.de", b"b\nd\n")]
+    two = [written(tmp_path / "x.en.zst", compress_zstd(b"a\nc\n")), written(tmp_path / "x.de", b"b\nd\n")]
     assert pairs(two) == [Pair("a", "b"), Pair("c", "d")]
     assert languages(two) == ("en", "de")
 
@@ -283,7 +283,7 @@ def test_memory_does_not_grow_with_the_file(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"large.{kind}"
     if kind == "parquet":
         rows = [f"{text}{number * 7919}" for number in range(count)]
-        written(path, table({"source": rows, "target": rows}, use_dictionary=False, compression="none"))
+        written(path, parquet_bytes({"source": rows, "target": rows}, use_dictionary=False, compression="none"))
     elif kind == "tmx":
         written(path, memory(*({"en": f"{text}{number}", "de": text} for number in range(count))))
     else:
@@ -436,12 +436,12 @@ STRUCT = pyarrow.array(
     ],
 )
 def test_columns_of_parquet(columns: dict[str, Any], tmp_path: Path) -> None:
-    path = written(tmp_path / "x.parquet", table(columns))
+    path = written(tmp_path / "x.parquet", parquet_bytes(columns))
     assert pairs([path]) == list(read([path], "en", "de")) == PAIRS
 
 
 def test_languages_of_parquet(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.parquet", table({"translation": STRUCT}))
+    path = written(tmp_path / "x.parquet", parquet_bytes({"translation": STRUCT}))
     assert "holds de, en, fr; say which" in complaint(path)
     assert list(read([path], "en", "de")) == PAIRS
     assert list(read([path], "de", "en")) == [Pair(*pair[::-1]) for pair in PAIRS]
@@ -450,26 +450,26 @@ def test_languages_of_parquet(tmp_path: Path) -> None:
     named = path.rename(tmp_path / "en-de.parquet")
     assert pairs([named]) == PAIRS
     assert languages([named]) == ("en", "de")
-    path = written(tmp_path / "x.parquet", table({"source": LEFT, "target": RIGHT}))
+    path = written(tmp_path / "x.parquet", parquet_bytes({"source": LEFT, "target": RIGHT}))
     assert list(read([path], "pl", "cs")) == PAIRS
     assert languages([path]) == ("source", "target")
 
 
 def test_rows_that_lack_something(tmp_path: Path) -> None:
     rows = pyarrow.array([{"en": "a", "de": None}, None, {"en": None, "de": "b"}])
-    path = written(tmp_path / "x.parquet", table({"translation": rows}))
+    path = written(tmp_path / "x.parquet", parquet_bytes({"translation": rows}))
     assert list(read([path], "en", "de")) == [Pair("a", ""), Pair("", ""), Pair("", "b")]
 
 
 def test_no_parquet(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.parquet", table({"text": LEFT, "number": [1, 2, 3]}))
+    path = written(tmp_path / "x.parquet", parquet_bytes({"text": LEFT, "number": [1, 2, 3]}))
     assert complaint(path).startswith(f"{path} has the columns text, number; pairs are in `source` and `target`")
     whole = FORMATS["pairs.parquet"]
     for content in (b"", b"PAR1", b"a\tb\n", whole[:-9], whole[20:], whole[:30] + bytes(60) + whole[90:]):
         path = written(tmp_path / "x.parquet", content)
         assert complaint(path).startswith(f"{path} is damaged or not a Parquet file: ")
     text = pyarrow.array([b"\xff\xfe"], pyarrow.binary()).view(pyarrow.string())
-    path = written(tmp_path / "x.parquet", table({"source": text, "target": ["a"]}))
+    path = written(tmp_path / "x.parquet", parquet_bytes({"source": text, "target": ["a"]}))
     assert complaint(path).startswith(f"{path} is damaged")
 
 
@@ -598,7 +598,7 @@ NAMELESS = {
 def test_a_language_is_not_chosen_where_the_file_names_none(
     regard: Command, tmp_path: Path, name: str, verb: list[str]
 ) -> None:
-    written(tmp_path / "x.parquet", table({"source": ["a"], "target": ["b"]}))
+    written(tmp_path / "x.parquet", parquet_bytes({"source": ["a"], "target": ["b"]}))
     for path, content in {**NAMELESS, "x.en": "a\n", "x.de": "b\n"}.items():
         (tmp_path / path).write_text(content, encoding="utf-8")
     data = ["x.en", "x.de"] if name == "two files" else [name]

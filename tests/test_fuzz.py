@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import FORMATS, PACKED
+from support.corpora import FORMATS, PACKED
 
 from regard.data.corpus import languages, pairs, read
 from regard.errors import UserError

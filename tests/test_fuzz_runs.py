@@ -18,7 +18,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from test_training import trainer
+from support.training import make_trainer
 
 from regard import recipes
 from regard.console import say
@@ -263,7 +263,7 @@ def resumable(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A tiny run with all that a checkpoint may hold."""
     folder = tmp_path_factory.mktemp("resuming") / "run"
     folder.mkdir()
-    job = trainer(folder, steps=4, ema=0.5, patience=3, log_every=1, accumulate=2)
+    job = make_trainer(folder, steps=4, ema=0.5, patience=3, log_every=1, accumulate=2)
     job.fit()
     return Kept(folder, job)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
 from sacrebleu.dataset import DATASETS
+from support.commands import Command
 
 from regard.data import catalogue
 from regard.data.catalogue import CORPORA, as_it_is, segments, untagged
@@ -425,9 +425,11 @@ def test_names(regard: Command) -> None:
 
 
 # sacreBLEU asks once where it keeps what it has, when it is loaded.
-def test_test_sets_of_sacrebleu(started: Command, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_sets_of_sacrebleu(
+    regard_process: Command, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
-    wrong = started("data", "get", "wmt14-de-en", "--from", site.address)
+    wrong = regard_process("data", "get", "wmt14-de-en", "--from", site.address)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "could not be fetched from" in wrong.stderr
     assert site.asked == [("/test-filtered.tgz", None)]
@@ -435,7 +437,7 @@ def test_test_sets_of_sacrebleu(started: Command, site: Site, tmp_path: Path, mo
     for name in DATASETS["wmt14"].fieldnames("de-en"):
         text = {"src": "Haus\n", "ref": "house\n"}.get(name, "x\n")
         (tmp_path / f"cache/wmt14/wmt14.de-en.{name}").write_text(text)
-    done = started("data", "get", "wmt14-de-en", "--out", "t")
+    done = regard_process("data", "get", "wmt14-de-en", "--out", "t")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["t/test.de", "t/test.en"]
     assert ((tmp_path / "t/test.de").read_text(), (tmp_path / "t/test.en").read_text()) == ("Haus\n", "house\n")

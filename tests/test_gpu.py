@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import QUICK, files
-from samples import translators
-from searching import batch as sources
+from support.corpora import translation_recipes
+from support.search import make_sources as sources
+from support.training import TINY, corpus_files
 from test_fast_decoding import FORMS, LUONG, TRANSFORMER
 from test_fast_decoding import model_of as searched_model
 from test_fast_layer import CELLS
@@ -50,11 +50,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
 ]
 RECURRENT = ["luong2015-global", "luong2015-local-p", "bahdanau2015", "cho2014", "sutskever2014"]
-NAMES = [name for name in translators() if name != "vaswani2017-big"]
+NAMES = [name for name in translation_recipes() if name != "vaswani2017-big"]
 
 
 def small(name: str) -> dict[str, Any]:
-    return {**QUICK, **({"model.heads": 2} if name in ("vaswani2017-base", "default") else {})}
+    return {**TINY, **({"model.heads": 2} if name in ("vaswani2017-base", "default") else {})}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,7 +80,7 @@ def test_the_gpu_gives_the_cpus_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_training_in_bf16_goes_on_and_translates(name: str, corpus: Path, tmp_path: Path) -> None:
     first = {**small(name), "training.steps": 10}
-    run = train(name, files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **first)
+    run = train(name, corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **first)
     more: dict[str, Any] = {"training.steps": 24}
     run = train(name, None, run.folder, resume=True, **more)
     losses = [row["loss"] for row in run.metrics() if row["kind"] == "dev"]
@@ -152,8 +152,14 @@ def passed(
 def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
-        changes: dict[str, Any] = {**QUICK, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
-        run = train("luong2015-global", files(corpus, "train"), tmp_path / fast, dev=files(corpus, "dev"), **changes)
+        changes: dict[str, Any] = {**TINY, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
+        run = train(
+            "luong2015-global",
+            corpus_files(corpus, "train"),
+            tmp_path / fast,
+            dev=corpus_files(corpus, "dev"),
+            **changes,
+        )
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
@@ -387,7 +393,9 @@ def test_a_transformer_learns_packed_as_it_does_readably(corpus: Path, tmp_path:
         monkeypatch.setenv("REGARD_FAST", fast)
         changes: dict[str, Any] = {**small("default"), "training.precision": "fp32", "model.dropout": 0.0}
         changes |= {"training.steps": 10, "loss.r_drop": 1.0}
-        run = train("default", files(corpus, "train"), tmp_path / fast, dev=files(corpus, "dev"), **changes)
+        run = train(
+            "default", corpus_files(corpus, "train"), tmp_path / fast, dev=corpus_files(corpus, "dev"), **changes
+        )
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
@@ -610,9 +618,11 @@ def test_training_with_graphs_has_the_losses_of_training_without(
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
         given: dict[str, Any] = {
-            **QUICK, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes
+            **TINY, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes
         }  # fmt: skip
-        run = train("luong2015-global", files(corpus, "train"), tmp_path / fast, dev=files(corpus, "dev"), **given)
+        run = train(
+            "luong2015-global", corpus_files(corpus, "train"), tmp_path / fast, dev=corpus_files(corpus, "dev"), **given
+        )
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)

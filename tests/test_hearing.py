@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import inside, serving
+from support.server import ask_in_process, start_server
 
 from regard.runs import Run
 from regard.serve import fields
@@ -48,7 +48,7 @@ async def meanwhile(client: httpx.AsyncClient, gate: Gate, asking: Awaitable[htt
 
 
 def test_others_are_answered_while_a_key_is_looked_up(
-    able: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = Keys.made(tmp_path / "keys.db").add()
     gate = Gate(Keys.made(tmp_path / "keys.db").find)
@@ -57,13 +57,13 @@ def test_others_are_answered_while_a_key_is_looked_up(
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await meanwhile(client, gate, client.post("/translate", json={**ASKED, "api_key": key}))
 
-    answer = inside(able.folder, Settings(keys=tmp_path / "keys.db"), ask)
+    answer = ask_in_process(fluent_run.folder, Settings(keys=tmp_path / "keys.db"), ask)
     assert (answer.status_code, gate.passed) == (200, True)
 
 
 @pytest.mark.parametrize("kind", ["json", "form"])
 def test_others_are_answered_while_a_large_body_is_taken_apart(
-    able: Run, kind: str, monkeypatch: pytest.MonkeyPatch
+    fluent_run: Run, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(getattr(fields, f"from_{kind}"))
     monkeypatch.setattr(fields, f"from_{kind}", gate)
@@ -73,18 +73,18 @@ def test_others_are_answered_while_a_large_body_is_taken_apart(
         sent: dict[str, Any] = {"json": large} if kind == "json" else {"data": large}
         return await meanwhile(client, gate, client.post("/translate", **sent))
 
-    answer = inside(able.folder, Settings(), ask)
+    answer = ask_in_process(fluent_run.folder, Settings(), ask)
     assert (answer.status_code, gate.passed) == (200, True)
 
 
-def test_who_has_nothing_left_is_refused_before_the_body_is_read(able: Run, tmp_path: Path) -> None:
+def test_who_has_nothing_left_is_refused_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
     Keys.made(tmp_path / "keys.db")
-    with serving(able.folder, "--req-limit", 1) as server:
+    with start_server(fluent_run.folder, "--req-limit", 1) as server:
         assert server.translate("the house")["translatedText"]
         for path in ("/translate", "/translate_file", "/v1/trace"):
             answer = httpx.post(f"{server.url}{path}", content=b"{", headers=JSON)
             assert (answer.status_code, answer.json()) == (429, {"error": "Slowdown: 1 per 1 minute"})
-    with serving(able.folder, "--req-limit", 1, "--ban-after", 1, "--keys", tmp_path / "keys.db") as server:
+    with start_server(fluent_run.folder, "--req-limit", 1, "--ban-after", 1, "--keys", tmp_path / "keys.db") as server:
         for expected in (200, 429):
             assert server.ask("/translate", expected, **ASKED)
         answer = httpx.post(f"{server.url}/translate", content=b"{", headers=JSON)

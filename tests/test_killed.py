@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, command, environment, files
-from test_training import trainer
+from support.commands import environment, regard_command
+from support.training import TINY, corpus_files, make_trainer
 from torch import Tensor
 
 from regard.runs import Run, checkpoint
@@ -41,7 +41,7 @@ fork = multiprocessing.get_context("fork")
 
 
 def job(folder: Path) -> loop.Trainer:
-    made = trainer(folder, **SETTINGS)
+    made = make_trainer(folder, **SETTINGS)
     validate = made.validate
     made.validate = lambda model, device: validate(model, device)._replace(figures={"bleu": BLEUS[made.position.step]})
     return made
@@ -159,11 +159,11 @@ def test_killed_between_two_updates(whole: tuple[dict[str, Any], list[str]], tmp
 
 
 def test_a_full_disk_ends_with_a_sentence_and_the_last_checkpoint_whole(corpus: Path, tmp_path: Path) -> None:
-    changes = {**QUICK, "model.dropout": 0.2}
-    whole = train("luong2015-global", files(corpus, "train"), tmp_path / "whole", **changes)
+    changes = {**TINY, "model.dropout": 0.2}
+    whole = train("luong2015-global", corpus_files(corpus, "train"), tmp_path / "whole", **changes)
     folder = tmp_path / "full"
-    train("luong2015-global", files(corpus, "train"), folder, **{**changes, "training.steps": 12})
-    arguments = command(["train", "--resume", "--out", folder, "training.steps=24"])
+    train("luong2015-global", corpus_files(corpus, "train"), folder, **{**changes, "training.steps": 12})
+    arguments = regard_command(["train", "--resume", "--out", folder, "training.steps=24"])
 
     def little_room() -> None:  # a file that grows over its limit fails as one does on a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -224,15 +224,15 @@ def test_what_reads_for_one_that_was_killed_does_not_hold_on_to_its_folder(tmp_p
 
 def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None:
     changes = {
-        **QUICK,
+        **TINY,
         "training.log_every": 1,
         "training.checkpoint_every": 3,
         "model.dropout": 0.2,
         "data.workers": 1,
     }
-    end = train("vaswani2017-base", files(corpus, "train"), tmp_path / "whole", **{**changes, "model.heads": 2})
+    end = train("vaswani2017-base", corpus_files(corpus, "train"), tmp_path / "whole", **{**changes, "model.heads": 2})
     written = [f"{key}={'null' if value is None else value}" for key, value in changes.items()]
-    arguments = ["train", *files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
+    arguments = ["train", *corpus_files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
     process = subprocess.run(
         [sys.executable, "-c", KILLED, *map(str, arguments), "model.heads=2", *written],
         env=environment(),
@@ -244,7 +244,7 @@ def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None
     killed = Run(tmp_path / "killed")
     assert killed.newest() < 24
     again = subprocess.run(
-        command(["train", "--resume", "--out", killed.folder]),
+        regard_command(["train", "--resume", "--out", killed.folder]),
         env=environment(),
         capture_output=True,
         text=True,

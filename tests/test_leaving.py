@@ -10,8 +10,8 @@ import struct
 
 import httpx
 import pytest
-from serving import serving
 from starlette.types import Message, Receive, Scope, Send
+from support.server import start_server
 
 from regard.runs import Run
 from regard.serve.leaving import Leaving
@@ -102,10 +102,10 @@ def test_a_client_that_stays_is_answered_and_errors_come_through() -> None:
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["the connection breaks", "it ends in peace"])
-def test_what_nobody_waits_for_is_not_decoded(able: Run, reset: bool) -> None:
+def test_what_nobody_waits_for_is_not_decoded(fluent_run: Run, reset: bool) -> None:
     texts = [f"The dog number {number} sees the old house." for number in range(3000)]
     body = json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
-    with serving(able.folder, "--batch-limit", "-1", "--patience", "1") as server:
+    with start_server(fluent_run.folder, "--batch-limit", "-1", "--patience", "1") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             head = (
                 f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"

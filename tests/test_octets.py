@@ -18,10 +18,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from conftest import Command, files, transformer
 from hypothesis import given, settings
-from searching import WISHES, Found, agree, batch, step_by_step
-from serving import serving
+from support.commands import Command
+from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources, reference_search
+from support.server import start_server
+from support.training import corpus_files
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -99,7 +100,7 @@ def in_bytes(model: Seq2Seq) -> Any:
     return way.in_bytes(model)
 
 
-def readable(model: Seq2Seq, run: Callable[[Any], Found]) -> Found:
+def readable(model: Seq2Seq, run: Callable[[Any], Hypotheses]) -> Hypotheses:
     """What a search finds with the model itself in bytes."""
     with InBytes():
         return run(model)
@@ -112,7 +113,7 @@ def alike(expected: Tensor, found: Tensor) -> None:
     assert (off < NEAR).float().mean() > 0.5
 
 
-def same(expected: Found, found: Found) -> None:
+def same(expected: Hypotheses, found: Hypotheses) -> None:
     """That what is found of most sources is the same, and nothing far off."""
     pairs = list(zip(expected, found, strict=True))
     best = [[one[0].score for one in both] for both in pairs]
@@ -120,7 +121,7 @@ def same(expected: Found, found: Found) -> None:
     equal = [both for both in pairs if abs(both[0][0].score - both[1][0].score) < NEAR]
     assert 2 * len(equal) > len(pairs)
     for one, other in equal:
-        agree([one[:1]], [other[:1]], 10 * NEAR)
+        assert_same_hypotheses([one[:1]], [other[:1]], 10 * NEAR)
 
 
 @cache
@@ -165,7 +166,7 @@ def test_the_default_precision_has_no_say_in_a_trial(usual: torch.dtype, monkeyp
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_step_gives_what_the_readable_one_gives(form: dict[str, Any], lanes: int) -> None:
-    model, (source, lengths) = model_of(spread=0.2, **form), batch(9, 1, 5, 33, 2)
+    model, (source, lengths) = model_of(spread=0.2, **form), make_sources(9, 1, 5, 33, 2)
     quick = OctetModel(model, compiled_for(lanes))
     other, tokens = quick.encode(source, lengths), torch.full((5,), 2)
     with torch.inference_mode():
@@ -186,43 +187,43 @@ def test_a_step_gives_what_the_readable_one_gives(form: dict[str, Any], lanes: i
 @pytest.mark.parametrize("beam", [1, 4, WIDEST + 1])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_what_is_found_is_the_same(form: dict[str, Any], beam: int, lanes: int) -> None:
-    def run(model: Any) -> Found:
-        return search(model, *batch(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
+    def run(model: Any) -> Hypotheses:
+        return search(model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
 
     model = model_of(**form)
     same(readable(model, run), run(OctetModel(model, compiled_for(lanes))))
 
 
 @pytest.mark.parametrize("options", [
-    *WISHES, {"beam": 1, "attention": False, "min_length": 9}, {"beam": 1, "max_length": 1}
+    *SEARCH_OPTIONS, {"beam": 1, "attention": False, "min_length": 9}, {"beam": 1, "max_length": 1}
 ], ids=str)  # fmt: skip
 def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
-    def run(model: Any) -> Found:
-        return search(model, *batch(3, 7, 2), **{"beam": 4, **options})
+    def run(model: Any) -> Hypotheses:
+        return search(model, *make_sources(3, 7, 2), **{"beam": 4, **options})
 
     same(readable(model_of(), run), run(in_bytes(model_of())))
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_so_it_is_among_some_words(beam: int) -> None:
-    def run(model: Any) -> Found:
-        return search_among([4, 9, 11, 17, 18, 21, 29], [model], *batch(3, 7, 2), beam=beam)
+    def run(model: Any) -> Hypotheses:
+        return search_among([4, 9, 11, 17, 18, 21, 29], [model], *make_sources(3, 7, 2), beam=beam)
 
     same(readable(model_of(), run), run(in_bytes(model_of())))
 
 
 def test_a_greedy_search_by_kernels_alone_is_the_search_by_steps() -> None:
     """Rows leave as they end: those that are left are what they were."""
-    quick, given_ = in_bytes(model_of(3)), batch(*range(1, 24))
+    quick, given_ = in_bytes(model_of(3)), make_sources(*range(1, 24))
     found = search(quick, *given_, beam=1)
     assert len({len(some[0].tokens) for some in found}) > 3
-    agree(step_by_step(quick, *given_, beam=1), found)
+    assert_same_hypotheses(reference_search(quick, *given_, beam=1), found)
 
 
 def test_so_it_is_where_sentences_join_a_running_search() -> None:
-    def run(model: Any) -> Found:
+    def run(model: Any) -> Hypotheses:
         going, found = BeamSearch(model, beam=3), dict[int, Any]()
-        first, second = batch(5, 9), batch(12, 1, 4, seed=2)
+        first, second = make_sources(5, 9), make_sources(12, 1, 4, seed=2)
         going.join(*first)
         for _ in range(3):
             found.update(going.step())
@@ -237,8 +238,8 @@ def test_so_it_is_where_sentences_join_a_running_search() -> None:
 def test_several_models_search_together() -> None:
     models = [model_of(seed) for seed in (0, 1)]
 
-    def run(each: Any) -> Found:
-        return search(each, *batch(4, 8), beam=3)
+    def run(each: Any) -> Hypotheses:
+        return search(each, *make_sources(4, 8), beam=3)
 
     with InBytes():
         expected = run(models)
@@ -260,9 +261,9 @@ def test_a_source_without_a_word_gives_nothing() -> None:
 
 def test_long_sources_and_many_of_them() -> None:
     """More words than go through the layers at a time, in one source and in all."""
-    model, (source, lengths) = model_of(), batch(300, 7, 150, 1, 64, 64)
+    model, (source, lengths) = model_of(), make_sources(300, 7, 150, 1, 64, 64)
 
-    def run(each: Any) -> Found:
+    def run(each: Any) -> Hypotheses:
         return search(each, source, lengths, beam=2, max_length=5)
 
     same(readable(model, run), run(in_bytes(model)))
@@ -278,13 +279,13 @@ def test_numbers_too_large_are_said_to_be(beam: int, size: float, norm: str, lan
         model.decoder.get_parameter("layers.1.feedforward.0.weight").mul_(size)
         model.decoder.get_parameter("layers.1.feedforward.2.weight").mul_(size)
     with pytest.raises(ArithmeticError, match="step 1"):
-        search(cast(Any, OctetModel(model, compiled_for(lanes))), *batch(3, 4), beam=beam)
+        search(cast(Any, OctetModel(model, compiled_for(lanes))), *make_sources(3, 4), beam=beam)
 
 
 def test_the_model_itself_stays_as_it_is() -> None:
     model = model_of()
     before = copy.deepcopy(model.state_dict())
-    search(in_bytes(model), *batch(3, 4), beam=2)
+    search(in_bytes(model), *make_sources(3, 4), beam=2)
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
 
 
@@ -321,8 +322,8 @@ def test_other_models_are_left_alone() -> None:
 
 
 def test_a_layer_may_be_wider_than_the_first() -> None:
-    def run(model: Any) -> Found:
-        return search(model, *batch(3, 7, 2), beam=2)
+    def run(model: Any) -> Hypotheses:
+        return search(model, *make_sources(3, 7, 2), beam=2)
 
     model = changed(wider)
     same(readable(model, run), run(in_bytes(model)))
@@ -340,7 +341,7 @@ def test_lengths_in_any_form(form: Callable[[Tensor], Tensor]) -> None:
 
 @pytest.mark.parametrize("bad", [-1, WORDS, 10**7])
 def test_ids_that_no_word_has_are_refused(bad: int) -> None:
-    quick, given_ = in_bytes(model_of()), batch(3, 4)
+    quick, given_ = in_bytes(model_of()), make_sources(3, 4)
     with pytest.raises(IndexError, match=f"ids are from 0 to {WORDS - 1}, not from {min(5, bad)} to {max(5, bad)}"):
         quick.decoder.step(quick.encode(*given_), torch.tensor([5, bad]))
     with pytest.raises(IndexError, match="ids are from 0 to 19"):
@@ -350,16 +351,16 @@ def test_ids_that_no_word_has_are_refused(bad: int) -> None:
 def test_what_is_made_of_a_model_is_what_that_was() -> None:
     """Whatever it learns afterwards, and whether it drops words meanwhile."""
     model = model_of(dropout=0.5)
-    quick, given_ = in_bytes(model), batch(3, 4)
+    quick, given_ = in_bytes(model), make_sources(3, 4)
     expected = search(quick, *given_, beam=1)
     model.train()
     for weight in model.parameters():
         nn.init.zeros_(weight)
-    agree(expected, search(quick, *given_, beam=1), 0.0)
+    assert_same_hypotheses(expected, search(quick, *given_, beam=1), 0.0)
 
 
 def test_it_is_in_single_precision_whatever_is_usual() -> None:
-    quick, given_ = in_bytes(model_of()), batch(3, 4)
+    quick, given_ = in_bytes(model_of()), make_sources(3, 4)
     for beam in (1, 3):
         expected = search(quick, *given_, beam=beam)
         torch.set_default_dtype(torch.float64)
@@ -367,11 +368,11 @@ def test_it_is_in_single_precision_whatever_is_usual() -> None:
             found = search(quick, *given_, beam=beam)
         finally:
             torch.set_default_dtype(torch.float32)
-        agree(expected, found, 0.0)
+        assert_same_hypotheses(expected, found, 0.0)
 
 
 def test_words_of_some_words() -> None:
-    quick, (source, lengths) = in_bytes(model_of()), batch(3, 4)
+    quick, (source, lengths) = in_bytes(model_of()), make_sources(3, 4)
     some, fewer = [0, 1, 2, 3, 9, 14, 20, 21], [0, 1, 2, 3, 5, 7]
     tokens = torch.tensor([2, 5])
     twice = quick.narrowed(some).narrowed(fewer)
@@ -381,48 +382,46 @@ def test_words_of_some_words() -> None:
 
 
 def test_a_greedy_search_longer_than_what_is_made_room_for_at_first() -> None:
-    quick, given_ = in_bytes(model_of(3)), batch(2, 30, 7)
+    quick, given_ = in_bytes(model_of(3)), make_sources(2, 30, 7)
     options: dict[str, Any] = {"beam": 1, "min_length": 2 * greedy.CHUNK + 1, "max_length": 3 * greedy.CHUNK + 2}
     found = search(quick, *given_, **options)
     assert max(len(some[0].tokens) for some in found) > 2 * greedy.CHUNK
-    agree(step_by_step(quick, *given_, **options), found)
+    assert_same_hypotheses(reference_search(quick, *given_, **options), found)
 
 
 def test_several_threads_may_use_it() -> None:
-    quick, sources = in_bytes(model_of()), [batch(*range(1, size)) for size in range(2, 26)]
+    quick, sources = in_bytes(model_of()), [make_sources(*range(1, size)) for size in range(2, 26)]
 
-    def run(given_: Any) -> Found:
+    def run(given_: Any) -> Hypotheses:
         return search(quick.narrowed(range(4, WORDS)) if len(given_[1]) % 2 else quick, *given_, beam=1, min_length=9)
 
     expected = list(map(run, sources))
     quick.decoder.embedder.made = torch.empty(0, 24)
     with ThreadPoolExecutor(6) as pool:
         for one, other in zip(pool.map(run, sources), expected, strict=True):
-            agree(other, one, 0.0)
+            assert_same_hypotheses(other, one, 0.0)
 
 
-@pytest.fixture(scope="module")
-def attentive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Nobody changes it."""
-    return transformer(corpus, tmp_path_factory)
-
-
-def test_a_run_is_translated_in_bytes_without_being_exported(attentive: Run, corpus: Path, regard: Command) -> None:
-    text = files(corpus, "test")[0].read_text(encoding="utf-8")
-    by_torch, by_kernels = (load(attentive.folder, precision=precision) for precision in ("fp32", "int8"))
+def test_a_run_is_translated_in_bytes_without_being_exported(
+    transformer_run: Run, corpus: Path, regard: Command
+) -> None:
+    text = corpus_files(corpus, "test")[0].read_text(encoding="utf-8")
+    by_torch, by_kernels = (load(transformer_run.folder, precision=precision) for precision in ("fp32", "int8"))
     assert isinstance(by_kernels.engines[0], OctetModel)
     expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
     for engine in ("auto", "torch"):
-        done = regard("translate", attentive.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text)
+        done = regard(
+            "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
+        )
         assert (done.returncode, done.stdout.splitlines()) == (0, expected)
-        assert (f"decoding {attentive.folder} in int8" in done.stderr) == (engine == "auto")
+        assert (f"decoding {transformer_run.folder} in int8" in done.stderr) == (engine == "auto")
     exact = [one.text for one in by_torch.translate(text.splitlines(), beam=3)]
     assert sum(map(str.__eq__, exact, expected)) > 0.8 * len(exact)
 
 
-def test_it_is_preferred_to_what_was_exported_and_alone_where_asked_for(attentive: Run, tmp_path: Path) -> None:
+def test_it_is_preferred_to_what_was_exported_and_alone_where_asked_for(transformer_run: Run, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(attentive.folder, run)
+    shutil.copytree(transformer_run.folder, run)
     opened = engines.Opened(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
     engines.rewritten(opened, "int8")
     exported, own = load(run, engine="auto"), load(run, engine="auto", precision="int8")
@@ -435,29 +434,31 @@ def test_it_is_preferred_to_what_was_exported_and_alone_where_asked_for(attentiv
 @pytest.mark.parametrize("asked", [
     {"beam": 1}, {"beam": 4, "n_best": 2}, {"forbid": ["Hund"]}, {"prefix": "Der"}, {"sample": 2}
 ], ids=str)  # fmt: skip
-def test_whatever_a_translation_may_be_asked_for(asked: dict[str, Any], attentive: Run, corpus: Path) -> None:
-    texts = ["", *files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:9]]
-    found = load(attentive.folder, precision="int8").translate(texts, alignments=True, **asked)
+def test_whatever_a_translation_may_be_asked_for(asked: dict[str, Any], transformer_run: Run, corpus: Path) -> None:
+    texts = ["", *corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:9]]
+    found = load(transformer_run.folder, precision="int8").translate(texts, alignments=True, **asked)
     assert len(found) == len(texts)
     assert all(one.text and one.alignment is not None for one in found[1:])
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_a_service_decodes_in_bytes(attentive: Run, corpus: Path, processes: int) -> None:
-    texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:60]
-    expected = [one.text for one in load(attentive.folder, precision="int8").translate(texts, beam=2)]
-    exact = [one.text for one in load(attentive.folder).translate(texts, beam=2)]
-    with serving(f"{attentive.folder}=en-de", "--precision", "int8", "--beam", 2, "--processes", processes) as server:
+def test_a_service_decodes_in_bytes(transformer_run: Run, corpus: Path, processes: int) -> None:
+    texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:60]
+    expected = [one.text for one in load(transformer_run.folder, precision="int8").translate(texts, beam=2)]
+    exact = [one.text for one in load(transformer_run.folder).translate(texts, beam=2)]
+    with start_server(
+        f"{transformer_run.folder}=en-de", "--precision", "int8", "--beam", 2, "--processes", processes
+    ) as server:
         found = server.translate(texts)["translatedText"]
     assert found == expected
     assert exact != expected, "else nothing would be seen"
 
 
 def test_where_fast_ways_are_switched_off_it_says_so(
-    attentive: Run, regard: Command, monkeypatch: pytest.MonkeyPatch
+    transformer_run: Run, regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_FAST", "0")
-    done = regard("translate", attentive.folder, "--precision", "int8", input="The dog .\n")
+    done = regard("translate", transformer_run.folder, "--precision", "int8", input="The dog .\n")
     assert (done.returncode, done.stderr) == (0, "decoding in fp32: REGARD_FAST is 0\n")
 
 
@@ -469,19 +470,24 @@ def test_a_processor_without_products_of_bytes(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_without_a_compiler_graphs_are_what_is_left(
-    attentive: Run, regard: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    transformer_run: Run, regard: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    other = f"regard export {attentive.folder} --precision int8"
+    other = f"regard export {transformer_run.folder} --precision int8"
     for engine, why in (
         (
             "torch",
-            f"torch does not decode {attentive.folder} in int8: there is no C compiler no-such-compiler",
+            f"torch does not decode {transformer_run.folder} in int8: there is no C compiler no-such-compiler",
         ),
-        ("auto", f"{attentive.folder} has no graphs in int8 of its model: {other} (without: there is no C compiler"),
+        (
+            "auto",
+            f"{transformer_run.folder} has no graphs in int8 of its model: {other} (without: there is no C compiler",
+        ),
     ):
-        done = regard("translate", attentive.folder, "--engine", engine, "--precision", "int8", input="The dog .\n")
+        done = regard(
+            "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", input="The dog .\n"
+        )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert why in done.stderr
         assert other in done.stderr

@@ -13,8 +13,9 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from conftest import Command, files
-from samples import translators
+from support.commands import Command
+from support.corpora import translation_recipes
+from support.training import corpus_files
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -30,7 +31,7 @@ from regard.translate import engines, load
 from regard.translate.shortlist import learned
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in translators() if name != "vaswani2017-big"},
+    **{name: (name, {}) for name in translation_recipes() if name != "vaswani2017-big"},
     "linguistic coverage": ("bahdanau2015", {"coverage": "linguistic"}),
     "neural coverage": ("bahdanau2015", {"coverage": "neural"}),
     "elman": ("luong2015-global", {"cell": "elman"}),
@@ -211,10 +212,10 @@ def test_what_is_known_beforehand_is_computed_beforehand_but_nothing_random_is()
 
 
 @pytest.fixture(scope="module")
-def exported(able: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def exported(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with its graphs; nobody changes it."""
     folder = tmp_path_factory.mktemp("exported") / "run"
-    shutil.copytree(able.folder, folder)
+    shutil.copytree(fluent_run.folder, folder)
     for precision in ("fp32", "int8"):
         engines.exported(opened(folder), precision)
     return Run(folder)
@@ -235,7 +236,7 @@ def test_graphs_leave_the_cores_to_the_search_between_two_steps(exported: Run) -
 
 
 def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Command) -> None:
-    texts = files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
+    texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
     by_torch, by_graphs = (load(exported.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
     assert isinstance(by_graphs.engines[0], OnnxModel)
     made, expected = by_graphs.translate(texts), by_torch.translate(texts)
@@ -248,9 +249,9 @@ def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Com
 
 
 def test_graphs_go_by_a_shortlist(exported: Run, corpus: Path, tmp_path: Path) -> None:
-    run, texts = tmp_path / "run", files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
+    run, texts = tmp_path / "run", corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
     shutil.copytree(exported.folder, run)
-    engines.noted(opened(run), learned(load(run), pairs(files(corpus, "dev"))))
+    engines.noted(opened(run), learned(load(run), pairs(corpus_files(corpus, "dev"))))
     by_torch, by_graphs = (load(run, engine=one, precision="fp32", shortlist=True) for one in ("torch", "onnx"))
     assert isinstance(by_graphs.engines[0], OnnxModel)
     assert by_graphs.shortlist == by_torch.shortlist
@@ -262,9 +263,9 @@ def test_graphs_go_by_a_shortlist(exported: Run, corpus: Path, tmp_path: Path) -
     assert isinstance(load(run, engine="auto", shortlist=True).engines[0], OnnxModel)  # in bytes
 
 
-def test_graphs_are_made_where_they_are_asked_for(able: Run, regard: Command, tmp_path: Path) -> None:
+def test_graphs_are_made_where_they_are_asked_for(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(able.folder, run)
+    shutil.copytree(fluent_run.folder, run)
     refused = regard("translate", run, "--precision", "int8", input="The dog .\n")
     assert refused.returncode == 2
     made = f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8 (without: "
@@ -332,11 +333,11 @@ def test_without_onnxruntime_a_run_with_graphs_still_translates(
 
 
 @pytest.mark.thorough
-def test_an_export_elsewhere_has_all_it_needs(able: Run, regard: Command, tmp_path: Path) -> None:
+def test_an_export_elsewhere_has_all_it_needs(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
     out = tmp_path / "graphs"
-    assert regard("export", able.folder, "--out", out).returncode == 0
+    assert regard("export", fluent_run.folder, "--out", out).returncode == 0
     assert {ENCODER, STEP, "tokenizer"} <= {path.name for path in out.iterdir()}
-    again = regard("export", able.folder, "--out", out)
+    again = regard("export", fluent_run.folder, "--out", out)
     assert (again.returncode, again.stderr) == (2, f"regard: {out} is there already; --out is a new folder\n")
 
 

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, files
-from samples import translators
-from test_training import equal, examples, gradients_of, poisoned, trainer
+from support.corpora import translation_recipes
+from support.training import (
+    TINY,
+    corpus_files,
+    gradients_of,
+    make_examples,
+    make_loss_nan,
+    make_trainer,
+    state_dicts_equal,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -52,7 +59,7 @@ from regard.text import Subwords, Words
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import optimizer
 
-RECIPES = {name: read(name) for name in translators()}
+RECIPES = {name: read(name) for name in translation_recipes()}
 TRANSFORMERS = [name for name, recipe in RECIPES.items() if recipe["model"]["kind"] == "transformer"]
 BLIND = ("cho2014", "sutskever2014")  # without attention
 SOURCE = TARGET = 13
@@ -728,19 +735,19 @@ class Bench:
         caught: list[Trainer] = []
         with self.patch.context() as patch:
             patch.setattr(Trainer, "fit", lambda trainer: caught.append(trainer))
-            named = {} if "data.train" in changes else {"data": data or files(self.corpus, "train")}
-            train(recipe, named.get("data"), self.place() / "run", **{**QUICK, "model.size": 8, **changes})
+            named = {} if "data.train" in changes else {"data": data or corpus_files(self.corpus, "train")}
+            train(recipe, named.get("data"), self.place() / "run", **{**TINY, "model.size": 8, **changes})
         return caught[0]
 
     def job(self, bleus: list[float] | None = None, **settings: Any) -> Any:
         """A tiny trainer; what it validates to is told it."""
-        return trainer(self.place(), bleus, **settings)
+        return make_trainer(self.place(), bleus, **settings)
 
     def ordered(self, **settings: Any) -> Any:
         """The order that a trainer follows through some hundred examples."""
         job = self.job()
         chosen = TrainingSettings(**{"batch_tokens": 40, **settings})
-        return Trainer(job.model, examples(400), job.validate, chosen, job.run, CPU).order
+        return Trainer(job.model, make_examples(400), job.validate, chosen, job.run, CPU).order
 
     def tokenizers(self, **text: Any) -> Any:
         """Those that a recipe with this `text` section has, also of a validator."""
@@ -818,34 +825,34 @@ def merges(bench: Bench) -> None:
 
 
 def data_train(bench: Bench) -> None:
-    named = [str(path) for path in files(bench.corpus, "test")]
-    dev = {"data.dev": [str(path) for path in files(bench.corpus, "dev")]}
+    named = [str(path) for path in corpus_files(bench.corpus, "test")]
+    dev = {"data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")]}
     assert len(bench.wired({"data.train": named, **dev}).source) == 30
-    assert len(bench.wired(dev, files(bench.corpus, "train")).source) == 300
-    recipe = override(read("bahdanau2015"), {"data.train": named, **dev, **QUICK})
+    assert len(bench.wired(dev, corpus_files(bench.corpus, "train")).source) == 300
+    recipe = override(read("bahdanau2015"), {"data.train": named, **dev, **TINY})
     caught: list[Trainer] = []
     bench.patch.setattr(Trainer, "fit", lambda trainer: caught.append(trainer))
     train(recipe, None, bench.place() / "recipe")
-    train(recipe, files(bench.corpus, "train"), bench.place() / "named")
+    train(recipe, corpus_files(bench.corpus, "train"), bench.place() / "named")
     assert [len(job.source) for job in caught] == [30, 300], "what is named on the command line counts instead"  # type: ignore[arg-type]
 
 
 def data_dev(bench: Bench) -> None:
-    dev = [str(path) for path in files(bench.corpus, "dev")]
+    dev = [str(path) for path in corpus_files(bench.corpus, "dev")]
     given, held = bench.wired({"data.dev": dev}), bench.wired({"data.dev": None})
-    assert given.validate.pairs == pairs(files(bench.corpus, "dev"))
-    everything = pairs(files(bench.corpus, "train"))
+    assert given.validate.pairs == pairs(corpus_files(bench.corpus, "dev"))
+    everything = pairs(corpus_files(bench.corpus, "train"))
     assert len(given.source) == len(everything)
     assert set(held.validate.pairs) < set(everything)
     assert len(held.source) + len(held.validate.pairs) == len(everything), "held out of what is trained on"
 
 
 def two_corpora(bench: Bench) -> list[Path]:
-    return [*files(bench.corpus, "train"), *files(bench.corpus, "test")]
+    return [*corpus_files(bench.corpus, "train"), *corpus_files(bench.corpus, "test")]
 
 
 def weights(bench: Bench) -> None:
-    dev = {"data.dev": [str(path) for path in files(bench.corpus, "dev")]}
+    dev = {"data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")]}
     for chosen, first, second in (([2, 0.5], 2, 15), ([0.0, 3.0], 0, 90), (None, 1, 30)):
         order = bench.wired({"data.weights": chosen, **dev}, two_corpora(bench)).order
         for epoch in (0, 1):
@@ -855,7 +862,7 @@ def weights(bench: Bench) -> None:
 
 
 def tags(bench: Bench) -> None:
-    dev = {"data.dev": [str(path) for path in files(bench.corpus, "dev")]}
+    dev = {"data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")]}
     for chosen in (None, [None, "bt"], ["web", "bt"]):
         job = bench.wired({"data.tags": chosen, **dev}, two_corpora(bench))
         source = job.validate.tokenizers.source
@@ -868,13 +875,13 @@ def tags(bench: Bench) -> None:
 
 
 def alignments(bench: Bench) -> None:
-    dev = {"data.dev": [str(path) for path in files(bench.corpus, "dev")], "text.vocabulary": 5000}
+    dev = {"data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")], "text.vocabulary": 5000}
     links = {"data.alignments": str(bench.corpus / "train.align")}
     assert bench.wired({**dev, **links}).source.batch(np.arange(5)).guide is None, "which loss.guided asks for"
     guide = bench.wired({**dev, **links, "loss.guided": 0.5}).source.batch(np.arange(40)).guide
-    gold = read_gold(bench.corpus / "train.align", pairs(files(bench.corpus, "train")))
+    gold = read_gold(bench.corpus / "train.align", pairs(corpus_files(bench.corpus, "train")))
     checked = 0
-    for row, (source, target) in enumerate(pairs(files(bench.corpus, "train"))[:40]):
+    for row, (source, target) in enumerate(pairs(corpus_files(bench.corpus, "train"))[:40]):
         whole = [all(part.isalpha() for part in text.rstrip(".?!").split()) for text in (source, target)]
         if not all(whole) or source[-1].isalpha() or target[-1].isalpha():
             continue  # of the rest, word number i is token number i, and the last word has its mark beside it
@@ -903,7 +910,9 @@ def max_length(bench: Bench) -> None:
         for source, target in zip(*two_sides(bench.wired({"data.max_length": 100}).source), strict=True)
     ]
     for chosen in (8, 10):
-        job = bench.wired({"data.max_length": chosen, "data.dev": [str(path) for path in files(bench.corpus, "dev")]})
+        job = bench.wired(
+            {"data.max_length": chosen, "data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")]}
+        )
         assert max(max(map(len, side)) for side in two_sides(job.source)) == chosen
         assert len(job.source) < 300
         assert job.run.config()["data"]["max_length"] == chosen
@@ -941,7 +950,7 @@ class Watched(Examples):
     """Examples that leave a file for each process that reads them, and may never answer."""
 
     def __init__(self, folder: Path, hangs: bool = False) -> None:
-        whole = examples()
+        whole = make_examples()
         super().__init__(whole.source, whole.target)
         self.folder = folder
         self.hangs = hangs
@@ -969,7 +978,7 @@ def workers(bench: Bench) -> None:
         assert (found == {os.getpid()}) == (chosen == 0)
         assert len(found) == max(1, chosen)
         ends.append(job.model.state_dict())
-    assert equal(*ends), "they change nothing but the speed"
+    assert state_dicts_equal(*ends), "they change nothing but the speed"
 
 
 def timeout(bench: Bench) -> None:
@@ -1240,7 +1249,7 @@ def bad_updates(bench: Bench) -> None:
     for chosen in (2, 4):
         job = bench.job(bad_updates=chosen, steps=20)
         before = [weight.detach().clone() for weight in job.model.parameters()]
-        poisoned(job, set(range(1, 21)))
+        make_loss_nan(job, set(range(1, 21)))
         with pytest.raises(UserError, match=f"at step {chosen} the loss is nan .* {chosen} updates in a row"):
             job.fit()
         assert all(torch.equal(old, new) for old, new in zip(before, job.model.parameters(), strict=True))
@@ -1314,11 +1323,11 @@ def device(bench: Bench) -> None:
 
 
 def seed(bench: Bench) -> None:
-    fixed = {"data.dev": [str(path) for path in files(bench.corpus, "dev")], "model.dropout": 0.3}
+    fixed = {"data.dev": [str(path) for path in corpus_files(bench.corpus, "dev")], "model.dropout": 0.3}
     jobs = [bench.wired({"training.seed": chosen, **fixed}) for chosen in (1, 1, 2)]
     first, again, other = (job.model.state_dict() for job in jobs)
-    assert equal(first, again)
-    assert not equal(first, other), "of weights"
+    assert state_dicts_equal(first, again)
+    assert not state_dicts_equal(first, other), "of weights"
     orders = [[rows.tolist() for rows, _ in islice(job.order.after(Place()), 5)] for job in jobs]
     assert orders[0] == orders[1] != orders[2], "of the order of the data"
     share = next(jobs[0].shares())
@@ -1330,9 +1339,11 @@ def seed(bench: Bench) -> None:
 
 
 def init_from(bench: Bench) -> None:
-    parent = train("bahdanau2015", files(bench.corpus, "test"), bench.place() / "run", **{**QUICK, "training.steps": 2})
+    parent = train(
+        "bahdanau2015", corpus_files(bench.corpus, "test"), bench.place() / "run", **{**TINY, "training.steps": 2}
+    )
     child = bench.wired({"training.init_from": str(parent.folder), "model.size": 24, "training.seed": 5})
-    assert equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
+    assert state_dicts_equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
     theirs: Any = parent.tokenizers().source
     assert child.validate.tokenizers.source.vocabulary == theirs.vocabulary
     alone = bench.wired({"model.size": 24, "training.seed": 5})

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import QUICK, files
+from support.training import TINY, corpus_files
 
 from regard.training import loop, train
 from regard.training.pace import Pace, spoken
@@ -30,7 +30,13 @@ def told(
     """The lines of a training whose clock goes so fast, and whose lines by count are far apart."""
     monkeypatch.setattr(loop, "Pace", lambda: Pace(Ticking(seconds)))
     capsys.readouterr()
-    train("bahdanau2015", files(corpus, "train"), out, dev=files(corpus, "dev"), **{**QUICK, "training.log_every": 20})
+    train(
+        "bahdanau2015",
+        corpus_files(corpus, "train"),
+        out,
+        dev=corpus_files(corpus, "dev"),
+        **{**TINY, "training.log_every": 20},
+    )
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ") and "lr" in line]
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import QUICK, command, environment, files
 from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect, sync_playwright
+from support.commands import environment, regard_command
+from support.training import TINY, corpus_files
 
 from regard.training import train
 
@@ -49,10 +50,16 @@ def address(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A service with a recurrent model, a Transformer, a model without attention, and one for the way back."""
     folder = tmp_path_factory.mktemp("served")
     for name, (recipe, changed) in MODELS.items():
-        train(recipe, files(corpus, "train"), folder / name, dev=files(corpus, "dev"), **QUICK | LONGER | changed)
+        train(
+            recipe,
+            corpus_files(corpus, "train"),
+            folder / name,
+            dev=corpus_files(corpus, "dev"),
+            **TINY | LONGER | changed,
+        )
     runs = [*(folder / name for name in MODELS), f"{folder / 'bahdanau'}=de-en"]
     process = subprocess.Popen(
-        command(["serve", *runs, "--port", "0", "--char-limit", LIMIT]),
+        regard_command(["serve", *runs, "--port", "0", "--char-limit", LIMIT]),
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),

@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from conftest import Command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
-from serving import Server, inside, serving
+from support.commands import Command
+from support.server import Server, ask_in_process, start_server
 
 from regard.api import load
 from regard.recipes import read
@@ -86,8 +86,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @pytest.fixture(scope="module")
-def server(runs: dict[str, Run], able: Run) -> Iterator[Server]:
-    with serving(able.folder, *(run.folder for run in runs.values())) as server:
+def server(runs: dict[str, Run], fluent_run: Run) -> Iterator[Server]:
+    with start_server(fluent_run.folder, *(run.folder for run in runs.values())) as server:
         yield server
 
 
@@ -199,17 +199,17 @@ def test_without_translators_the_first_page_is_the_one_that_asks(runs: dict[str,
         refused = await client.post("/translate", json={"q": "x", "source": "en", "target": "de"})
         return page, settings, refused, (await client.get("/languages")).json()
 
-    page, settings, refused, languages = inside(runs["tag"].folder, Settings(), look)
+    page, settings, refused, languages = ask_in_process(runs["tag"].folder, Settings(), look)
     assert "regard: Ask" in page
     assert settings["language"]["source"]["code"] == "auto"
     assert (refused.status_code, languages) == (400, [])
 
 
-def test_a_service_of_translators_says_that_it_does_nothing_else(able: Run) -> None:
+def test_a_service_of_translators_says_that_it_does_nothing_else(fluent_run: Run) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/v1/predict", json={"q": "x"})
 
-    answer = inside(able.folder, Settings(), ask)
+    answer = ask_in_process(fluent_run.folder, Settings(), ask)
     assert (answer.status_code, answer.json()["error"][:24]) == (400, "nothing is served here t")
 
 

@@ -6,7 +6,7 @@ import re
 
 import httpx
 import pytest
-from serving import serving
+from support.server import start_server
 
 from regard.errors import UserError
 from regard.runs import Run
@@ -15,8 +15,8 @@ from regard.serve.prefix import prefix
 ASKED = {"q": "the old house", "source": "en", "target": "de"}
 
 
-def test_everything_is_under_the_prefix_and_nothing_beside_it(able: Run) -> None:
-    with serving(able.folder, "--url-prefix", "/words/of/") as server:
+def test_everything_is_under_the_prefix_and_nothing_beside_it(fluent_run: Run) -> None:
+    with start_server(fluent_run.folder, "--url-prefix", "/words/of/") as server:
         url = f"{server.url}/words/of"
         assert httpx.post(f"{url}/translate", json=ASKED).json()["translatedText"]
         assert httpx.post(f"{url}/v1/trace", json=ASKED).json()["steps"]

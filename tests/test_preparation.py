@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import environment
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import environment
 
 from regard.data import cache, encoding, preparation
 from regard.data.corpus import Pair

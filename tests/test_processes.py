@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import QUICK, environment, files
+from support.commands import environment
+from support.training import TINY, corpus_files
 from torch import Tensor
 
 from regard.runs import Run, checkpoint
@@ -43,14 +44,14 @@ def finished(process: subprocess.Popen[str]) -> str:
 
 def options(corpus: Path, out: Path, recipe: str = "luong2015-global", **more: Any) -> list[object]:
     changes = {
-        **QUICK,
+        **TINY,
         "model.dropout": 0.2,
         "training.log_every": 1,
         **{k.replace("__", "."): v for k, v in more.items()},
     }
     written = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-    dev = ["--dev", *files(corpus, "dev")]
-    return ["train", *files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *written]
+    dev = ["--dev", *corpus_files(corpus, "dev")]
+    return ["train", *corpus_files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *written]
 
 
 def losses(run: Run) -> list[float]:

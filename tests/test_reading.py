@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command
 from torch import Tensor
 
 import regard

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import translators
+from support.corpora import translation_recipes
 
 from regard import recipes
 from regard.config import parse
@@ -99,7 +99,7 @@ def test_every_key_carries_a_comment(name: str) -> None:
     assert recipes.text(name).startswith("# "), "the first line says what the recipe is"
 
 
-@pytest.mark.parametrize("name", translators())
+@pytest.mark.parametrize("name", translation_recipes())
 def test_every_setting_is_written_out_and_parses(name: str) -> None:
     recipe = sized(read(name))
     model = dict(recipe["model"])
@@ -107,7 +107,7 @@ def test_every_setting_is_written_out_and_parses(name: str) -> None:
     assert set(model) == fields(model_settings(recipe))
     parse(model_settings(recipe), model, "model")
     for section, cls in sections(recipe).items():
-        if section == "loss" and name not in translators():  # not every loss is of every task
+        if section == "loss" and name not in translation_recipes():  # not every loss is of every task
             assert set(recipe[section]) <= fields(cls)
         else:
             assert set(recipe[section]) == fields(cls), section
@@ -122,7 +122,7 @@ def test_the_promised_keys_are_in_every_recipe(name: str, key: str) -> None:
     assert has(read(name), key)
 
 
-@pytest.mark.parametrize("name", translators())
+@pytest.mark.parametrize("name", translation_recipes())
 @pytest.mark.parametrize("key", ["text.vocabulary", "text.kind"])
 def test_the_promised_keys_are_in_every_recipe_that_translates(name: str, key: str) -> None:
     assert has(read(name), key)

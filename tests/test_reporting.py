@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import QUICK, Command, files
+from support.commands import Command
+from support.training import TINY, corpus_files
 
 from regard.cli.document import document
 from regard.errors import UserError
@@ -14,8 +15,10 @@ from regard.training import train
 
 
 def test_a_report_of_what_there_is(corpus: Path, tmp_path: Path, regard: Command) -> None:
-    changes = {**QUICK, "training.steps": 4, "training.validate_every": 2}
-    run: Run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **changes)
+    changes = {**TINY, "training.steps": 4, "training.validate_every": 2}
+    run: Run = train(
+        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **changes
+    )
     assert not (run.folder / "report.html").exists(), "as after Ctrl-C"
     done = regard("report", run.folder)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, ROOT, Command
+from support.commands import ROOT, Command
+from support.training import TINY
 from torch import Tensor
 
 from regard.cli.reproduce import reproduce
@@ -77,7 +78,7 @@ from regard.training import Interrupted, Trainer, TrainingSettings
 from regard.training.configuration import check
 from regard.translate import load
 
-TINY = {**QUICK, "model.size": 8, "training.steps": 3, "training.validate_every": 3, "training.checkpoint_every": 1}
+TINY = {**TINY, "model.size": 8, "training.steps": 3, "training.validate_every": 3, "training.checkpoint_every": 1}
 
 PAGE = ROOT / "docs" / "reproduce.md"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, environment
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command, environment
 
 from regard.runs import Run, checkpoint
 from regard.runs.summary import found, summary

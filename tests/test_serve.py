@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Command
-from serving import Server, serving
+from support.commands import Command
+from support.server import Server, start_server
 
 from regard.errors import UserError
 from regard.runs import Run
@@ -24,18 +24,18 @@ from regard.translate import Translator, load
 
 
 @pytest.fixture(scope="module")
-def server(able: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """English to German, German to French (the same model under another name), and a second one for the first pair."""
     second, third = tmp_path_factory.mktemp("served") / "second", tmp_path_factory.mktemp("served") / "third"
-    shutil.copytree(able.folder, second)
-    shutil.copytree(able.folder, third)
-    with serving(able.folder, f"{second}=de-fr", third, "--beam", 2, "--processes", 1) as process:
+    shutil.copytree(fluent_run.folder, second)
+    shutil.copytree(fluent_run.folder, third)
+    with start_server(fluent_run.folder, f"{second}=de-fr", third, "--beam", 2, "--processes", 1) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def translator(able: Run) -> Translator:
-    return load(able.folder)
+def translator(fluent_run: Run) -> Translator:
+    return load(fluent_run.folder)
 
 
 @pytest.fixture(scope="module")
@@ -235,16 +235,18 @@ def test_alignments_say_where_the_model_looked(server: Server, translator: Trans
             assert row == pytest.approx(numbers.tolist(), abs=1e-4)
 
 
-def test_models_are_described_and_can_be_named(server: Server, able: Run) -> None:
+def test_models_are_described_and_can_be_named(server: Server, fluent_run: Run) -> None:
     models = httpx.get(f"{server.url}/v1/models").json()["models"]
     assert [model["name"] for model in models] == ["able", "second", "third"]
     first = models[0]
     assert first["recipe"] == "bahdanau2015"
     assert first["order"] == ["h_{t-1}", "a_t", "c_t", "h_t"]
-    assert first["parameters"] == sum(tensor.numel() for tensor in able.model(able.tokenizers().sizes).parameters())
+    assert first["parameters"] == sum(
+        tensor.numel() for tensor in fluent_run.model(fluent_run.tokenizers().sizes).parameters()
+    )
     assert first["steps"] == 240
     assert first["finished"]
-    assert first["scores"]["loss"] == [row["loss"] for row in able.metrics() if row["kind"] == "dev"][-1]
+    assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.metrics() if row["kind"] == "dev"][-1]
     assert server.translate("the house", model="third")["translatedText"]
     assert "there is no model 'other'" in server.error(
         "/translate", 400, q="a", source="en", target="de", model="other"
@@ -253,12 +255,12 @@ def test_models_are_described_and_can_be_named(server: Server, able: Run) -> Non
     assert wrong == "the model 'second' translates from de to fr"
 
 
-def test_curves_are_those_of_the_run(server: Server, able: Run) -> None:
+def test_curves_are_those_of_the_run(server: Server, fluent_run: Run) -> None:
     found = httpx.get(f"{server.url}/v1/models/able/curves").json()
-    assert found["rows"] == able.metrics()
+    assert found["rows"] == fluent_run.metrics()
     assert found["finished"] is True
     after = httpx.get(f"{server.url}/v1/models/able/curves", params={"after": 120}).json()["rows"]
-    assert after == [row for row in able.metrics() if row["step"] > 120]
+    assert after == [row for row in fluent_run.metrics() if row["step"] > 120]
 
 
 def events(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
@@ -386,8 +388,8 @@ def test_every_answer_may_be_read_from_any_page(server: Server) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
-def test_codes_have_other_names(able: Run, tmp_path: Path) -> None:
-    with serving(f"{able.folder}=en-pb") as server:
+def test_codes_have_other_names(fluent_run: Run, tmp_path: Path) -> None:
+    with start_server(f"{fluent_run.folder}=en-pb") as server:
         for target in ("pb", "PT-BR", "pt_br"):
             assert server.translate("the house", "EN", target)["translatedText"]
         languages = httpx.get(f"{server.url}/languages").json()
@@ -429,9 +431,9 @@ def test_the_log_is_json_and_knows_no_text(server: Server) -> None:
     assert "secret" not in json.dumps(server.log)
 
 
-def test_what_was_accepted_is_finished_before_it_ends(able: Run, corpus: Path) -> None:
+def test_what_was_accepted_is_finished_before_it_ends(fluent_run: Run, corpus: Path) -> None:
     texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()[:100]
-    with serving(able.folder, "--batch-pieces", 1) as server:
+    with start_server(fluent_run.folder, "--batch-pieces", 1) as server:
         found: list[httpx.Response] = []
         fields = {"q": texts, "source": "en", "target": "de"}
         asking = threading.Thread(
@@ -467,8 +469,8 @@ def test_what_is_no_pair_of_languages_is_refused(pair: str) -> None:
         languages_of(pair)
 
 
-def test_a_run_named_with_no_pair_says_so(regard: Command, able: Run) -> None:
-    done = regard("serve", f"{able.folder}=xx", "--port", 0)
+def test_a_run_named_with_no_pair_says_so(regard: Command, fluent_run: Run) -> None:
+    done = regard("serve", f"{fluent_run.folder}=xx", "--port", 0)
     assert done.returncode == 2
     assert "regard: 'xx' is not a pair of language codes like en-de" in done.stderr
 
@@ -479,9 +481,9 @@ def test_alignments_are_given_for_so_many_words(server: Server) -> None:
     assert server.translate(["a " * 10] * 3, alignment=True)["alignment"]
 
 
-def test_a_run_without_languages_must_be_told(regard: Command, able: Run, tmp_path: Path) -> None:
+def test_a_run_without_languages_must_be_told(regard: Command, fluent_run: Run, tmp_path: Path) -> None:
     nameless = tmp_path / "nameless"
-    shutil.copytree(able.folder, nameless)
+    shutil.copytree(fluent_run.folder, nameless)
     config = nameless / "config.yaml"
     config.write_text(
         config.read_text(encoding="utf-8").replace("source: en", "source: null").replace("target: de", "target: null"),
@@ -493,5 +495,5 @@ def test_a_run_without_languages_must_be_told(regard: Command, able: Run, tmp_pa
     done = regard("serve", tmp_path / "nowhere")
     assert done.returncode == 2
     assert "is not a run" in done.stderr
-    done = regard("serve", able.folder, "--require-key")
+    done = regard("serve", fluent_run.folder, "--require-key")
     assert "--require-key needs --keys" in done.stderr

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Clock
+from support.server import FakeClock
 
 from regard.serve.refusal import Refusal
 from regard.serve.shelf import KEPT, LEAST, Shelf
 
 
 @contextmanager
-def shelved(room: int, clock: Clock | None = None) -> Iterator[Shelf]:
-    shelf = Shelf(room, clock or Clock())
+def shelved(room: int, clock: FakeClock | None = None) -> Iterator[Shelf]:
+    shelf = Shelf(room, clock or FakeClock())
     try:
         yield shelf
     finally:
@@ -61,7 +61,7 @@ def test_a_share_is_counted_in_bytes() -> None:
 
 
 def test_a_full_shelf_says_when_to_come_again() -> None:
-    clock = Clock()
+    clock = FakeClock()
     with shelved(room=10 * LEAST, clock=clock) as shelf:
         keys = []
         for number in range(10):

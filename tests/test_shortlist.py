@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Command, files
+from support.commands import Command
+from support.training import TINY, corpus_files
 from test_ctranslate2 import ENDS, exported, pieces, small
 
 from regard.cli.engine import Engine
@@ -32,11 +33,11 @@ SOURCES = [[5, 7, EOS], [9, EOS], [11, 12, 13, EOS]]
 @pytest.fixture(scope="module")
 def transformer(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out, more = tmp_path_factory.mktemp("runs") / "transformer", {"model.heads": 2, "training.steps": 60}
-    return train("default", files(corpus, "train"), out, dev=files(corpus, "dev"), **{**QUICK, **more})
+    return train("default", corpus_files(corpus, "train"), out, dev=corpus_files(corpus, "dev"), **{**TINY, **more})
 
 
-def test_each_token_has_what_was_written_looking_at_it(able: Run, corpus: Path) -> None:
-    translator, some = load(able.folder), pairs(files(corpus, "train"))[:40]
+def test_each_token_has_what_was_written_looking_at_it(fluent_run: Run, corpus: Path) -> None:
+    translator, some = load(fluent_run.folder), pairs(corpus_files(corpus, "train"))[:40]
     found = learned(translator, some)
     counts: dict[int, Counter[int]] = {}
     for pair in some:
@@ -50,17 +51,17 @@ def test_each_token_has_what_was_written_looking_at_it(able: Run, corpus: Path) 
     assert all(set(ids) <= set(counts[source]) for source, ids in found.each.items())
 
 
-def test_the_most_frequent_are_kept(able: Run, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_most_frequent_are_kept(fluent_run: Run, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.translate.shortlist.COMMON", 3)
     monkeypatch.setattr("regard.translate.shortlist.EACH", 2)
-    found = learned(load(able.folder), pairs(files(corpus, "train"))[:60])
+    found = learned(load(fluent_run.folder), pairs(corpus_files(corpus, "train"))[:60])
     assert len(found.common) <= len(NAMES) + 3
     assert 0 < max(map(len, found.each.values())) <= 2
 
 
-def test_nothing_to_learn_from_is_said(able: Run) -> None:
+def test_nothing_to_learn_from_is_said(fluent_run: Run) -> None:
     with pytest.raises(UserError, match="there is none"):
-        learned(load(able.folder), [Pair(" ", "x")])
+        learned(load(fluent_run.folder), [Pair(" ", "x")])
 
 
 def test_nothing_else_is_written_and_what_everybody_may_write_changes_nothing(tmp_path: Path) -> None:
@@ -101,10 +102,10 @@ def test_every_corpus_has_its_share(
     monkeypatch.setattr("regard.translate.shortlist.learned", learning)
     monkeypatch.setattr("regard.translate.shortlist.PAIRS", 6)
     (tmp_path / "more.tsv").write_text("".join(f"a{number}\tb{number}\n" for number in range(9)))
-    named = [tmp_path / "more.tsv", *files(corpus, "dev")]
+    named = [tmp_path / "more.tsv", *corpus_files(corpus, "dev")]
     export(transformer.folder, to="ctranslate2", shortlist=True, data=named, out=tmp_path / "out")
     assert [pair.source for pair in seen[:3]] == ["a0", "a1", "a2"]
-    assert [pair.source for pair in seen[3:]] == [pair.source for pair in pairs(files(corpus, "dev"))[:3]]
+    assert [pair.source for pair in seen[3:]] == [pair.source for pair in pairs(corpus_files(corpus, "dev"))[:3]]
 
 
 def test_what_cannot_be_is_refused(transformer: Run) -> None:
@@ -119,11 +120,11 @@ def test_what_cannot_be_is_refused(transformer: Run) -> None:
 
 
 @pytest.fixture(scope="module")
-def listed(able: Run, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def listed(fluent_run: Run, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a shortlist beside it."""
     run = tmp_path_factory.mktemp("listed") / "run"
-    shutil.copytree(able.folder, run)
-    export(run, to="shortlist", data=files(corpus, "dev"))
+    shutil.copytree(fluent_run.folder, run)
+    export(run, to="shortlist", data=corpus_files(corpus, "dev"))
     return Run(run)
 
 
@@ -134,7 +135,7 @@ def test_a_run_translates_by_its_shortlist(listed: Run, corpus: Path, regard: Co
     assert f"decoding by {listed.folder / 'engines' / 'shortlist'}" in said.stderr
     made = [json.loads(line) for line in said.stdout.splitlines()]
     by_list, free = load(listed.folder, device="cpu", shortlist=True), load(listed.folder, device="cpu")
-    assert by_list.shortlist == learned(free, pairs(files(corpus, "dev")))
+    assert by_list.shortlist == learned(free, pairs(corpus_files(corpus, "dev")))
     assert [one["tokens"] for one in made] == [one.tokens for one in by_list.translate(texts)]
     assert [one.tokens for one in by_list.translate(texts, forbid=["der"])] == [
         one.tokens for one in free.translate(texts, forbid=["der"])

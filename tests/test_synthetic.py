@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import typer
-from conftest import Command, environment, files
+from support.commands import Command, environment
+from support.training import corpus_files
 
 from regard.cli import part, synthetic
 from regard.cli.part import Part
@@ -82,13 +83,13 @@ def test_what_did_not_come_to_an_end_is_left_out_and_counted(
 
 @pytest.mark.parametrize("options", [[], ["--keep-original"]])
 def test_the_teacher_writes_the_targets(
-    regard: Command, able: Run, corpus: Path, tmp_path: Path, options: list[str]
+    regard: Command, fluent_run: Run, corpus: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    done = regard("data", "distill", able.folder, *files(corpus, "test"), "--beam", 2, *options)
+    done = regard("data", "distill", fluent_run.folder, *corpus_files(corpus, "test"), "--beam", 2, *options)
     assert done.returncode == 0, done.stderr
-    test = pairs(files(corpus, "test"))
+    test = pairs(corpus_files(corpus, "test"))
     expected = []
-    for pair, one in zip(test, load(able.folder).translate([pair.source for pair in test], beam=2), strict=True):
+    for pair, one in zip(test, load(fluent_run.folder).translate([pair.source for pair in test], beam=2), strict=True):
         expected += [f"{pair.source}\t{one.text}"] if one.ended and one.text.strip() else []
         expected += [f"{pair.source}\t{pair.target}"] if options else []
     assert done.stdout.splitlines() == expected
@@ -119,8 +120,8 @@ def test_two_do_not_write_one_file(tmp_path: Path) -> None:
 
 
 def test_the_nearest_of_the_beam_is_the_one_with_the_best_bleu(run: Run, corpus: Path, tmp_path: Path) -> None:
-    test = pairs(files(corpus, "test"))
-    distill([run.folder, *files(corpus, "test")], out=tmp_path / "d.tsv", nearest=True, beam=4)
+    test = pairs(corpus_files(corpus, "test"))
+    distill([run.folder, *corpus_files(corpus, "test")], out=tmp_path / "d.tsv", nearest=True, beam=4)
     written = dict(rows(tmp_path / "d.tsv"))
     made = load(run.folder).translate([pair.source for pair in test], beam=4, n_best=4)
     other = 0

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command
 
 import regard as package
 from regard.config import parse

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -14,14 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, files
+from support.training import (
+    TINY,
+    corpus_files,
+    gradients_of,
+    make_loss_nan,
+    make_trainer,
+    state_dicts_equal,
+)
 from torch import Tensor
 
 from regard.data.corpus import pairs
-from regard.data.examples import Examples
 from regard.data.loader import Share
 from regard.data.order import Place
-from regard.data.ragged import Indices, Ragged
+from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
@@ -29,10 +34,8 @@ from regard.runs import Run, checkpoint
 from regard.runs.lock import held
 from regard.tasks import Validation
 from regard.tasks.translation import Validator
-from regard.training import Interrupted, Trainer, TrainingSettings, train
-from regard.training.gradients import Gradients
-from regard.training.objective import Objective
-from regard.training.processes import ALONE, own_card
+from regard.training import Interrupted, Trainer, train
+from regard.training.processes import own_card
 from regard.translate import against, load
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
@@ -40,7 +43,7 @@ NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base", "default"]
 
 def small(name: str, **more: Any) -> dict[str, Any]:
     heads = {"model.heads": 2} if name in ("vaswani2017-base", "default") else {"model.initialisation": "torch"}
-    return {**QUICK, **heads, **{key.replace("__", "."): value for key, value in more.items()}}
+    return {**TINY, **heads, **{key.replace("__", "."): value for key, value in more.items()}}
 
 
 def weights(run: Run) -> dict[str, Tensor]:
@@ -51,13 +54,9 @@ def go_on(folder: Path, changes: dict[str, Any], data: list[Path] | None = None)
     return train(None, data, folder, resume=True, **changes)
 
 
-def equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_trains_and_its_loss_falls(name: str, corpus: Path, tmp_path: Path) -> None:
-    run = train(name, files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **small(name))
+    run = train(name, corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **small(name))
     rows = run.metrics()
     losses = [row["loss"] for row in rows if row["kind"] == "dev"]
     assert losses[-1] < math.log(run.tokenizers().target.size) - 1
@@ -71,13 +70,21 @@ def test_every_recipe_trains_and_its_loss_falls(name: str, corpus: Path, tmp_pat
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_goes_on_is_the_run_that_never_stopped(name: str, corpus: Path, tmp_path: Path) -> None:
     more = {"model__dropout": 0.2, "training__accumulate": 2}
-    whole = train(name, files(corpus, "train"), tmp_path / "whole", dev=files(corpus, "dev"), **small(name, **more))
+    whole = train(
+        name, corpus_files(corpus, "train"), tmp_path / "whole", dev=corpus_files(corpus, "dev"), **small(name, **more)
+    )
     parts = tmp_path / "parts"
-    train(name, files(corpus, "train"), parts, dev=files(corpus, "dev"), **small(name, **more, training__steps=7))
+    train(
+        name,
+        corpus_files(corpus, "train"),
+        parts,
+        dev=corpus_files(corpus, "dev"),
+        **small(name, **more, training__steps=7),
+    )
     torch.manual_seed(99)  # whatever happened in between
     go_on(parts, {"training.steps": 15})
     resumed = go_on(parts, {"training.steps": 24})
-    assert equal(weights(whole), weights(resumed))
+    assert state_dicts_equal(weights(whole), weights(resumed))
     optimizers = [(run.checkpoint_folder(24) / "optimizer.safetensors").read_bytes() for run in (whole, resumed)]
     assert optimizers[0] == optimizers[1]
     last = [run.metrics()[-1] for run in (whole, resumed)]
@@ -88,14 +95,14 @@ def test_seeds_make_runs(corpus: Path, tmp_path: Path) -> None:
     runs = [
         train(
             "bahdanau2015",
-            files(corpus, "train"),
+            corpus_files(corpus, "train"),
             tmp_path / str(number),
             **small("bahdanau2015", training__seed=seed, training__steps=3),
         )
         for number, seed in enumerate((1, 1, 2))
     ]
-    assert equal(weights(runs[0]), weights(runs[1]))
-    assert not equal(weights(runs[0]), weights(runs[2]))
+    assert state_dicts_equal(weights(runs[0]), weights(runs[1]))
+    assert not state_dicts_equal(weights(runs[0]), weights(runs[2]))
 
 
 @pytest.mark.parametrize(
@@ -111,11 +118,11 @@ def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str,
     settings = {"steps": 12, "validate_every": 99, "dropout": 0.3, **settings}
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    whole = trainer(tmp_path / "whole", bleus, **settings)
+    whole = make_trainer(tmp_path / "whole", bleus, **settings)
     end = whole.fit()
     steps = 0
     while True:
-        part = trainer(tmp_path / "parts", bleus[steps // settings["validate_every"] :], **settings)
+        part = make_trainer(tmp_path / "parts", bleus[steps // settings["validate_every"] :], **settings)
         if steps:
             part.resume()
         part.signals.number = 15
@@ -127,58 +134,26 @@ def test_stopped_at_every_step_a_run_ends_as_if_it_never_was(settings: dict[str,
         assert reached is not None
         steps = reached
     assert steps == end.step - 1 or steps == end.step
-    assert equal(whole.model.state_dict(), part.model.state_dict())
+    assert state_dicts_equal(whole.model.state_dict(), part.model.state_dict())
     assert (last.place, last.step, last.ranked) == (end.place, end.step, end.ranked)
 
 
-class Scripted:
-    """A validator that says what it is told, one step after the other."""
-
-    def __init__(self, bleus: list[float]) -> None:
-        self.bleus = iter(bleus)
-
-    def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
-        bleu = next(self.bleus)
-        return Validation(10 - bleu, {"bleu": bleu}, "bleu")
-
-
-def examples(count: int = 24) -> Examples:
-    generator = torch.Generator().manual_seed(0)
-    rows = [torch.randint(4, 12, (2 + number % 5,), generator=generator).tolist() for number in range(count)]
-    return Examples(Ragged.of(rows), Ragged.of(rows))
-
-
-def trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
-    torch.manual_seed(0)
-    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=settings.pop("dropout", 0.0))
-    defaults = {
-        "steps": 8,
-        "batch_tokens": 40,
-        "validate_every": 2,
-        "warmup": 1,
-        "tensorboard": False,
-        "optimizer": "adam",
-    }
-    chosen = TrainingSettings(**{**defaults, **settings})
-    return Trainer(model, examples(), Scripted(bleus or [1.0] * 99), chosen, Run(folder), torch.device("cpu"))
-
-
 def test_early_stopping_counts_validations_without_a_new_best(tmp_path: Path) -> None:
-    position = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=2, steps=99).fit()
+    position = make_trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=2, steps=99).fit()
     assert position.step == 8
     assert position.best is not None
     assert (position.best.step, position.best.score) == (4, 5.0)
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
-    job = trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0], patience=None, keep=1, steps=10)
+    job = make_trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0], patience=None, keep=1, steps=10)
     job.fit()
     assert job.run.steps() == [4, 10]
     assert job.run.best() == 4
 
 
 def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
-    job = trainer(tmp_path, [1.0, 9.0], validate_every=5, checkpoint_every=2, steps=8)
+    job = make_trainer(tmp_path, [1.0, 9.0], validate_every=5, checkpoint_every=2, steps=8)
     job.fit()
     assert job.run.steps()[-1] == 8
     assert checkpoint.read_state(job.run.checkpoint_folder(8))["best"]["score"] == 9.0
@@ -186,7 +161,7 @@ def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
 
 def test_among_equal_bleus_the_loss_decides(tmp_path: Path) -> None:
     losses = iter([8.2, 8.0, 8.1, 8.3])
-    job = trainer(tmp_path, patience=2, steps=8)
+    job = make_trainer(tmp_path, patience=2, steps=8)
     job.validate = lambda *_: Validation(next(losses), {"bleu": 0.0}, "bleu")
     position = job.fit()
     assert position.best is not None
@@ -204,7 +179,7 @@ def test_tied_weights_are_saved_once_and_in_one_order(tmp_path: Path) -> None:
     assert written[0] == written[1]
     other = build("vaswani2017-base", 9, 9, size=8)
     checkpoint.read_model(tmp_path / "a", other)
-    assert equal(model.state_dict(), other.state_dict())
+    assert state_dicts_equal(model.state_dict(), other.state_dict())
     with pytest.raises(UserError, match="does not fit"):
         checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=8, tie="none"))
     with pytest.raises(UserError, match="does not fit"):
@@ -212,22 +187,18 @@ def test_tied_weights_are_saved_once_and_in_one_order(tmp_path: Path) -> None:
 
 
 def test_the_best_may_be_that_of_the_loss(tmp_path: Path) -> None:
-    position = trainer(tmp_path, [5.0, 9.0, 1.0, 2.0], best="loss", patience=None).fit()
+    position = make_trainer(tmp_path, [5.0, 9.0, 1.0, 2.0], best="loss", patience=None).fit()
     assert position.best is not None
     assert position.best.step == 4
 
 
 def test_patience_survives_going_on(tmp_path: Path) -> None:
     bleus = [5.0, 4.0, 3.0, 2.0]
-    first = trainer(tmp_path, bleus, patience=3, steps=4)
+    first = make_trainer(tmp_path, bleus, patience=3, steps=4)
     assert first.fit().bad_validations == 1
-    second = trainer(tmp_path, bleus[2:], patience=3, steps=99)
+    second = make_trainer(tmp_path, bleus[2:], patience=3, steps=99)
     second.resume()
     assert second.fit().step == 8
-
-
-def gradients_of(job: Trainer) -> Gradients:
-    return Gradients(Objective(job.model), job.settings, job.device, ALONE)
 
 
 def first_rows(job: Trainer, count: int) -> list[Indices]:
@@ -235,7 +206,7 @@ def first_rows(job: Trainer, count: int) -> list[Indices]:
 
 
 def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
-    job = trainer(tmp_path, optimizer="sgd", learning_rate=1.0, warmup=0, schedule="constant", clip=None)
+    job = make_trainer(tmp_path, optimizer="sgd", learning_rate=1.0, warmup=0, schedule="constant", clip=None)
     gradients = gradients_of(job)
     rows = first_rows(job, 3)
     gradients.add([job.source.batch(some, 0) for some in rows], 1, 1)
@@ -250,7 +221,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
 
 
 def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
-    job = trainer(tmp_path, clip=0.01)
+    job = make_trainer(tmp_path, clip=0.01)
     gradients = gradients_of(job)
     gradients.add([job.source.batch(first_rows(job, 1)[0], 0)], 1, 1)
     assert float(gradients.clip(job.optimizer)) > 0.01
@@ -285,11 +256,11 @@ class Greedy(torch.nn.Module):
 def test_a_batch_that_does_not_fit_is_cut_until_it_does(
     back: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = trainer(tmp_path / "whole", dropout=0.0, steps=4)
+    whole = make_trainer(tmp_path / "whole", dropout=0.0, steps=4)
     (tmp_path / "whole").mkdir()
     whole.fit()
     (tmp_path / "cut").mkdir()
-    cut = trainer(tmp_path / "cut", dropout=0.0, steps=4)
+    cut = make_trainer(tmp_path / "cut", dropout=0.0, steps=4)
     greedy = Greedy(3, back)
     reader: Any = cut.model.encoder
     reader.embedding = torch.nn.Sequential(reader.embedding, greedy)
@@ -306,26 +277,16 @@ def test_a_batch_that_does_not_fit_is_cut_until_it_does(
 
 
 def test_one_pair_that_does_not_fit_is_the_end(tmp_path: Path) -> None:
-    job = trainer(tmp_path, steps=4)
+    job = make_trainer(tmp_path, steps=4)
     reader: Any = job.model.encoder
     reader.embedding = torch.nn.Sequential(reader.embedding, Greedy(0, False))
     with pytest.raises(UserError, match="not even one pair at a time fits into the memory"):
         job.fit()
 
 
-def poisoned(job: Trainer, steps: set[int]) -> None:
-    """The loss of these updates is no number."""
-    summed = job.model.summed
-
-    def poison(*batch: Any) -> Tensor:
-        return summed(*batch) * (math.nan if job.position.step + 1 in steps else 1.0)
-
-    job.model.summed = poison
-
-
 def test_an_update_that_is_no_number_is_left_out_and_counted(tmp_path: Path) -> None:
-    job = trainer(tmp_path, steps=8, log_every=1, validate_every=8)
-    poisoned(job, {3, 4, 6})
+    job = make_trainer(tmp_path, steps=8, log_every=1, validate_every=8)
+    make_loss_nan(job, {3, 4, 6})
     before: dict[int, list[Tensor]] = {}
     update = job.update
 
@@ -345,16 +306,16 @@ def test_an_update_that_is_no_number_is_left_out_and_counted(tmp_path: Path) -> 
 
 
 def test_what_was_due_at_an_update_that_was_left_out_is_done_after_the_next(tmp_path: Path) -> None:
-    job = trainer(tmp_path, [1.0] * 9, steps=12, validate_every=4, checkpoint_every=3, keep=9, patience=None)
-    poisoned(job, {3, 4, 9})
+    job = make_trainer(tmp_path, [1.0] * 9, steps=12, validate_every=4, checkpoint_every=3, keep=9, patience=None)
+    make_loss_nan(job, {3, 4, 9})
     job.fit()
     assert job.run.steps() == [5, 6, 8, 10, 12], "3 and 4 after the 5th, 9 after the 10th"
     assert [row["step"] for row in job.run.metrics() if row["kind"] == "dev"] == [5, 8, 12]
 
 
 def test_a_running_mean_stands_still_where_an_update_is_left_out(tmp_path: Path) -> None:
-    job = trainer(tmp_path, steps=8, ema=0.5, validate_every=8)
-    poisoned(job, {5})
+    job = make_trainer(tmp_path, steps=8, ema=0.5, validate_every=8)
+    make_loss_nan(job, {5})
     means: dict[int, list[Tensor]] = {}
     update = job.update
 
@@ -370,8 +331,8 @@ def test_a_running_mean_stands_still_where_an_update_is_left_out(tmp_path: Path)
 
 
 def test_too_many_updates_that_are_no_number_stop_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
-    trainer(tmp_path, learning_rate=1e-3, steps=4).fit()
-    again = trainer(tmp_path, steps=99, bad_updates=3)
+    make_trainer(tmp_path, learning_rate=1e-3, steps=4).fit()
+    again = make_trainer(tmp_path, steps=99, bad_updates=3)
     again.resume()
     with torch.no_grad():
         next(again.model.parameters()).fill_(math.nan)
@@ -386,13 +347,13 @@ def test_too_many_updates_that_are_no_number_stop_with_the_last_checkpoint_kept(
 
 
 def test_weights_that_give_no_numbers_when_validated_are_a_sentence(corpus: Path, tmp_path: Path) -> None:
-    wild = {**QUICK, "training.learning_rate": 1e30, "training.warmup": 1, "training.validate_every": 1}
+    wild = {**TINY, "training.learning_rate": 1e30, "training.warmup": 1, "training.validate_every": 1}
     with pytest.raises(UserError, match=r"at step 1 there is nothing to validate: .* no checkpoint yet\. Try a lower"):
-        train("luong2015-global", files(corpus, "train"), tmp_path / "x", **wild)
+        train("luong2015-global", corpus_files(corpus, "train"), tmp_path / "x", **wild)
 
 
 def test_a_running_mean_is_what_is_validated_kept_and_used(tmp_path: Path) -> None:
-    job = trainer(tmp_path, ema=0.9, steps=6, validate_every=6)
+    job = make_trainer(tmp_path, ema=0.9, steps=6, validate_every=6)
     mean = [weight.detach().clone() for weight in job.model.parameters()]
     seen: list[list[Tensor]] = []
 
@@ -424,7 +385,7 @@ def test_a_running_mean_is_what_is_validated_kept_and_used(tmp_path: Path) -> No
 def test_the_mean_of_the_newest_checkpoints_is_the_model_if_it_is_no_worse(tmp_path: Path) -> None:
     for name, last in (("better", 9.0), ("worse", 0.5)):
         (tmp_path / name).mkdir()
-        job = trainer(tmp_path / name, [1.0, 2.0, 3.0, last], steps=6, average=2, keep=2)
+        job = make_trainer(tmp_path / name, [1.0, 2.0, 3.0, last], steps=6, average=2, keep=2)
         job.fit()
         steps = [job.run.checkpoint_folder(step) for step in (4, 6)]
         weights = [checkpoint.read_tensors(folder, checkpoint.MODEL) for folder in steps]
@@ -439,7 +400,7 @@ def test_the_mean_of_the_newest_checkpoints_is_the_model_if_it_is_no_worse(tmp_p
 
 
 def test_the_best_few_are_kept_in_order(tmp_path: Path) -> None:
-    job = trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
+    job = make_trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
     end = job.fit()
     assert [best.score for best in end.ranked] == [5.0, 4.0, 3.0]
     assert job.run.steps() == [2, 6, 10]
@@ -448,18 +409,18 @@ def test_the_best_few_are_kept_in_order(tmp_path: Path) -> None:
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("whole", "hurt"):
         (tmp_path / name).mkdir()
-        trainer(tmp_path / name, steps=6, dropout=0.2).fit()
+        make_trainer(tmp_path / name, steps=6, dropout=0.2).fit()
     hurt = Run(tmp_path / "hurt")
     path = hurt.checkpoint_folder(6) / "optimizer.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
     ends = []
     for name in ("whole", "hurt"):
-        job = trainer(tmp_path / name, steps=9, dropout=0.2)
+        job = make_trainer(tmp_path / name, steps=9, dropout=0.2)
         job.resume()
         assert job.position.step == (6 if name == "whole" else 4)
         job.fit()
         ends.append(job.model.state_dict())
-    assert equal(*ends)
+    assert state_dicts_equal(*ends)
     said = capsys.readouterr().err
     assert "step-6 is damaged: optimizer.safetensors does not match its checksum" in said
     assert (hurt.folder / "checkpoints" / "damaged-step-6").is_dir()
@@ -476,18 +437,18 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, capsys: pyte
 def test_a_state_that_no_run_can_go_on_from_is_passed_over(
     change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer(tmp_path, steps=6).fit()
+    make_trainer(tmp_path, steps=6).fit()
     path = tmp_path / "checkpoints" / "step-6" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
-    job = trainer(tmp_path, steps=9)
+    job = make_trainer(tmp_path, steps=9)
     job.resume()
     assert job.position.step == 4
     assert f"step-6 is damaged: state.json {reason}" in capsys.readouterr().err
 
 
 def test_other_data_is_another_run_not_a_damaged_one(tmp_path: Path) -> None:
-    trainer(tmp_path, steps=6).fit()
-    job = trainer(tmp_path, steps=9)
+    make_trainer(tmp_path, steps=6).fit()
+    job = make_trainer(tmp_path, steps=9)
     job.source.fingerprint = "another"
     with pytest.raises(UserError, match="the training data is not what"):
         job.resume()
@@ -497,9 +458,9 @@ def test_other_data_is_another_run_not_a_damaged_one(tmp_path: Path) -> None:
 def test_two_do_not_train_into_one_folder(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
     with held(out), pytest.raises(UserError, match="another process is training into"):
-        train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+        train("bahdanau2015", corpus_files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
     assert not Run(out).exists
-    train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+    train("bahdanau2015", corpus_files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
     assert Run(out).newest() == 1
 
 
@@ -507,9 +468,9 @@ def test_a_stop_leaves_no_trace_in_what_is_kept(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 12, "validate_every": 12, "checkpoint_every": 2, "keep": 3, "average": 3}
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
-    trainer(tmp_path / "whole", **settings).fit()
+    make_trainer(tmp_path / "whole", **settings).fit()
     for until in (3, 5, 7, 99):
-        job = trainer(tmp_path / "stopped", **settings)
+        job = make_trainer(tmp_path / "stopped", **settings)
         if job.run.steps():
             job.resume()
         stop_after(job, until)
@@ -518,7 +479,7 @@ def test_a_stop_leaves_no_trace_in_what_is_kept(tmp_path: Path) -> None:
     whole, stopped = Run(tmp_path / "whole"), Run(tmp_path / "stopped")
     assert whole.steps() == stopped.steps() == [8, 10, 12]
     means = [checkpoint.read_tensors(run.average_folder, checkpoint.MODEL) for run in (whole, stopped)]
-    assert equal(*means)
+    assert state_dicts_equal(*means)
 
 
 def stop_after(job: Trainer, step: int) -> None:
@@ -536,21 +497,21 @@ def stop_after(job: Trainer, step: int) -> None:
 def test_limits_that_get_in_each_others_way_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    trainer(tmp_path / "a", steps=500, epochs=1, warmup=0).fit()
+    make_trainer(tmp_path / "a", steps=500, epochs=1, warmup=0).fit()
     said = capsys.readouterr().err
     assert "updates: training.epochs=1 ends before training.steps=500" in said
     assert "warmup" not in said
-    trainer(tmp_path / "b", steps=2, warmup=9).fit()
+    make_trainer(tmp_path / "b", steps=2, warmup=9).fit()
     said = capsys.readouterr().err
     assert "training.warmup=9 is longer than 2 updates: the learning rate stays low" in said
     assert "ends before" not in said
 
 
 def test_a_line_of_metrics_that_nobody_can_read_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer(tmp_path, steps=4, log_every=1).fit()
+    make_trainer(tmp_path, steps=4, log_every=1).fit()
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"kind\n')
-    job = trainer(tmp_path, steps=6, log_every=1)
+    job = make_trainer(tmp_path, steps=6, log_every=1)
     job.resume()
     job.fit()
     assert [row["step"] for row in job.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
@@ -560,7 +521,7 @@ def test_a_line_of_metrics_that_nobody_can_read_is_left_out(tmp_path: Path, caps
 def test_what_a_run_starts_from_fits_it_alone(run: Run, corpus: Path, tmp_path: Path) -> None:
     def start(recipe: str | None, **changes: Any) -> None:
         more = {"training.init_from": str(run.folder), "training.steps": 1, **changes}
-        train(recipe, files(corpus, "train"), tmp_path / "tuned", **more)
+        train(recipe, corpus_files(corpus, "train"), tmp_path / "tuned", **more)
 
     with pytest.raises(
         UserError, match=r"is a model of the kind bahdanau, and the recipe 'default' is for the kind trans"
@@ -586,7 +547,7 @@ def test_what_a_run_starts_from_may_stay_the_best(run: Run, corpus: Path, tmp_pa
         "training.learning_rate": 5.0,
         "training.best": "loss",
     }
-    tuned = train(None, files(corpus, "train"), tmp_path / "tuned", dev=files(corpus, "dev"), **spoils)
+    tuned = train(None, corpus_files(corpus, "train"), tmp_path / "tuned", dev=corpus_files(corpus, "dev"), **spoils)
     first, *later = [row for row in tuned.metrics() if row["kind"] == "dev"]
     assert first["step"] == tuned.best() == 0
     assert all(row["loss"] > first["loss"] for row in later)
@@ -598,14 +559,14 @@ def test_languages_that_do_not_fit_are_questioned(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = small("bahdanau2015", training__steps=1)
-    train("bahdanau2015", files(corpus, "train"), tmp_path / "a", dev=files(corpus, "dev")[::-1], **more)
+    train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "a", dev=corpus_files(corpus, "dev")[::-1], **more)
     said = capsys.readouterr().err
     assert "by its name this is de, but en is expected here; are the files in order?" in said
-    train("bahdanau2015", files(corpus, "train"), tmp_path / "b", dev=files(corpus, "dev"), **more)
+    train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "b", dev=corpus_files(corpus, "dev"), **more)
     assert "are the files in order?" not in capsys.readouterr().err
     same: dict[str, Any] = {**more, "data.source": "en", "data.target": "en"}
     with pytest.raises(UserError, match="source and target are both en"):
-        train("bahdanau2015", files(corpus, "train"), tmp_path / "c", **same)
+        train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "c", **same)
 
 
 def test_a_run_goes_on_as_what_it_is(run: Run, tmp_path: Path) -> None:
@@ -631,7 +592,7 @@ def test_more_processes_than_cards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dev_set_that_does_not_fit_is_measured_in_pieces(run: Run, corpus: Path) -> None:
     tokenizers = run.tokenizers()
-    validator = Validator(pairs(files(corpus, "dev")), tokenizers, 4000, 20)
+    validator = Validator(pairs(corpus_files(corpus, "dev")), tokenizers, 4000, 20)
     model = run.model(tokenizers.sizes)
     whole = validator(model, torch.device("cpu"))
     model.encoder.embedding = torch.nn.Sequential(model.encoder.embedding, Greedy(3, False))
@@ -644,31 +605,31 @@ def test_a_dev_set_that_does_not_fit_is_measured_in_pieces(run: Run, corpus: Pat
 
 
 def test_another_number_of_processes_is_another_run(tmp_path: Path) -> None:
-    trainer(tmp_path, steps=2).fit()
+    make_trainer(tmp_path, steps=2).fit()
     path = tmp_path / "checkpoints" / "step-2" / "state.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"processes": 1', '"processes": 4'), encoding="utf-8")
     with pytest.raises(UserError, match="was trained by 4 processes, not 1"):
-        trainer(tmp_path).resume()
+        make_trainer(tmp_path).resume()
 
 
 def test_fp16_scales_its_loss_and_its_scaler_goes_on(tmp_path: Path) -> None:
-    job = trainer(tmp_path, precision="fp16", steps=4)
+    job = make_trainer(tmp_path, precision="fp16", steps=4)
     job.fit()
     state = checkpoint.read_state(job.run.checkpoint_folder(4))
     assert state["scaler"]["scale"] > 1
     assert state["scaler"]["_growth_tracker"] + state["skipped"] == 4
-    again = trainer(tmp_path, precision="fp16", steps=5)
+    again = make_trainer(tmp_path, precision="fp16", steps=5)
     again.resume()
     again.fit()
     assert again.gradients.scaler.state_dict()["_growth_tracker"] == state["scaler"]["_growth_tracker"] + 1
 
 
 def test_going_on_forgets_what_was_measured_after_the_checkpoint(tmp_path: Path) -> None:
-    job = trainer(tmp_path, log_every=1, steps=4)
+    job = make_trainer(tmp_path, log_every=1, steps=4)
     job.fit()
     with job.run.metrics_path.open("a", encoding="utf-8") as file:
         file.write('{"kind": "train", "step": 5, "loss": 0}\n')
-    again = trainer(tmp_path, log_every=1, steps=6)
+    again = make_trainer(tmp_path, log_every=1, steps=6)
     again.resume()
     again.fit()
     steps = [row["step"] for row in again.run.metrics() if row["kind"] == "train"]
@@ -716,20 +677,20 @@ def test_what_changes_when_a_run_goes_on_is_remembered(run: Run, tmp_path: Path)
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run = train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
+    run = train("bahdanau2015", corpus_files(corpus, "train"), out, **small("bahdanau2015", training__steps=1))
     shutil.rmtree(out / "checkpoints")
     with pytest.raises(UserError, match="no checkpoint yet; start it again without --resume"):
         go_on(out, {})
-    train("bahdanau2015", files(corpus, "train"), out, **small("bahdanau2015", training__steps=2))
+    train("bahdanau2015", corpus_files(corpus, "train"), out, **small("bahdanau2015", training__steps=2))
     assert run.newest() == 2
 
 
 def test_a_line_of_metrics_that_was_cut_short_is_forgotten(tmp_path: Path) -> None:
-    job = trainer(tmp_path, log_every=1, steps=3)
+    job = make_trainer(tmp_path, log_every=1, steps=3)
     job.fit()
     with job.run.metrics_path.open("a", encoding="utf-8") as file:
         file.write('{"kind": "tra')
-    again = trainer(tmp_path, log_every=1, steps=4)
+    again = make_trainer(tmp_path, log_every=1, steps=4)
     again.resume()
     again.fit()
     assert [row["step"] for row in again.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4]
@@ -737,14 +698,14 @@ def test_a_line_of_metrics_that_was_cut_short_is_forgotten(tmp_path: Path) -> No
 
 def test_the_end_of_a_cosine_cannot_move(corpus: Path, tmp_path: Path) -> None:
     more = small("bahdanau2015", training__steps=2, training__schedule="cosine")
-    train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **more)
+    train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", **more)
     with pytest.raises(UserError, match="cosine"):
         go_on(tmp_path / "run", {"training.steps": 4})
     go_on(tmp_path / "run", {"training.steps": 2})
 
 
 def test_new_words_on_a_saved_step_leave_its_weights_alone(tmp_path: Path) -> None:
-    job = trainer(tmp_path, steps=2)
+    job = make_trainer(tmp_path, steps=2)
     job.fit()
     folder = job.run.checkpoint_folder(2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
@@ -753,11 +714,11 @@ def test_new_words_on_a_saved_step_leave_its_weights_alone(tmp_path: Path) -> No
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert len(list(folder.iterdir())) == 3
     assert checkpoint.read_state(folder)["bad_validations"] == 7
-    trainer(tmp_path).resume()
+    make_trainer(tmp_path).resume()
 
 
 def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = trainer(tmp_path, steps=2)
+    job = make_trainer(tmp_path, steps=2)
     job.fit()
 
     def full_disk(*arguments: object) -> None:
@@ -787,14 +748,14 @@ def test_what_may_not_change_when_a_run_goes_on(run: Run, corpus: Path, tmp_path
     with pytest.raises(UserError, match=r"model\.size cannot change"):
         go_on(copy.folder, {"model.size": 8})
     with pytest.raises(UserError, match="is not what"):
-        go_on(copy.folder, {"training.steps": 30}, files(corpus, "test"))
+        go_on(copy.folder, {"training.steps": 30}, corpus_files(corpus, "test"))
     with pytest.raises(UserError, match="already holds a run"):
-        train("bahdanau2015", files(corpus, "train"), copy.folder)
+        train("bahdanau2015", corpus_files(corpus, "train"), copy.folder)
 
 
 def test_the_default_is_sized_by_the_corpus_and_the_config_says_how(corpus: Path, tmp_path: Path) -> None:
     quick: dict[str, Any] = {"training.steps": 1, "training.validate_pairs": 1, "training.tensorboard": False}
-    run = train("default", files(corpus, "train"), tmp_path / "run", **quick)
+    run = train("default", corpus_files(corpus, "train"), tmp_path / "run", **quick)
     config = run.config()
     assert config["model"].pop("align_layer") == "auto", "this one is found when training ends"
     assert "auto" not in [*config["model"].values(), *config["text"].values(), config["training"]["batch_tokens"]]
@@ -804,7 +765,7 @@ def test_the_default_is_sized_by_the_corpus_and_the_config_says_how(corpus: Path
 
 def test_separate_vocabularies_tie_the_decoder_alone(corpus: Path, tmp_path: Path) -> None:
     more = small("vaswani2017-base", text__shared=False, training__steps=1)
-    run = train("vaswani2017-base", files(corpus, "train"), tmp_path / "run", **more)
+    run = train("vaswani2017-base", corpus_files(corpus, "train"), tmp_path / "run", **more)
     one_size = build(run.config(), 9, 9)
     assert one_size.encoder.embedding.words.weight is not one_size.decoder.output.weight
     assert one_size.decoder.embedding.words.weight is one_size.decoder.output.weight
@@ -814,9 +775,9 @@ def test_a_corpus_in_which_nothing_is_short_enough(corpus: Path, tmp_path: Path)
     with pytest.raises(UserError, match="0 have an empty side, 300 are longer"):
         train(
             "bahdanau2015",
-            files(corpus, "train"),
+            corpus_files(corpus, "train"),
             tmp_path / "run",
-            dev=files(corpus, "dev"),
+            dev=corpus_files(corpus, "dev"),
             **small("bahdanau2015", data__max_length=1),
         )
     assert not Run(tmp_path / "run").exists
@@ -826,7 +787,7 @@ def test_a_recipe_of_ones_own_builds_on_another(corpus: Path, tmp_path: Path) ->
     own = tmp_path / "mine.yaml"
     own.write_text("base: bahdanau2015\nmodel:\n  size: 20\n  maxout: 7\n", encoding="utf-8")
     changes = {key: value for key, value in small("bahdanau2015", training__steps=1).items() if key != "model.size"}
-    run = train(own, files(corpus, "train"), tmp_path / "run", **changes)
+    run = train(own, corpus_files(corpus, "train"), tmp_path / "run", **changes)
     assert run.config()["recipe"] == "mine"
     assert run.config()["model"]["embedding"] is None
 
@@ -834,7 +795,7 @@ def test_a_recipe_of_ones_own_builds_on_another(corpus: Path, tmp_path: Path) ->
 def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    job = trainer(tmp_path, tensorboard=True, log_every=2, steps=4)
+    job = make_trainer(tmp_path, tensorboard=True, log_every=2, steps=4)
     job.fit()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
@@ -845,8 +806,10 @@ def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
 def test_tensorboard_shows_where_the_model_looks(corpus: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    changes = {**QUICK, "training.tensorboard": True, "training.steps": 4, "training.validate_every": 2}
-    run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **changes)
+    changes = {**TINY, "training.tensorboard": True, "training.steps": 4, "training.validate_every": 2}
+    run = train(
+        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **changes
+    )
     events = EventAccumulator(str(run.folder / "tensorboard"))
     events.Reload()
     assert {f"attention/{number}" for number in range(1, 6)} == set(events.Tags()["images"])
@@ -856,13 +819,16 @@ def test_tensorboard_shows_where_the_model_looks(corpus: Path, tmp_path: Path) -
 
 
 def test_guided_attention_follows_the_links_it_is_given(corpus: Path, tmp_path: Path) -> None:
-    test = pairs(files(corpus, "test"))
+    test = pairs(corpus_files(corpus, "test"))
     gold = read_gold(corpus / "test.align", test)
     errors = []
     for weight in (0.0, 5.0):
         more = {"loss.guided": weight, "data.alignments": str(corpus / "train.align"), "training.steps": 60}
         run = train(
-            "vaswani2017-base", files(corpus, "train"), tmp_path / str(weight), **{**QUICK, "model.heads": 2, **more}
+            "vaswani2017-base",
+            corpus_files(corpus, "train"),
+            tmp_path / str(weight),
+            **{**TINY, "model.heads": 2, **more},
         )
         errors.append(against(load(run.folder).align(test), gold).aer)
     assert errors[1] < errors[0] - 0.2
@@ -871,7 +837,7 @@ def test_guided_attention_follows_the_links_it_is_given(corpus: Path, tmp_path: 
 
 def test_guided_attention_needs_links(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"loss\.guided=0\.5 needs data\.alignments"):
-        train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **{**QUICK, "loss.guided": 0.5})
+        train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", **{**TINY, "loss.guided": 0.5})
     more = {"loss.guided": 0.5, "data.alignments": str(corpus / "train.align")}
     with pytest.raises(UserError, match="without attention cannot be guided"):
-        train("cho2014", files(corpus, "train"), tmp_path / "run", **{**QUICK, **more})
+        train("cho2014", corpus_files(corpus, "train"), tmp_path / "run", **{**TINY, **more})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, files
+from support.training import TINY, corpus_files
 
 import regard
 from regard.data.corpus import pairs
@@ -34,7 +34,7 @@ def translator(run: Run) -> Translator:
 
 @pytest.fixture(scope="module")
 def sources(corpus: Path) -> list[str]:
-    return [pair.source for pair in pairs(files(corpus, "test"))]
+    return [pair.source for pair in pairs(corpus_files(corpus, "test"))]
 
 
 def test_order_is_kept_and_empty_lines_stay_empty(translator: Translator, sources: list[str]) -> None:
@@ -66,8 +66,8 @@ def test_a_translation_says_what_it_looked_at(translator: Translator, sources: l
                 assert (int(row.argmax()), target) in alignment.pairs
 
 
-def test_a_word_may_be_aligned_by_the_step_after_it(able: Run, sources: list[str]) -> None:
-    translator, other = load(able.folder), load(able.folder)
+def test_a_word_may_be_aligned_by_the_step_after_it(fluent_run: Run, sources: list[str]) -> None:
+    translator, other = load(fluent_run.folder), load(fluent_run.folder)
     other.models[0].decoder.viewpoint = Viewpoint(after=True)
     for before, made in zip(*(each.translate(sources[:6], beam=1) for each in (translator, other)), strict=True):
         assert made.text == before.text != ""
@@ -111,7 +111,7 @@ def test_words_nobody_has_seen_do_no_harm(translator: Translator) -> None:
 
 
 def test_alignments_of_given_pairs_are_those_of_teacher_forcing(translator: Translator, corpus: Path) -> None:
-    test = pairs(files(corpus, "test"))
+    test = pairs(corpus_files(corpus, "test"))
     gold = read_gold(corpus / "test.align", test)
     found = [alignment.pairs for alignment in translator.align(test) if alignment is not None]
     assert len(found) == len(test)
@@ -137,8 +137,8 @@ def test_an_ensemble_of_runs_needs_one_vocabulary(run: Run, corpus: Path, tmp_pa
     one, two = load(run.folder).translate(text), load(run.folder, twin).translate(text)
     assert one[0].text == two[0].text
     assert one[0].score == pytest.approx(two[0].score, rel=1e-4)
-    other = {**QUICK, "text.vocabulary": 99, "training.steps": 1}
-    stranger = train("bahdanau2015", files(corpus, "train"), tmp_path / "other", **other)
+    other = {**TINY, "text.vocabulary": 99, "training.steps": 1}
+    stranger = train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "other", **other)
     with pytest.raises(UserError, match="different vocabularies"):
         load(run.folder, stranger.folder)
 
@@ -146,8 +146,8 @@ def test_an_ensemble_of_runs_needs_one_vocabulary(run: Run, corpus: Path, tmp_pa
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
 def test_subwords_come_back_as_words(kind: str, corpus: Path, tmp_path: Path) -> None:
     size = {"bpe": 500, "unigram": 500, "char": 200}[kind]
-    settings = {**QUICK, "text.kind": kind, "text.vocabulary": size, "training.steps": 2, "text.shared": True}
-    run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", **settings)
+    settings = {**TINY, "text.kind": kind, "text.vocabulary": size, "training.steps": 2, "text.shared": True}
+    run = train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", **settings)
     for made in load(run.folder).translate(["The old dog sleeps .", "A café ☕ ."]):
         assert made.alignment is not None
         assert made.alignment.target == made.text.split()
@@ -155,16 +155,20 @@ def test_subwords_come_back_as_words(kind: str, corpus: Path, tmp_path: Path) ->
 
 
 def test_training_from_python_leaves_a_report(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "training.steps": 1}
-    made = regard.train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    quick = {**TINY, "training.steps": 1}
+    made = regard.train(
+        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
+    )
     assert "<h2>Where it looked</h2>" in (made.folder / "report.html").read_text(encoding="utf-8")
     assert Path(made.config()["data"]["train"][0]).is_absolute()
 
 
 def test_training_ends_with_the_best_layer_and_head(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "model.heads": 2, "training.steps": 5}
-    made = regard.train("default", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
-    tried = ranked_viewpoints(load(made.folder), pairs(files(corpus, "dev")))
+    quick = {**TINY, "model.heads": 2, "training.steps": 5}
+    made = regard.train(
+        "default", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
+    )
+    tried = ranked_viewpoints(load(made.folder), pairs(corpus_files(corpus, "dev")))
     shares = {one.viewpoint: one.mutual for one in tried}
     assert len(shares) == 2 * 3 * made.config()["model"]["layers"]
     assert made.config()["model"]["align_layer"] == "auto", "training goes on by what was asked for"
@@ -176,9 +180,9 @@ def test_training_ends_with_the_best_layer_and_head(corpus: Path, tmp_path: Path
 
 
 def test_attention_of_an_ensemble_does_not_depend_on_who_looks_at_nothing(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "training.steps": 1}
+    quick = {**TINY, "training.steps": 1}
     runs = [
-        train(name, files(corpus, "train"), tmp_path / name, dev=files(corpus, "dev"), **quick)
+        train(name, corpus_files(corpus, "train"), tmp_path / name, dev=corpus_files(corpus, "dev"), **quick)
         for name in ("sutskever2014", "bahdanau2015")
     ]
     looks = []
@@ -208,9 +212,11 @@ def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def subword_translator(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Translator:
-    settings = {**QUICK, "text.kind": "bpe", "text.vocabulary": 400, "text.shared": True}
+    settings = {**TINY, "text.kind": "bpe", "text.vocabulary": 400, "text.shared": True}
     folder = tmp_path_factory.mktemp("subwords") / "run"
-    return load(train("bahdanau2015", files(corpus, "train"), folder, dev=files(corpus, "dev"), **settings).folder)
+    return load(
+        train("bahdanau2015", corpus_files(corpus, "train"), folder, dev=corpus_files(corpus, "dev"), **settings).folder
+    )
 
 
 @pytest.fixture(params=["words", "subwords"])
@@ -404,8 +410,8 @@ def test_addresses_pass_through_and_the_model_does_not_get_them(either: Translat
 
 
 def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "training.steps": 1}
-    run = train("cho2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    quick = {**TINY, "training.steps": 1}
+    run = train("cho2014", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick)
     with pytest.raises(UserError, match="no attention"):
         load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
     assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text
@@ -414,16 +420,18 @@ def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Pat
 
 
 def test_a_model_of_small_letters_is_measured_in_small_letters(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "training.steps": 1, "text.lowercase": True}
-    run = train("bahdanau2015", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
-    assert "case:lc" in assess(load(run.folder), pairs(files(corpus, "test")), None, beam=1).bleu.signature
+    quick = {**TINY, "training.steps": 1, "text.lowercase": True}
+    run = train(
+        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
+    )
+    assert "case:lc" in assess(load(run.folder), pairs(corpus_files(corpus, "test")), None, beam=1).bleu.signature
 
 
 def test_the_limit_is_what_the_model_was_trained_on(translator: Translator, run: Run, corpus: Path) -> None:
     tokenizers = translator.tokenizers
     longest = max(
         len(tokenizer.encode(text))
-        for pair in pairs(files(corpus, "train"))
+        for pair in pairs(corpus_files(corpus, "train"))
         for tokenizer, text in zip(tokenizers, pair, strict=True)
     )
     assert translator.limit == run.config()["data"]["longest"] == longest
@@ -491,15 +499,17 @@ def test_a_string_where_a_list_belongs(translator: Translator) -> None:
 
 
 def test_a_model_without_attention_cannot_say_what_an_unknown_word_is(corpus: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "training.steps": 1}
-    run = train("sutskever2014", files(corpus, "train"), tmp_path / "run", dev=files(corpus, "dev"), **quick)
+    quick = {**TINY, "training.steps": 1}
+    run = train(
+        "sutskever2014", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
+    )
     with pytest.raises(UserError, match="nothing says which word an <unk> stands for"):
         load(run.folder).translate(["The dog sleeps ."], replace_unknown=True)
 
 
 def test_a_domain_is_the_tag_of_its_corpus(corpus: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"training.steps": 150, "training.validate_every": 150, "training.schedule": "constant"}
-    changes = {**QUICK, **more, "data.tags": [None, "loud"], "model.initialisation": "torch"}
+    changes = {**TINY, **more, "data.tags": [None, "loud"], "model.initialisation": "torch"}
     texts = [f"the {word} sleeps" for word in ("dog", "cat", "cow", "horse", "mouse", "bird", "fish", "lion")]
     for name, end in (("plain.tsv", "."), ("loud.tsv", "!")):
         lines = (f"{text} {'again' * (n % 2)}\t{text} {end}\n" for text in texts for n in range(4))

@@ -113,20 +113,20 @@ msgstr "ist es so – nicht?"
 """
 
 
-def translators() -> list[str]:
-    """The recipes that translate."""
+def translation_recipes() -> list[str]:
+    """Return the names of the translation recipes."""
     return [name for name in names() if read(name)["task"] == "translate"]
 
 
-def table(columns: dict[str, Any], **options: Any) -> bytes:
-    """A Parquet file."""
+def parquet_bytes(columns: dict[str, Any], **options: Any) -> bytes:
+    """Return a Parquet file."""
     out = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), out, **options)
     return out.getvalue()
 
 
-def zstd(content: bytes) -> bytes:
-    """A .zst file."""
+def compress_zstd(content: bytes) -> bytes:
+    """Return a .zst file."""
     packed: bytes = pyarrow.Codec("zstd").compress(content, asbytes=True)
     return packed
 
@@ -134,7 +134,7 @@ def zstd(content: bytes) -> bytes:
 FORMATS: dict[str, bytes] = {
     "pairs.tsv": "".join(f"{source}\t{target}\n" for source, target in ROWS).encode(),
     "pairs.jsonl": "".join(json.dumps({"source": s, "target": t}, ensure_ascii=False) + "\n" for s, t in ROWS).encode(),
-    "pairs.parquet": table({"source": [row[0] for row in ROWS], "target": [row[1] for row in ROWS]}),
+    "pairs.parquet": parquet_bytes({"source": [row[0] for row in ROWS], "target": [row[1] for row in ROWS]}),
     "pairs.tmx": TMX.encode(),
     "pairs.xliff": XLIFF1.encode(),
     "pairs2.xlf": XLIFF2.encode(),
@@ -146,5 +146,5 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": lambda content: gzip.compress(content, mtime=0),
     ".xz": lzma.compress,
-    ".zst": zstd,
+    ".zst": compress_zstd,
 }

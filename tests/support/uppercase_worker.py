@@ -1,4 +1,4 @@
-"""What a process can do in a test: texts in upper case, by a model that takes in what comes while it works."""
+"""A worker process for tests of the pool: upper-cases texts, and accepts new ones while it works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.serve.processes import work
 
 
 def find(texts: Sequence[str], kind: int, tell: Callable[[int, str], None], more: Callable[[], Sequence[str]]) -> None:
-    """Each text with its kind, the last first; "bad" is an error, "die" the end of the process."""
+    """Answer each text, the last first; "bad" raises an error, "die" ends the process."""
     going, count = dict(enumerate(texts)), len(texts)
     while going:
         number = max(going)
@@ -25,10 +25,10 @@ def find(texts: Sequence[str], kind: int, tell: Callable[[int, str], None], more
 
 
 def start(line: Connection) -> None:
-    """The process."""
+    """Serve requests from the pool."""
     work(line, find)
 
 
 def stillborn(line: Connection) -> None:
-    """One that ends before it can work."""
+    """End before the first request."""
     os._exit(3)

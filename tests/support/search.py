@@ -1,4 +1,4 @@
-"""What tests of searches share: sources, the readable search, and whether two searches have found the same."""
+"""Sources, the reference beam search, and the comparison of two searches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from regard.fast.room import CHUNK
 from regard.search import BeamSearch, Hypothesis
 
-Found = list[list[Hypothesis]]
-# What may be asked of the targets of three sources, beside a beam of 4.
-WISHES: list[dict[str, Any]] = [
+Hypotheses = list[list[Hypothesis]]
+# Search options for three sources and a beam of 4.
+SEARCH_OPTIONS: list[dict[str, Any]] = [
     {"attention": False, "length_penalty": 0.0},
     {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
     {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
@@ -24,16 +24,16 @@ WISHES: list[dict[str, Any]] = [
 ]
 
 
-def batch(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Sources of the given lengths."""
+def make_sources(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Return random sources of the given lengths: ids (B, S) and lengths (B,)."""
     torch.manual_seed(seed)
     sizes = torch.tensor(lengths)
     source = torch.randint(4, 20, (len(lengths), max(lengths)))
     return source * (torch.arange(max(lengths)) < sizes[:, None]), sizes
 
 
-def step_by_step(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> Found:
-    """What the readable search finds."""
+def reference_search(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> Hypotheses:
+    """Return the hypotheses of the reference beam search."""
     searching, found = BeamSearch(models, **options), dict[int, list[Hypothesis]]()
     searching.join(source, lengths)
     while searching.open:
@@ -41,11 +41,11 @@ def step_by_step(models: Any, source: Tensor, lengths: Tensor, **options: Any) -
     return [found[number] for number in range(len(lengths))]
 
 
-def agree(readable: Found, quick: Found, close: float = 1e-5) -> None:
-    """That both have found the same, in the same order."""
-    assert [[one.tokens for one in some] for some in quick] == [[one.tokens for one in some] for some in readable]
-    for one, other in zip(chain(*quick), chain(*readable), strict=True):
-        assert [one.log_prob, one.score] == pytest.approx([other.log_prob, other.score], rel=1e-5, abs=close)
+def assert_same_hypotheses(expected: Hypotheses, found: Hypotheses, tolerance: float = 1e-5) -> None:
+    """Check that two searches returned the same hypotheses in the same order."""
+    assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in expected]
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert [one.log_prob, one.score] == pytest.approx([other.log_prob, other.score], rel=1e-5, abs=tolerance)
         assert (one.attention is None) == (other.attention is None)
         if one.attention is not None and other.attention is not None:
-            np.testing.assert_allclose(one.attention, other.attention, atol=close)
+            np.testing.assert_allclose(one.attention, other.attention, atol=tolerance)

@@ -1,4 +1,4 @@
-"""A real server process, and ways to ask it."""
+"""A real server process, a client for it, and the same application without a socket."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from conftest import command, environment
 
 from regard.serve.app import application
 from regard.serve.service import Service
 from regard.serve.settings import Settings
+from support.commands import environment, regard_command
 
 T = TypeVar("T")
 
 
-class Clock:
-    """Time that goes when it is told to."""
+class FakeClock:
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -34,27 +34,29 @@ class Clock:
 
 @dataclass
 class Server:
-    """A process that serves, what it has logged, and a client for it."""
+    """A `regard serve` process, its log, and a client for it."""
 
     process: subprocess.Popen[str]
     port: int
     log: list[dict[str, Any]] = field(default_factory=list)
-    stray: list[str] = field(default_factory=list)  # lines that are no JSON
-    news: threading.Condition = field(default_factory=threading.Condition)  # of the log: it comes after the answer
+    stray: list[str] = field(default_factory=list)  # lines that are not JSON
+    news: threading.Condition = field(
+        default_factory=threading.Condition
+    )  # signals new log lines, which are written after the answer
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def logged(self, path: str) -> dict[str, Any]:
-        """The line of the request for a path, waited for."""
+        """Wait for the log line of a request for `path` and return it."""
         with self.news:
             while not (found := [line for line in self.log if line.get("path") == path]):
                 assert self.news.wait(60), (path, self.log)
         return found[-1]
 
     def ask(self, path: str, status: int = 200, /, **fields: Any) -> Any:
-        """A JSON request, and the JSON that comes back."""
+        """Post JSON, check the status and return the JSON answer."""
         answer = httpx.post(f"{self.url}{path}", json=fields, timeout=60)
         assert answer.status_code == status, answer.text
         return answer.json()
@@ -69,11 +71,11 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: object) -> Iterator[Server]:
-    """`regard serve …` on a free port; asked to stop in the end. It decodes itself, unless it is told otherwise."""
+def start_server(*arguments: object) -> Iterator[Server]:
+    """Start `regard serve …` on a free port and terminate it at the end; it decodes in its own process by default."""
     apart = () if "--processes" in arguments else ("--processes", 0)
     process = subprocess.Popen(
-        command(["serve", *arguments, *apart, "--port", "0"]),
+        regard_command(["serve", *arguments, *apart, "--port", "0"]),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -89,7 +91,7 @@ def serving(*arguments: object) -> Iterator[Server]:
         raise AssertionError("".join(said))
     port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
     server = Server(process, port)
-    reader = threading.Thread(target=collect, args=(server,), daemon=True)
+    reader = threading.Thread(target=_collect_log, args=(server,), daemon=True)
     reader.start()
     try:
         yield server
@@ -101,20 +103,20 @@ def serving(*arguments: object) -> Iterator[Server]:
     assert not server.stray, server.stray
 
 
-def collect(server: Server) -> None:
-    """Reads the log while the server runs."""
+def _collect_log(server: Server) -> None:
+    """Read the log while the server runs."""
     assert server.process.stderr is not None
     for line in server.process.stderr:
         with server.news:
             try:
                 server.log.append(json.loads(line))
             except ValueError:
-                server.stray.append(line)  # reading goes on: a server that nobody reads from would stand still
+                server.stray.append(line)  # keep reading, or the server would block on a full pipe
             server.news.notify_all()
 
 
-def inside(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
-    """What somebody is answered who asks a service in this very process, without a socket."""
+def ask_in_process(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+    """Call `ask` with a client of the application in this process, without a socket."""
 
     async def asking() -> T:
         service = Service([str(run)], replace(settings, processes=0))

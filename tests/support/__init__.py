@@ -1,0 +1,1 @@
+"""Builders, oracles and real processes that several test files share."""

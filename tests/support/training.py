@@ -1,0 +1,106 @@
+"""Tiny configurations, runs and trainers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.data.examples import Examples
+from regard.data.ragged import Ragged
+from regard.models import Seq2Seq, build
+from regard.runs import Run
+from regard.tasks import Validation
+from regard.training import Trainer, TrainingSettings, train
+from regard.training.gradients import Gradients
+from regard.training.objective import Objective
+from regard.training.processes import ALONE
+
+TINY: dict[str, Any] = {  # overrides with which any translation recipe trains in a second
+    "model.size": 24,
+    "model.layers": 1,
+    "text.kind": "word",
+    "text.vocabulary": 600,
+    "training.steps": 24,
+    "training.batch_tokens": 300,
+    "training.optimizer": "adam",
+    "training.learning_rate": 0.01,
+    "training.warmup": 4,
+    "training.schedule": "inverse-sqrt",
+    "training.epochs": None,
+    "training.validate_every": 12,
+    "training.checkpoint_every": 12,
+    "training.validate_pairs": 10,
+    "training.log_every": 4,
+    "training.tensorboard": False,
+}
+
+
+def corpus_files(corpus: Path, split: str) -> list[Path]:
+    """Return the English and the German file of a split."""
+    return [corpus / f"{split}.en", corpus / f"{split}.de"]
+
+
+def train_tiny(recipe: str, corpus: Path, out: Path, **overrides: Any) -> Run:
+    """Train a recipe on the corpus with the `TINY` configuration; `overrides` are dotted keys."""
+    data, dev = corpus_files(corpus, "train"), corpus_files(corpus, "dev")
+    return train(recipe, data, out, dev=dev, **{**TINY, **overrides})
+
+
+def state_dicts_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    """Whether two state dicts are bit-identical."""
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+class ScriptedValidator:
+    """A validator whose BLEU scores are given in advance."""
+
+    def __init__(self, bleus: list[float]) -> None:
+        self.bleus = iter(bleus)
+
+    def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
+        bleu = next(self.bleus)
+        return Validation(10 - bleu, {"bleu": bleu}, "bleu")
+
+
+def make_examples(count: int = 24) -> Examples:
+    """Return a copy task of short random sentences."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(4, 12, (2 + number % 5,), generator=generator).tolist() for number in range(count)]
+    return Examples(Ragged.of(rows), Ragged.of(rows))
+
+
+def make_trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
+    """Return a trainer of a tiny Luong model on `make_examples`, validated by the given BLEU scores."""
+    torch.manual_seed(0)
+    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=settings.pop("dropout", 0.0))
+    defaults = {
+        "steps": 8,
+        "batch_tokens": 40,
+        "validate_every": 2,
+        "warmup": 1,
+        "tensorboard": False,
+        "optimizer": "adam",
+    }
+    chosen = TrainingSettings(**{**defaults, **settings})
+    validator = ScriptedValidator(bleus or [1.0] * 99)
+    return Trainer(model, make_examples(), validator, chosen, Run(folder), torch.device("cpu"))
+
+
+def gradients_of(trainer: Trainer) -> Gradients:
+    """Return gradient accumulation for a trainer's model in one process."""
+    return Gradients(Objective(trainer.model), trainer.settings, trainer.device, ALONE)
+
+
+def make_loss_nan(trainer: Trainer, steps: set[int]) -> None:
+    """Make the loss of these updates NaN."""
+    summed = trainer.model.summed
+
+    def poisoned(*batch: Any) -> Tensor:
+        return summed(*batch) * (math.nan if trainer.position.step + 1 in steps else 1.0)
+
+    trainer.model.summed = poisoned
