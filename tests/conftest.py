@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
+import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before any test imports torch
 
@@ -21,6 +24,10 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=60, de
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=10_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# A shell starts background jobs (`nohup make test &`) with SIGINT ignored, and child processes would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The fp16 kernels exist for ARM alone; test_halves_missing.py tests what other processors report.
 collect_ignore = [] if platform.machine() in ("aarch64", "arm64") else ["test_halves.py"]
 
@@ -34,39 +41,58 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a corpus of 300 pairs: train, dev and test, each .en, .de and .align."""
-    from regard.data.embedded import write
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of what the workers of pytest-xdist make once for all of them."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
-    folder = tmp_path_factory.mktemp("corpus")
-    write(folder, 300)
+
+def _make_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Call `make(folder)` in the first worker that needs it; the others wait and use the result."""
+    folder.parent.mkdir(exist_ok=True)
+    finished = folder.with_suffix(".finished")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not finished.exists():
+            make(folder)
+            finished.touch()
     return folder
 
 
 @pytest.fixture(scope="session")
-def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def corpus(shared_folder: Path) -> Path:
+    """Write a corpus of 300 pairs: train, dev and test, each .en, .de and .align; read-only."""
+    from regard.data.embedded import write
+
+    return _make_once(shared_folder / "data" / "corpus", lambda folder: write(folder, 300))
+
+
+@pytest.fixture(scope="session")
+def run(corpus: Path, shared_folder: Path) -> Run:
     """Train `bahdanau2015` for 24 updates; read-only."""
-    from support.training import train_tiny
-
-    return train_tiny("bahdanau2015", corpus, tmp_path_factory.mktemp("runs") / "bahdanau")
+    return _train_once(shared_folder / "runs" / "bahdanau", "bahdanau2015", corpus)
 
 
 @pytest.fixture(scope="session")
-def fluent_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def fluent_run(corpus: Path, shared_folder: Path) -> Run:
     """Train `bahdanau2015` until its output resembles sentences; read-only."""
-    from support.training import train_tiny
-
     longer = {"training.steps": 240, "training.validate_every": 240, "training.checkpoint_every": 240, "model.size": 40}
-    return train_tiny("bahdanau2015", corpus, tmp_path_factory.mktemp("runs") / "fluent", **longer)
+    return _train_once(shared_folder / "runs" / "fluent", "bahdanau2015", corpus, **longer)
 
 
 @pytest.fixture(scope="session")
-def transformer_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def transformer_run(corpus: Path, shared_folder: Path) -> Run:
     """Train a Transformer (`default`) for 120 updates; read-only."""
+    changes = {"model.heads": 2, "training.steps": 120}
+    return _train_once(shared_folder / "runs" / "transformer", "default", corpus, **changes)
+
+
+def _train_once(folder: Path, recipe: str, corpus: Path, **overrides: Any) -> Run:
     from support.training import train_tiny
 
-    changes = {"model.heads": 2, "training.steps": 120}
-    return train_tiny("default", corpus, tmp_path_factory.mktemp("runs") / "transformer", **changes)
+    from regard.runs import Run
+
+    return Run(_make_once(folder, lambda out: train_tiny(recipe, corpus, out, **overrides)))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Batches of a CPU side by side: the same translations, in order, each batch on one thread."""
+"""Parallel batches on a CPU: the translations of sequential decoding, one thread per batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from threading import Barrier
 
 import pytest
 import torch
+from support.pairwise import slow_after
 from support.training import corpus_files
 
 from regard.data.corpus import pairs
@@ -26,12 +27,13 @@ def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
-    assert torch.get_num_threads() == 2, "it is as it was"
+    after = torch.get_num_threads()
     torch.set_num_threads(before)
+    assert after == 2, "the number of threads is restored"
 
 
-def test_two_are_at_work_at_a_time_with_a_thread_each() -> None:
-    met = Barrier(2, timeout=60)
+def test_two_batches_run_in_parallel_with_one_thread_each() -> None:
+    met = Barrier(2, timeout=600)
 
     def work(number: int) -> tuple[int, int]:
         met.wait()
@@ -40,21 +42,21 @@ def test_two_are_at_work_at_a_time_with_a_thread_each() -> None:
     assert abreast(work, range(6), 2) == [(number, 1) for number in range(6)]
 
 
-def test_what_fails_fails_and_nothing_more_is_begun() -> None:
+def test_error_in_a_batch_stops_further_batches() -> None:
     begun = []
 
     def work(number: int) -> None:
         begun.append(number)
-        raise UserError(f"{number} cannot be")
+        raise UserError(f"{number} failed")
 
-    with pytest.raises(UserError, match=r"[01] cannot be"):
+    with pytest.raises(UserError, match=r"[01] failed"):
         abreast(work, range(1000), 2)
-    assert set(begun) <= {0, 1}, "what was at work beside it, and no other"
+    assert set(begun) <= {0, 1}, "only the batches that were already running"
 
 
-def test_what_fails_is_heard_of_also_if_one_before_it_was_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_raised_even_if_an_earlier_batch_never_started(monkeypatch: pytest.MonkeyPatch) -> None:
     class Later(ThreadPoolExecutor):
-        """Its threads come to the first item last."""
+        """Runs the items in reverse order."""
 
         def map(self, work: Callable[[int], None], items: Iterable[int]) -> Iterator[None]:  # type: ignore[override]
             begun = [self.submit(work, item) for item in reversed(list(items))]
@@ -62,22 +64,22 @@ def test_what_fails_is_heard_of_also_if_one_before_it_was_not_begun(monkeypatch:
             return (one.result() for one in reversed(begun))
 
     def work(number: int) -> None:
-        raise UserError(f"{number} cannot be")
+        raise UserError(f"{number} failed")
 
     monkeypatch.setattr("regard.translate.abreast.ThreadPoolExecutor", Later)
-    with pytest.raises(UserError, match=r"[678] cannot be"):
+    with pytest.raises(UserError, match=r"[678] failed"):
         abreast(work, range(9), 2)
 
 
-def test_whoever_has_threads_of_their_own_gets_no_more() -> None:
+def test_worker_threads_get_no_nested_parallelism() -> None:
     assert width(5) == 2
     assert width(1) == 1
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(width, 5).result() == 1
 
 
-@pytest.mark.parametrize("engine", ["torch", "onnx"])
-def test_translations_are_those_of_one_batch_after_the_other(
+@pytest.mark.parametrize("engine", slow_after(1, ["torch", "onnx"]))
+def test_parallel_translations_equal_sequential_ones(
     fluent_run: Run, corpus: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [pair.source for pair in pairs(corpus_files(corpus, "test"))]
@@ -102,7 +104,7 @@ def test_translations_are_those_of_one_batch_after_the_other(
     assert [one.score for one in together] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
-def test_a_model_in_training_and_samples_go_one_after_the_other(fluent_run: Run) -> None:
+def test_training_mode_and_sampling_are_sequential(fluent_run: Run) -> None:
     loaded = load(fluent_run.folder, device="cpu")
     plan = loaded.plan(Options())
     assert loaded.side_by_side(4, plan) == 2

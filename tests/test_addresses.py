@@ -1,4 +1,4 @@
-"""Addresses of pages and of mail pass through as they are, and the model does not get them."""
+"""URLs and e-mail addresses: removed before translation and restored unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.translate.alignment import Alignment
 from regard.translate.carrying import of_markup, of_text
 from regard.translate.translation import Translation
 
-PLAIN = [
+ADDRESSES = [
     "https://example.org",
     "http://example.org:8080/a/b.html?x=1&y=%20#top",
     "https://en.wikipedia.org/wiki/Attention_(machine_learning)",
@@ -26,20 +26,20 @@ PLAIN = [
     "info@example.org",
     "mailto:first.last+tag@mail.example.co.uk",
     "müller@example.de",
-    "[X7X]",  # Weblate's, for a placeholder
+    "[X7X]",  # a placeholder of Weblate
 ]
 
 
-@pytest.mark.parametrize("address", PLAIN)
+@pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("around", ["{}", "see {}.", "({})", "“{}”,", "<{}>", "at {}: yes", "请看{}。好", "[x]({})"])
-def test_an_address_ends_where_its_sentence_goes_on(address: str, around: str) -> None:
+def test_address_is_found_without_surrounding_punctuation(address: str, around: str) -> None:
     assert ADDRESS.findall(around.format(address)) == [address]
 
 
 @pytest.mark.parametrize(
     "text", ["example.org", "e.g. this", "and/or", "a@b", "@name", "12:30", "x://", "http://", "www.", "a.b@", "C://"]
 )
-def test_other_words_are_none(text: str) -> None:
+def test_ordinary_words_are_not_addresses(text: str) -> None:
     assert worded(text) == text
 
 
@@ -55,18 +55,28 @@ def test_other_words_are_none(text: str) -> None:
         "http://" + "." * 50_000,
         "x-" * 30_000,
     ],
+    ids=[
+        "letters",
+        "at signs",
+        "domain labels",
+        "schemes and brackets",
+        "tags and letters",
+        "tags",
+        "dots",
+        "hyphens",
+    ],
 )
-def test_what_only_seems_to_become_one_costs_no_more_than_its_length(text: str) -> None:
+def test_text_of_unfinished_addresses_takes_linear_time(text: str) -> None:
     assert not ADDRESS.findall(text)
     plain = "".join(piece.plain for piece in tags.parse(text).pieces)
-    assert plain.replace(" ", "") == text.replace("<a>", "")  # spaces keep apart what was parted by a tag
+    assert plain.replace(" ", "") == text.replace("<a>", "")  # spaces replace tags between words
 
 
-def turned(plain: str) -> Translation:
-    """A translation whose words are those of the source from last to first."""
+def translate_reversed(plain: str) -> Translation:
+    """Return a translation with the words of the source in reverse order."""
     words = plain.split()
     soft = np.eye(len(words), dtype=np.float32)[::-1]
-    links = [(place, len(words) - 1 - place) for place in range(len(words))]
+    links = [(index, len(words) - 1 - index) for index in range(len(words))]
     text = " ".join(reversed(words))
     return Translation(plain, text, tokens=words, alignment=Alignment(words, text.split(), soft, links))
 
@@ -85,15 +95,15 @@ def turned(plain: str) -> Translation:
         ("dog me@a.org (https://a.org)", ["dog ()"], "me@a.org (https://a.org) dog"),
     ],
 )
-def test_the_model_gets_no_address_and_each_comes_back(text: str, sent: list[str], expected: str) -> None:
+def test_addresses_are_removed_before_translation_and_restored(text: str, sent: list[str], expected: str) -> None:
     carried = of_text(text)
     assert [plain.strip() for plain in carried.plain] == sent
-    made = carried.finished([turned(plain) for plain in carried.plain])
+    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
     assert (made.source, made.text) == (text, expected)
 
 
 WORDS = st.sampled_from(
-    ["dog", "old,", "(a", "b)", "no.", "-", *PLAIN, "(https://x.org)", "me@x.org,", "<https://x.org>"]
+    ["dog", "old,", "(a", "b)", "no.", "-", *ADDRESSES, "(https://x.org)", "me@x.org,", "<https://x.org>"]
 )
 TEXTS = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n", " \r\n", "\t"]))).map(
     lambda pairs: "".join(word + space for word, space in pairs) + "www.example.org"
@@ -101,10 +111,10 @@ TEXTS = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n", " \r\n", "\t
 
 
 @given(TEXTS)
-def test_nothing_is_lost_and_words_are_aligned_with_their_own(text: str) -> None:
+def test_any_text_keeps_its_addresses_lines_and_alignment(text: str) -> None:
     carried = of_text(text)
     assert not any(ADDRESS.search(plain) for plain in carried.plain)
-    made = carried.finished([turned(plain) for plain in carried.plain])
+    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
     assert sorted(ADDRESS.findall(made.text)) == sorted(ADDRESS.findall(text))
     assert sorted("".join(made.text.split())) == sorted("".join(text.split()))
     assert len(made.text.splitlines()) == len(text.splitlines())
@@ -116,23 +126,23 @@ def test_nothing_is_lost_and_words_are_aligned_with_their_own(text: str) -> None
 
 
 @given(TEXTS)
-def test_without_alignments_every_address_still_comes_back(text: str) -> None:
+def test_addresses_are_restored_without_an_alignment(text: str) -> None:
     for carried in (of_text(text), of_markup(text.replace("<", "("))):
         made = carried.finished([Translation(plain, "ein Hund") for plain in carried.plain])
         assert sorted(ADDRESS.findall(made.text)) == sorted(ADDRESS.findall(made.source))
 
 
-def test_two_addresses_that_come_to_stand_side_by_side_stay_two() -> None:
+def test_addresses_moved_next_to_each_other_stay_separate() -> None:
     carried = of_text("see https://a.org (https://b.org)")
     made = carried.finished([Translation(plain, "sieh") for plain in carried.plain])
     assert ADDRESS.findall(made.text) == ["https://a.org", "https://b.org"]
 
 
-def test_in_markup_an_address_stays_as_it_is_written() -> None:
+def test_address_in_markup_keeps_its_escaped_form() -> None:
     text = "<p>see <b>https://a.org/?x=1&amp;y=2</b> &lt;me@a.org&gt; now</p><p>www.a.org</p>"
     carried = of_markup(text)
     assert [plain.split() for plain in carried.plain] == [["see", "<>", "now"]]
-    made = carried.finished([turned(plain) for plain in carried.plain])
+    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
     assert made.text.count("<b>https://a.org/?x=1&amp;y=2</b>") == made.text.count("&lt;me@a.org&gt;") == 1
     assert made.text.endswith("</p><p>www.a.org</p>")
 
@@ -145,7 +155,7 @@ def test_in_markup_an_address_stays_as_it_is_written() -> None:
         "<r1><r2>www.a.org</r2></r1>",
     ],
 )
-def test_a_link_that_says_its_address_is_carried_whole(link: str) -> None:
+def test_link_whose_text_is_its_address_is_kept_whole(link: str) -> None:
     carried = of_markup(f"see {link} now, {link}.")
     assert carried.plain == ["see now,."]
     made = carried.finished([Translation("see now,.", "jetzt, sieh.")])
@@ -153,10 +163,10 @@ def test_a_link_that_says_its_address_is_carried_whole(link: str) -> None:
     assert of_markup(f"<p>{link}</p>").plain == []
 
 
-def test_a_link_that_says_more_is_around_its_words() -> None:
+def test_tags_around_addresses_and_words_follow_the_words() -> None:
     carried = of_markup("<b><b>see</b> www.a.org</b> <i>now</i> <i><i>www.b.org</i></i>")
     assert [plain.split() for plain in carried.plain] == [["see", "now"]]
-    made = carried.finished([turned(plain) for plain in carried.plain])
+    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
     assert made.text.count("<i>www.b.org</i>") == 1
     assert made.text.count("<b>") == made.text.count("</b>") == 2
 
@@ -169,8 +179,8 @@ def test_a_link_that_says_more_is_around_its_words() -> None:
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nwww.a.org\n"),
     ],
 )
-def test_texts_of_documents_that_are_addresses_are_not_sent(name: str, content: str) -> None:
-    def never(texts: object) -> list[str]:
-        raise AssertionError(f"asked to translate {texts}")
+def test_document_texts_that_are_addresses_are_not_translated(name: str, content: str) -> None:
+    def fail_if_called(texts: object) -> list[str]:
+        raise AssertionError(f"unexpected texts to translate: {texts}")
 
-    assert translated(name, content.encode(), never).decode() == content
+    assert translated(name, content.encode(), fail_if_called).decode() == content

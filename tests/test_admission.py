@@ -1,17 +1,18 @@
-"""Who may ask the service, and for how much."""
+"""API keys, rate limits, suggestions and overload of the service."""
 
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import Command
-from support.server import FakeClock, Server, start_server
+from support.pairwise import slow_after
+from support.server import FakeClock, hold_decoding, serve_in_thread
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -21,10 +22,10 @@ from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
 from regard.serve.refusal import Refusal
 
-ASKED = {"q": "the old house", "source": "en", "target": "de"}
+REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
 
-def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
+def test_keys_are_stored_as_hashes(tmp_path: Path) -> None:
     keys = Keys.made(tmp_path / "keys.db")
     key = keys.add("the wiki", req_limit=120, hourly_req_limit=600, char_limit=5000)
     other = keys.add()
@@ -46,20 +47,20 @@ def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
         keys.revoke(key)
 
 
-def test_who_guesses_keys_is_counted(fluent_run: Run, tmp_path: Path) -> None:
+def test_requests_with_wrong_keys_count_against_the_limit(fluent_run: Run, tmp_path: Path) -> None:
     Keys.made(tmp_path / "keys.db")
-    with start_server(fluent_run.folder, "--keys", tmp_path / "keys.db", "--req-limit", 2) as server:
+    with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db", req_limit=2) as server:
         for status in (403, 403, 429):
-            assert server.error("/translate", status, **ASKED, api_key="guess")
+            assert server.error("/translate", status, **REQUEST, api_key="guess")
 
 
-def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+def test_key_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "keys.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(UserError, match="cannot be used as a file of keys"):
         Keys.made(tmp_path / "keys.db")
 
 
-def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
+def test_keys_command_adds_lists_and_revokes(regard: Command, tmp_path: Path) -> None:
     key = regard("keys", "add", "the wiki", "--req-limit", 120, "--daily-req-limit", 900).stdout.strip()
     assert len(key) == 40
     assert (tmp_path / "keys.db").stat().st_mode & 0o777 == 0o600
@@ -75,10 +76,8 @@ def test_keys_by_the_command(regard: Command, tmp_path: Path) -> None:
     assert "has no key 'nothing'" in done.stderr
 
 
-@pytest.mark.thorough
-def test_a_file_of_keys_that_is_not_there_is_not_made_by_whoever_only_asks(
-    regard: Command, fluent_run: Run, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_missing_key_file_is_an_error_and_not_created(regard: Command, fluent_run: Run, tmp_path: Path) -> None:
     for arguments in (
         ("keys", "list", "--file", "typo.db"),
         ("keys", "revoke", "3f9a0c12", "--file", "typo.db"),
@@ -86,12 +85,12 @@ def test_a_file_of_keys_that_is_not_there_is_not_made_by_whoever_only_asks(
     ):
         done = regard(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
-        said = "regard: there is no file of keys typo.db; make one with: regard keys add NOTE --file typo.db\n"
-        assert done.stderr == said
+        message = "regard: there is no file of keys typo.db; make one with: regard keys add NOTE --file typo.db\n"
+        assert done.stderr == message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_keys_that_is_taken_away_is_not_made_anew(tmp_path: Path) -> None:
+def test_key_file_deleted_while_serving_is_not_created_again(tmp_path: Path) -> None:
     keys = Keys.made(tmp_path / "keys.db")
     (tmp_path / "keys.db").unlink()
     with pytest.raises(UserError, match="cannot be used as a file of keys"):
@@ -99,8 +98,8 @@ def test_a_file_of_keys_that_is_taken_away_is_not_made_anew(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("limit", ["req-limit", "hourly-req-limit", "daily-req-limit", "char-limit"])
-def test_a_limit_below_none_is_refused(regard: Command, limit: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", slow_after(1, ["req-limit", "hourly-req-limit", "daily-req-limit", "char-limit"]))
+def test_limits_below_minus_one_are_refused(regard: Command, limit: str, tmp_path: Path) -> None:
     for command in (("keys", "add"), ("serve", "runs/x")):
         done = regard(*command, f"--{limit}", -5)
         assert done.returncode == 2
@@ -109,67 +108,62 @@ def test_a_limit_below_none_is_refused(regard: Command, limit: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_at_the_service(fluent_run: Run, tmp_path: Path) -> None:
+def test_service_requires_and_checks_keys(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
     keys = Keys.made(file)
     key, tight = keys.add(), keys.add(req_limit=1, char_limit=5)
-    with start_server(
-        fluent_run.folder, "--keys", file, "--require-key", "--key-link", "https://example.org/keys"
-    ) as server:
-        assert server.error("/translate", 400, **ASKED) == "Visit https://example.org/keys to get an API key"
-        assert server.error("/translate", 403, **ASKED, api_key="wrong") == "Invalid API key"
-        assert server.error("/v1/trace", 403, **ASKED, api_key="wrong") == "Invalid API key"
-        assert server.ask("/translate", **ASKED, api_key=key)["translatedText"]
-        assert httpx.get(f"{server.url}/languages").status_code == 200
-        assert httpx.get(f"{server.url}/frontend/settings").json()["keyRequired"] is True
-        too_long = server.error("/translate", 400, **ASKED, api_key=tight)
+    with serve_in_thread(fluent_run.folder, keys=file, require_key=True, key_link="https://example.org/keys") as server:
+        assert server.error("/translate", 400, **REQUEST) == "Visit https://example.org/keys to get an API key"
+        assert server.error("/translate", 403, **REQUEST, api_key="wrong") == "Invalid API key"
+        assert server.error("/v1/trace", 403, **REQUEST, api_key="wrong") == "Invalid API key"
+        assert server.ask("/translate", **REQUEST, api_key=key)["translatedText"]
+        assert server.http.get("/languages").status_code == 200
+        assert server.http.get("/frontend/settings").json()["keyRequired"] is True
+        too_long = server.error("/translate", 400, **REQUEST, api_key=tight)
         assert too_long == "Invalid request: request (13) exceeds text limit (5)"
-        assert server.error("/translate", 429, **ASKED, api_key=tight) == "Slowdown: 1 per 1 minute"
-        for path in ("/v1/models", "/v1/models/able/curves"):
-            assert httpx.get(f"{server.url}{path}").json() == {
-                "error": "Visit https://example.org/keys to get an API key"
-            }
-            assert httpx.get(f"{server.url}{path}", params={"api_key": "wrong"}).status_code == 403
-            assert httpx.get(f"{server.url}{path}", params={"api_key": key}).status_code == 200
-            assert httpx.get(f"{server.url}{path}", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        assert server.error("/translate", 429, **REQUEST, api_key=tight) == "Slowdown: 1 per 1 minute"
+        for path in ("/v1/models", f"/v1/models/{fluent_run.folder.name}/curves"):
+            assert server.http.get(path).json() == {"error": "Visit https://example.org/keys to get an API key"}
+            assert server.http.get(path, params={"api_key": "wrong"}).status_code == 403
+            assert server.http.get(path, params={"api_key": key}).status_code == 200
+            assert server.http.get(path, headers={"Authorization": f"Bearer {key}"}).status_code == 200
         for path in ("/detect", "/suggest", "/translate_file", "/v1/trace", "/v1/translate/stream"):
-            assert server.error(path, 400, **ASKED) == "Visit https://example.org/keys to get an API key"
+            assert server.error(path, 400, **REQUEST) == "Visit https://example.org/keys to get an API key"
         for path in ("/health", "/ready", "/metrics", "/openapi.json", "/"):
-            assert httpx.get(f"{server.url}{path}").status_code == 200
-        for said, status in (
+            assert server.http.get(path).status_code == 200
+        for authorization, status in (
             (f"Bearer {key}", 200),
             (f"bearer {key}", 200),
             ("Bearer wrong", 403),
             (f"Basic {key}", 400),
         ):
-            answer = httpx.post(f"{server.url}/translate", json=ASKED, headers={"Authorization": said})
-            assert answer.status_code == status, said
+            answer = server.http.post("/translate", json=REQUEST, headers={"Authorization": authorization})
+            assert answer.status_code == status, authorization
         late = keys.add()
-        assert server.ask("/translate", **ASKED, api_key=late)["translatedText"], "made while it runs"
+        assert server.ask("/translate", **REQUEST, api_key=late)["translatedText"], "a key added while the service runs"
         keys.revoke(late)
-        assert server.error("/translate", 403, **ASKED, api_key=late) == "Invalid API key"
+        assert server.error("/translate", 403, **REQUEST, api_key=late) == "Invalid API key"
 
 
-def test_a_key_has_limits_of_its_own_for_every_period(fluent_run: Run, tmp_path: Path) -> None:
+def test_limits_of_a_key_override_those_of_the_service(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
     keys = Keys.made(file)
     hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
     usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
-    limits = ("--hourly-req-limit", 2, "--daily-req-limit", 0)
-    with start_server(fluent_run.folder, "--keys", file, *limits) as server:
+    with serve_in_thread(fluent_run.folder, keys=file, hourly_req_limit=2, daily_req_limit=0) as server:
 
-        def said(key: str, times: int) -> list[str]:
-            asked = [httpx.post(f"{server.url}/detect", json={"q": "a", "api_key": key}) for _ in range(times)]
-            return [answer.json()["error"] if answer.status_code == 429 else "" for answer in asked]
+        def ask_repeatedly(key: str, times: int) -> list[str]:
+            answers = [server.http.post("/detect", json={"q": "a", "api_key": key}) for _ in range(times)]
+            return [answer.json()["error"] if answer.status_code == 429 else "" for answer in answers]
 
-        assert said("", 1) == ["Slowdown: 0 per 1 day"], "without a key"
-        assert said(hourly, 2) == ["", "Slowdown: 1 per 1 hour"]
-        assert said(daily, 4) == ["", "", "", "Slowdown: 3 per 1 day"]
-        assert said(usual, 3) == ["", "", "Slowdown: 2 per 1 hour"]
-        assert said(free, 5) == [""] * 5
+        assert ask_repeatedly("", 1) == ["Slowdown: 0 per 1 day"], "without a key"
+        assert ask_repeatedly(hourly, 2) == ["", "Slowdown: 1 per 1 hour"]
+        assert ask_repeatedly(daily, 4) == ["", "", "", "Slowdown: 3 per 1 day"]
+        assert ask_repeatedly(usual, 3) == ["", "", "Slowdown: 2 per 1 hour"]
+        assert ask_repeatedly(free, 5) == [""] * 5
 
 
-def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
+def test_key_file_of_an_older_version_is_migrated(tmp_path: Path) -> None:
     key = "0123456789abcdef" * 2
     with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
         columns = "id text primary key, hash blob, req_limit integer, char_limit integer, note text, made text"
@@ -179,33 +173,33 @@ def test_keys_of_an_older_file_are_still_known(tmp_path: Path) -> None:
         assert Keys.made(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
 
 
-def test_a_key_in_the_headers_is_looked_at_before_the_body(fluent_run: Run, tmp_path: Path) -> None:
+def test_bearer_key_is_checked_before_the_body_is_parsed(fluent_run: Run, tmp_path: Path) -> None:
     key = Keys.made(tmp_path / "keys.db").add(req_limit=1)
-    with start_server(fluent_run.folder, "--keys", tmp_path / "keys.db") as server:
+    with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db") as server:
 
-        def asked(key: str, body: bytes) -> int:
+        def post(key: str, body: bytes) -> int:
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-            return httpx.post(f"{server.url}/detect", content=body, headers=headers).status_code
+            return server.http.post("/detect", content=body, headers=headers).status_code
 
-        assert asked("wrong", b"{") == 403
-        assert asked(key, b"{") == 400
-        assert [asked(key, b'{"q": "a"}'), asked(key, b"{")] == [200, 429]
+        assert post("wrong", b"{") == 403
+        assert post(key, b"{") == 400
+        assert [post(key, b'{"q": "a"}'), post(key, b"{")] == [200, 429]
 
 
-def test_limits_at_the_service(fluent_run: Run) -> None:
-    with start_server(fluent_run.folder, "--req-limit", 3, "--ban-after", 2) as server:
+def test_service_limits_requests_and_bans_offenders(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, req_limit=3, ban_after=2) as server:
         assert server.translate(["the house", "the garden"])["translatedText"]
         assert server.translate("the house")["translatedText"]
-        answer = httpx.post(f"{server.url}/translate", json=ASKED)
+        answer = server.http.post("/translate", json=REQUEST)
         assert (answer.status_code, answer.json()) == (429, {"error": "Slowdown: 3 per 1 minute"})
         assert 0 < int(answer.headers["retry-after"]) <= 60
         assert server.error("/detect", 429, q="the house") == "Slowdown: 3 per 1 minute"
-        assert server.error("/translate", 403, **ASKED) == "Too many request limits violations"
+        assert server.error("/translate", 403, **REQUEST) == "Too many request limits violations"
         for path in ("/languages", "/health", "/frontend/settings", "/openapi.json", "/ready"):
-            assert httpx.get(f"{server.url}{path}").status_code == 200
+            assert server.http.get(path).status_code == 200
 
 
-def test_windows_move_and_clients_are_apart() -> None:
+def test_rate_limit_windows_slide_and_are_per_client() -> None:
     clock = FakeClock()
     limits, two = Limits(clock=clock), Allowance(minute=2)
     limits.spend("a", 1, two)
@@ -235,15 +229,13 @@ def test_windows_move_and_clients_are_apart() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
-def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
-    asked: list[tuple[float, int]], most: int
-) -> None:
+def test_rate_limit_is_exact_to_one_slot(requests: list[tuple[float, int]], most: int) -> None:
     clock, granted = FakeClock(), list[tuple[float, int]]()
     limits = Limits(clock=clock)
-    for pause, cost in asked:
+    for pause, cost in requests:
         clock.now += pause
         exact = sum(cost for when, cost in granted if when + 60 > clock.now)
-        generous = sum(cost for when, cost in granted if when + 61 > clock.now)  # the length of a slot more
+        generous = sum(cost for when, cost in granted if when + 61 > clock.now)  # one slot longer
         try:
             limits.spend("a", cost, Allowance(minute=most))
         except Refusal:
@@ -253,7 +245,7 @@ def test_no_minute_has_more_than_is_allowed_and_no_less_is_given_for_long(
             granted.append((clock.now, cost))
 
 
-def test_clients_are_forgotten_when_their_time_is_over() -> None:
+def test_clients_are_forgotten_after_their_window() -> None:
     clock = FakeClock()
     limits = Limits(ban_after=1, clock=clock)
     for number in range(5000):
@@ -271,7 +263,7 @@ def test_clients_are_forgotten_when_their_time_is_over() -> None:
     assert list(limits.violations.clients) == ["another"]
 
 
-def test_however_many_ask_so_many_are_remembered_and_each_in_a_few_slots() -> None:
+def test_memory_of_the_rate_limiter_is_bounded() -> None:
     ledger = Ledger(86_400.0, most=10)
     for number in range(1000):
         ledger.add(f"client {number % 20}", 1, float(number))
@@ -282,7 +274,7 @@ def test_however_many_ask_so_many_are_remembered_and_each_in_a_few_slots() -> No
     assert ledger.spent("busy", 1000.0 + 86_399) == 86_400
 
 
-def test_a_household_is_one_client() -> None:
+def test_addresses_of_one_ipv6_network_are_one_client() -> None:
     assert household("2001:db8:1:2:3:4:5:6") == household("2001:db8:1:2::1") == "2001:db8:1:2::/64"
     assert household("2001:db8:1:3::1") != household("2001:db8:1:2::1")
     assert household("fe80::1%eth0") == "fe80::/64"
@@ -292,31 +284,30 @@ def test_a_household_is_one_client() -> None:
     assert household("unknown") == "unknown"
 
 
-@pytest.mark.thorough
-def test_the_figures_may_be_kept_to_oneself(fluent_run: Run) -> None:
-    with start_server(fluent_run.folder, "--metrics-token", "secret") as server:
-        assert httpx.get(f"{server.url}/metrics").status_code == 401
-        said = {"Bearer wrong": 401, "secret": 401, "Basic secret": 401, "Bearersecret": 401, "Bearer": 401}
-        for header, status in {**said, "Bearer secret": 200, "bearer secret": 200}.items():
-            answer = httpx.get(f"{server.url}/metrics", headers={"Authorization": header})
+def test_metrics_require_their_token(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, metrics_token="secret") as server:
+        assert server.http.get("/metrics").status_code == 401
+        headers = {"Bearer wrong": 401, "secret": 401, "Basic secret": 401, "Bearersecret": 401, "Bearer": 401}
+        for header, status in {**headers, "Bearer secret": 200, "bearer secret": 200}.items():
+            answer = server.http.get("/metrics", headers={"Authorization": header})
             assert answer.status_code == status, header
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_who_asks_is_who_is_connected_unless_a_proxy_is_trusted(fluent_run: Run, trusted: bool) -> None:
-    with start_server(fluent_run.folder, "--req-limit", 1, *(["--trust-proxy"] if trusted else [])) as server:
+def test_forwarded_address_counts_only_behind_a_trusted_proxy(fluent_run: Run, trusted: bool) -> None:
+    with serve_in_thread(fluent_run.folder, req_limit=1, trust_proxy=trusted) as server:
         found = [
-            httpx.post(f"{server.url}/translate", json=ASKED, headers={"X-Forwarded-For": told}).status_code
-            for told in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2", "2001:db8::1", "2001:db8::2")
+            server.http.post("/translate", json=REQUEST, headers={"X-Forwarded-For": address}).status_code
+            for address in ("10.0.0.1", "9.9.9.9, 10.0.0.2", "8.8.8.8, 10.0.0.2", "2001:db8::1", "2001:db8::2")
         ]
         assert found == ([200, 200, 429, 200, 429] if trusted else [200, *[429] * 4]), (
-            "what a client says itself is not believed"
+            "only the entry that the trusted proxy wrote counts"
         )
 
 
-def test_suggestions_are_kept_where_they_are_wanted(fluent_run: Run, tmp_path: Path) -> None:
+def test_suggestions_are_appended_to_their_file(fluent_run: Run, tmp_path: Path) -> None:
     suggestion = {"q": "the old house", "s": "das alte Haus", "source": "en", "target": "de"}
-    with start_server(fluent_run.folder, "--suggestions", tmp_path / "better.jsonl") as server:
+    with serve_in_thread(fluent_run.folder, suggestions=tmp_path / "better.jsonl") as server:
         assert server.ask("/suggest", **suggestion) == {"success": True}
         assert server.error("/suggest", 400, q="a", source="en", target="de") == "Invalid request: missing s parameter"
         assert server.error("/suggest", 400, **{**suggestion, "source": "x" * 99}) == f"{'x' * 99} is not supported"
@@ -325,29 +316,20 @@ def test_suggestions_are_kept_where_they_are_wanted(fluent_run: Run, tmp_path: P
     assert pairs([tmp_path / "better.jsonl"], "en", "de") == [("the old house", "das alte Haus")]
 
 
-@pytest.mark.thorough
-def test_suggestions_are_not_kept_otherwise(fluent_run: Run) -> None:
-    with start_server(fluent_run.folder) as server:
+def test_suggestions_are_refused_by_default(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder) as server:
         assert server.error("/suggest", 403, q="a", s="b") == "Suggestions are disabled on this server."
 
 
-def test_too_much_at_once_is_turned_away_with_a_time_to_come_again(fluent_run: Run, corpus: Path) -> None:
-    texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
-    with start_server(fluent_run.folder, "--queue", 6, "--batch-pieces", 1) as server:
-        full = filled(server, texts)
-        assert full.status_code == 503
-        assert full.headers["retry-after"] == "2"
-        assert full.json() == {"error": "Too much is waiting; try again in a moment"}
-
-
-def filled(server: Server, texts: list[str]) -> httpx.Response:
-    """The first answer that is not a translation, while others are worked on."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def ask(number: int) -> httpx.Response:
-        return httpx.post(f"{server.url}/translate", json={**ASKED, "q": texts}, timeout=300)
-
-    with ThreadPoolExecutor(3) as together:
-        answers = list(together.map(ask, range(3)))
-    assert any(answer.status_code == 200 for answer in answers)
-    return next(answer for answer in answers if answer.status_code != 200)
+def test_full_queue_is_a_503_with_retry_after(fluent_run: Run) -> None:
+    texts = ["the old house"] * 4
+    with serve_in_thread(fluent_run.folder, queue=6, batch_pieces=1) as server, ThreadPoolExecutor(1) as thread:
+        with hold_decoding(server) as started:
+            waiting = thread.submit(server.translate, texts)
+            started.wait()
+            assert server.http.get("/ready").status_code == 200
+            answer = server.http.post("/translate", json={**REQUEST, "q": texts})
+            assert answer.status_code == 503, "3 sentences wait, 4 more would be over the limit of 6"
+            assert answer.headers["retry-after"] == "2"
+            assert answer.json() == {"error": "Too much is waiting; try again in a moment"}
+        assert len(waiting.result()["translatedText"]) == 4

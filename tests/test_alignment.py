@@ -1,4 +1,4 @@
-"""From attention over tokens to alignments of words, against plain loops."""
+"""Word alignments from the attention over tokens, against plain loops."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from regard.translate.viewpoints import mutual
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Floats, list[int], list[int], tuple[int, int]]:
-    """Weights of target tokens × source tokens with EOS on both sides, and the word of each token but EOS."""
+    """Draw weights (target tokens, source tokens), EOS on both sides, and the word of each token but EOS."""
     sources, targets = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     source_words = sorted(draw(st.lists(st.integers(0, sources - 1), max_size=8)))
     target_words = sorted(draw(st.lists(st.integers(0, targets - 1), max_size=8)))
@@ -24,10 +24,10 @@ def cases(draw: st.DrawFn) -> tuple[Floats, list[int], list[int], tuple[int, int
     return weights, source_words, target_words, (targets, sources)
 
 
-def by_loops(
+def align_by_loops(
     attention: Floats, source_words: list[int], target_words: list[int], shape: tuple[int, int]
 ) -> list[list[float]]:
-    """For each target word the mean over its tokens of what they gave to each source word's tokens together."""
+    """Return for each target word the mean over its tokens of their weights, summed over each source word."""
     found = []
     for target in range(shape[0]):
         rows = [row for row, word in enumerate(target_words) if word == target]
@@ -41,17 +41,17 @@ def by_loops(
 
 
 @given(cases())
-def test_align_words_is_weights_and_strongest_links(
+def test_word_alignment_averages_target_tokens_and_links_the_maximum(
     case: tuple[Floats, list[int], list[int], tuple[int, int]],
 ) -> None:
     attention, source_words, target_words, (targets, sources) = case
     source, target = [f"s{number}" for number in range(sources)], [f"t{number}" for number in range(targets)]
     found = align_words(attention, Tokens(source, source_words), Tokens(target, target_words))
     assert (found.source, found.target) == (source, target)
-    expected = by_loops(*case)
+    expected = align_by_loops(*case)
     np.testing.assert_allclose(found.soft, np.array(expected).reshape(found.soft.shape), atol=1e-6)
     linked = {target: source for source, target in found.pairs}
-    assert len(linked) == len(found.pairs), "a target word has one link at the most"
+    assert len(linked) == len(found.pairs), "a target word has at most one link"
     assert found.pairs == sorted(found.pairs)
     for number, line in enumerate(expected):
         assert (number in linked) == (max(line) > 0)
@@ -78,20 +78,20 @@ def test_a_word_without_tokens_has_no_weight_and_no_link() -> None:
     assert found.pairs == [(0, 0)]
 
 
-def test_a_word_that_looked_only_at_eos_has_no_link() -> None:
+def test_a_word_that_attends_only_to_eos_has_no_link() -> None:
     attention = np.array([[0.0, 1.0], [0.3, 0.7]], dtype=np.float32)
     found = align_words(attention, Tokens(["a"], [0]), Tokens(["x"], [0]))
     assert found.soft.tolist() == [[0.0]]
     assert found.pairs == []
 
 
-def test_links_take_the_first_of_equals_and_sort_by_source() -> None:
+def test_links_take_the_first_maximum_and_are_sorted_by_source() -> None:
     soft = np.array([[0.0, 0.2, 0.8], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
     assert links(soft) == [(0, 1), (2, 0)]
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
-def test_no_words_no_links(shape: tuple[int, int]) -> None:
+def test_an_empty_matrix_has_no_links(shape: tuple[int, int]) -> None:
     assert links(np.zeros(shape, dtype=np.float32)) == []
 
 
@@ -101,18 +101,20 @@ def test_no_words_no_links(shape: tuple[int, int]) -> None:
         (([], []), ([], [])),
         (([], []), (["x"], [0])),
         ((["a"], [0]), ([], [])),
-        ((["a"], [0]), ([], [0])),  # ids that write nothing, a lone space say
+        ((["a"], [0]), ([], [0])),  # tokens that make no word, such as a lone space
         (([], [0]), (["x"], [0])),
     ],
 )
-def test_empty_sides(source: tuple[list[str], list[int]], target: tuple[list[str], list[int]]) -> None:
+def test_an_empty_source_or_target_has_no_links(
+    source: tuple[list[str], list[int]], target: tuple[list[str], list[int]]
+) -> None:
     attention = np.full((len(target[1]) + 1, len(source[1]) + 1), 0.5, dtype=np.float32)
     found = align_words(attention, Tokens(*source), Tokens(*target))
     assert found.soft.shape == (len(target[0]), len(source[0]))
     assert found.pairs == []
 
 
-def test_a_full_stop_that_is_written_to_a_word_has_no_say() -> None:
+def test_punctuation_joined_to_a_word_does_not_count_for_its_alignment() -> None:
     # source: "book" "." EOS; target: "Buch" "." EOS
     attention = np.array([[0.6, 0.3, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
     source, target = Tokens(["book", "."], [0, 1]), Tokens(["Buch."], [0, 0], ["Buch", "."])
@@ -123,7 +125,7 @@ def test_a_full_stop_that_is_written_to_a_word_has_no_say() -> None:
     np.testing.assert_allclose(alone.soft, [[0.3, 0.65]], atol=1e-6)
 
 
-def test_words_that_are_respelled_may_become_several() -> None:
+def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
     found = align_words(attention, Tokens(["a", "b"], [0, 1]), Tokens(["<unk>", "y"], [0, 1]))
     other = found.respelled(["große Welt", "y"])
@@ -136,11 +138,11 @@ def test_words_that_are_respelled_may_become_several() -> None:
     ("soft", "count"),
     [
         ([[0.9, 0.1], [0.2, 0.8]], 2),
-        ([[0.9, 0.1], [0.8, 0.2]], 1),  # the second target word looks at what the first looks at more
+        ([[0.9, 0.1], [0.8, 0.2]], 1),  # the first target word attends more to the same source word
         ([[0.0, 0.0], [0.0, 0.0]], 0),
         ([[0.5], [0.7], [0.6]], 1),
         (np.zeros((0, 3)), 0),
     ],
 )
-def test_words_that_choose_each_other_are_counted(soft: Any, count: int) -> None:
+def test_mutual_links_are_counted(soft: Any, count: int) -> None:
     assert mutual(np.array(soft, dtype=np.float32)) == count

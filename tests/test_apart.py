@@ -1,4 +1,4 @@
-"""Batches in processes of their own: everybody gets their own results, and a process that dies is replaced."""
+"""Worker processes that decode batches: results reach their requests, and a worker that dies is replaced."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from regard.serve.processes import Processes
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[Processes[str, str, int]]:
+def workers() -> Iterator[Processes[str, str, int]]:
     processes: Processes[str, str, int] = Processes(uppercase_worker.start, 2)
     processes.ready()
     yield processes
     processes.close()
 
 
-def batcher(processes: Processes[str, str, int], most: int = 4, tokens: int = 1000) -> Batcher[str, str, int]:
-    return Batcher(processes.find, len, tokens=tokens, most=most, room=10_000, threads=2)
+def make_batcher(workers: Processes[str, str, int], most: int = 4, tokens: int = 1000) -> Batcher[str, str, int]:
+    return Batcher(workers.find, len, tokens=tokens, most=most, room=10_000, threads=2)
 
 
-def asked(ask: Batcher[str, str, int], requests: list[tuple[list[str], int]]) -> list[list[str] | BaseException]:
-    """What each request is answered, of requests that come at once."""
+def send_together(
+    batcher: Batcher[str, str, int], requests: list[tuple[list[str], int]]
+) -> list[list[str] | BaseException]:
+    """Send all requests at once; return the answer, or the exception, of each."""
 
-    async def go() -> list[list[str] | BaseException]:
-        found = await asyncio.gather(*(ask(texts, kind) for texts, kind in requests), return_exceptions=True)
-        ask.close()
-        return found
+    async def gather() -> list[list[str] | BaseException]:
+        answers = await asyncio.gather(*(batcher(texts, kind) for texts, kind in requests), return_exceptions=True)
+        batcher.close()
+        return answers
 
-    return asyncio.run(go())
+    return asyncio.run(gather())
 
 
 @given(
@@ -42,35 +44,36 @@ def asked(ask: Batcher[str, str, int], requests: list[tuple[list[str], int]]) ->
     st.integers(1, 5),
     st.integers(1, 30),
 )
-def test_whatever_is_asked_everybody_gets_their_own(
-    two: Processes[str, str, int], requests: list[tuple[list[str], int]], most: int, tokens: int
+def test_requests_get_their_own_results_from_workers(
+    workers: Processes[str, str, int], requests: list[tuple[list[str], int]], most: int, tokens: int
 ) -> None:
-    found = asked(batcher(two, most, tokens), requests)
-    assert found == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
+    answers = send_together(make_batcher(workers, most, tokens), requests)
+    assert answers == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
 
 
-def test_what_fails_fails_for_those_who_asked_with_the_place_where_it_did(two: Processes[str, str, int]) -> None:
-    first, second, third = asked(batcher(two, most=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
+def test_worker_exception_fails_its_own_request_with_a_traceback(workers: Processes[str, str, int]) -> None:
+    first, second, third = send_together(make_batcher(workers, most=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
     assert (first, third) == (["A0"], ["B1"])
     assert isinstance(second, ArithmeticError)
     assert "uppercase_worker.py" in second.__notes__[0]
 
 
-def test_a_process_that_dies_is_replaced(two: Processes[str, str, int]) -> None:
+def test_worker_that_dies_is_replaced(workers: Processes[str, str, int]) -> None:
     for _ in range(2):
-        first, second, third = asked(batcher(two, most=1), [(["a"], 0), (["die"], 0), (["b"], 1)])
+        first, second, third = send_together(make_batcher(workers, most=1), [(["a"], 0), (["die"], 0), (["b"], 1)])
         assert (first, third) == (["A0"], ["B1"])
         assert isinstance(second, RuntimeError)
         assert str(second) == "the process that decodes has ended, with 7"
 
 
-def test_one_that_never_begins_is_told_of() -> None:
-    never: Processes[str, str, int] = Processes(uppercase_worker.stillborn, 1)
+def test_worker_that_dies_at_start_up_is_an_error() -> None:
+    processes: Processes[str, str, int] = Processes(uppercase_worker.exit_at_once, 1)
     with pytest.raises(EOFError):
-        never.ready()
-    never.close()
+        processes.ready()
+    processes.close()
 
 
-def test_a_large_batch_and_large_results_come_through(two: Processes[str, str, int]) -> None:
+def test_large_batches_and_results_pass_the_pipe(workers: Processes[str, str, int]) -> None:
     texts = [f"{number}{'x' * 100_000}" for number in range(50)]
-    assert asked(batcher(two, most=50, tokens=10**9), [(texts, 0)]) == [[f"{text.upper()}0" for text in texts]]
+    answers = send_together(make_batcher(workers, most=50, tokens=10**9), [(texts, 0)])
+    assert answers == [[f"{text.upper()}0" for text in texts]]

@@ -1,4 +1,4 @@
-"""Work that is done beside the event loop."""
+"""Thread pool beside the event loop (`Aside`): admission, cancellation, errors."""
 
 from __future__ import annotations
 
@@ -12,47 +12,71 @@ from regard.serve.aside import Aside
 from regard.serve.refusal import OverloadedError
 
 
-def test_what_a_thread_works_on_counts_until_it_is_done() -> None:
-    begun, go, noted = threading.Event(), threading.Event(), list[str]()
+def test_full_pool_refuses_work_and_recovers() -> None:
+    gate = threading.Semaphore(0)
+
+    def work(number: int) -> int:
+        gate.acquire()
+        return number
+
+    async def fill_pool() -> None:
+        pool = Aside(threads=1, room=2)
+        tasks = [asyncio.create_task(pool(work, number)) for number in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="3 are at work or wait already"):
+            await pool(work, 3)
+        gate.release(9)
+        assert await asyncio.gather(*tasks) == [0, 1, 2]
+        assert await pool(work, 4) == 4
+        pool.close()
+
+    asyncio.run(fill_pool())
+
+
+def test_cancelled_work_counts_until_its_thread_is_free() -> None:
+    started, gate, finished = threading.Event(), threading.Event(), list[str]()
 
     def work(name: str) -> None:
-        begun.set()
-        go.wait(timeout=20)
-        noted.append(name)
+        started.set()
+        gate.wait()
+        finished.append(name)
 
-    async def many() -> None:
-        aside = Aside(threads=1, room=1)
-        gone = asyncio.ensure_future(aside(work, "gone"))
-        while not begun.is_set():
+    async def cancel_work() -> None:
+        pool = Aside(threads=1, room=1)
+        running = asyncio.ensure_future(pool(work, "running"))
+        while not started.is_set():
             await asyncio.sleep(0)
-        gone.cancel()
+        running.cancel()
         with suppress(asyncio.CancelledError):
-            await gone
-        assert aside.busy == 1, "nobody waits for it, but the thread is at it"
-        late = asyncio.ensure_future(aside(work, "late"))
+            await running
+        assert pool.busy == 1, "the thread still runs the cancelled work"
+        queued = asyncio.ensure_future(pool(work, "queued"))
         await asyncio.sleep(0)
         with pytest.raises(OverloadedError, match="2 are at work or wait already"):
-            await aside(work, "too many")
-        late.cancel()
+            await pool(work, "refused")
+        queued.cancel()
         with suppress(asyncio.CancelledError):
-            await late
-        assert aside.busy == 1, "what had not begun never will"
-        go.set()
-        await aside(work, "last")
-        aside.close()
-        assert aside.busy == 0
+            await queued
+        assert pool.busy == 1, "cancelled work that had not started is dropped"
+        gate.set()
+        await pool(work, "last")
+        pool.close()
+        assert pool.busy == 0
 
-    asyncio.run(many())
-    assert noted == ["gone", "last"]
+    try:
+        asyncio.run(cancel_work())
+    finally:
+        gate.set()  # or a failed assertion would leave the thread waiting
+    assert finished == ["running", "last"]
 
 
-def test_what_goes_wrong_is_told_and_counts_no_longer() -> None:
-    async def failing() -> None:
-        aside = Aside(threads=1, room=0)
+def test_exception_reaches_the_caller_and_frees_the_thread() -> None:
+    async def fail() -> None:
+        pool = Aside(threads=1, room=0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await aside(divmod, 1, 0)
-        aside.close()
-        assert aside.busy == 0
+                await pool(divmod, 1, 0)
+        pool.close()
+        assert pool.busy == 0
 
-    asyncio.run(failing())
+    asyncio.run(fail())

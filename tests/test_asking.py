@@ -1,4 +1,4 @@
-"""What threads ask of an event loop, which may end before it answers."""
+"""Threads that wait for a coroutine of an event loop (`Asking`), which may close before it answers."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ async def double(number: int) -> int:
     return 2 * number
 
 
-def test_the_loop_answers(thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
+def test_thread_gets_the_result_of_a_coroutine(thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
     asking = Asking()
-    given = thread.submit(asking, double(4), loop)
-    assert loop.run_until_complete(asyncio.wrap_future(given, loop=loop)) == 8
+    result = thread.submit(asking, double(4), loop)
+    assert loop.run_until_complete(asyncio.wrap_future(result, loop=loop)) == 8
     assert not asking.open
 
 
-def test_what_a_loop_took_on_and_never_began_is_not_waited_for(
+def test_closing_cancels_a_coroutine_the_loop_never_started(
     thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop
 ) -> None:
     asking = Asking()
-    given = thread.submit(asking, double(4), loop)
+    result = thread.submit(asking, double(4), loop)
     while not asking.open:
         pass
     loop.close()
     asking.close()
     with pytest.raises(CancelledError):
-        given.result()
+        result.result()
     assert not asking.open
 
 
-def test_who_asks_after_the_end_is_told_so(thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
+def test_request_after_closing_is_cancelled(thread: ThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> None:
     asking = Asking()
     asking.close()
     with pytest.raises(CancelledError):

@@ -1,26 +1,38 @@
-"""Attention over a memory, multi-head attention and positions, against NumPy and PyTorch."""
+"""Attention over a memory, multi-head attention and position encodings, against NumPy and PyTorch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
+from support.oracles import softmax
 from torch import Tensor, nn
 
 from regard.nn import (
+    Alignment,
     Attended,
     Attention,
     Concat,
     Dot,
+    ElmanCell,
     General,
     Global,
+    GRUCell,
+    Hard,
+    HierarchicalAttention,
     LearnedPositions,
+    LinguisticCoverage,
+    LocalMonotonic,
+    LocalPredictive,
     Location,
+    LSTMCell,
     Memory,
     MultiHeadAttention,
+    NeuralCoverage,
     NoPositions,
     SinusoidalPositions,
     joined,
@@ -32,19 +44,19 @@ B, T, S, SIZE = 3, 4, 6, 8
 LENGTHS = torch.tensor([6, 2, 0])
 
 
-def memory(size: int = SIZE) -> Memory:
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def make_memory(size: int = SIZE) -> Memory:
     keys = torch.randn(B, S, size)
     return Memory(keys, keys, prefix_mask(LENGTHS, S))
 
 
-def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    raised = np.exp(scores - scores.max())
-    return np.asarray(raised / raised.sum())
-
-
 @pytest.mark.parametrize("score", [Dot(), General(SIZE, SIZE), Concat(SIZE, SIZE, 5), Location(SIZE, 20)])
-def test_global_attention_is_a_softmax_over_the_real_positions(score: nn.Module) -> None:
-    query, source = torch.randn(B, T, SIZE), memory()
+def test_global_attention_is_a_softmax_over_unmasked_positions(score: nn.Module) -> None:
+    query, source = torch.randn(B, T, SIZE), make_memory()
     attended = Attention(score, Global())(query, source)  # type: ignore[arg-type]
     scores = score(query, score.project(source.keys), None).detach().numpy().astype(np.float64)  # type: ignore[operator]
     for b, length in enumerate(LENGTHS.tolist()):
@@ -58,7 +70,7 @@ def test_global_attention_is_a_softmax_over_the_real_positions(score: nn.Module)
             )
 
 
-def test_padding_has_a_weight_of_exactly_zero_and_an_empty_row_has_no_gradient_that_is_not_a_number() -> None:
+def test_padding_has_zero_weight_and_empty_rows_finite_gradients() -> None:
     query, keys = torch.randn(B, T, SIZE, requires_grad=True), torch.randn(B, S, SIZE, requires_grad=True)
     attended = Attention(Dot(), Global())(query, Memory(keys, keys, prefix_mask(LENGTHS, S)))
     assert not attended.weights[1, :, 2:].any()
@@ -71,19 +83,19 @@ def test_padding_has_a_weight_of_exactly_zero_and_an_empty_row_has_no_gradient_t
     assert keys.grad.isfinite().all()
 
 
-def test_a_memory_of_any_magnitude() -> None:
+def test_masked_softmax_does_not_overflow() -> None:
     scores = torch.tensor([[1e30, -1e30, 0.0], [-1e30, -1e30, -1e30]])
     weights = masked_softmax(scores, torch.tensor([[True, True, True], [True, True, False]]))
     torch.testing.assert_close(weights, torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
 
 
-def test_location_ignores_what_lies_past_its_maximum() -> None:
-    attended = Attention(Location(SIZE, 3), Global())(torch.randn(B, T, SIZE), memory())
+def test_location_score_gives_no_weight_past_max_source() -> None:
+    attended = Attention(Location(SIZE, 3), Global())(torch.randn(B, T, SIZE), make_memory())
     assert not attended.weights[0, :, 3:].any()
     torch.testing.assert_close(attended.weights[0].sum(-1), torch.ones(T))
 
 
-def test_keys_are_projected_once() -> None:
+def test_keys_are_projected_once_per_source() -> None:
     class Counting(Concat):
         calls = 0
 
@@ -93,41 +105,41 @@ def test_keys_are_projected_once() -> None:
 
     score = Counting(SIZE, SIZE, 5)
     attention = Attention(score, Global())
-    prepared = attention.prepare(memory())
+    prepared = attention.prepare(make_memory())
     for step in range(5):
         attention(torch.randn(B, 1, SIZE), prepared, step)
     assert score.calls == 1
 
 
-class Around(nn.Module):
-    """A window of three around a fixed place: what anybody may write."""
+class FixedWindow(nn.Module):
+    """User-defined alignment: a window of three around a fixed position."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, centre: int) -> None:
         super().__init__()
-        self.place = place
+        self.centre = centre
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor, None]:
-        offsets = torch.arange(-1, 2) + self.place
+        offsets = torch.arange(-1, 2) + self.centre
         return offsets.expand(*query.shape[:2], 3), None
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
         return masked_softmax(scores, mask)
 
 
-@pytest.mark.parametrize("place", [0, 1, 4, 5])
-def test_an_alignment_of_ones_own_with_a_window(place: int) -> None:
-    query, source = torch.randn(B, T, SIZE), memory()
-    attended = Attention(Dot(), Around(place))(query, source)
-    near = source.mask & (torch.arange(S).sub(place).abs() <= 1)
+@pytest.mark.parametrize("centre", [0, 1, 4, 5])
+def test_a_user_defined_alignment_may_have_a_window(centre: int) -> None:
+    query, source = torch.randn(B, T, SIZE), make_memory()
+    attended = Attention(Dot(), FixedWindow(centre))(query, source)
+    near = source.mask & (torch.arange(S).sub(centre).abs() <= 1)
     expected = Attention(Dot(), Global())(query, source._replace(mask=near))
     torch.testing.assert_close(attended.context, expected.context)
     torch.testing.assert_close(attended.dense(S), expected.weights)
     assert attended.weights.shape == (B, T, 3)
 
 
-def test_steps_are_joined_along_the_target() -> None:
-    query, source = torch.randn(B, T, SIZE), memory()
-    attention = Attention(Dot(), Around(2))
+def test_attention_of_single_steps_joins_to_that_of_all_steps() -> None:
+    query, source = torch.randn(B, T, SIZE), make_memory()
+    attention = Attention(Dot(), FixedWindow(2))
     whole = attention(query, source)
     steps = joined([attention(query[:, t : t + 1], source, t) for t in range(T)])
     for field, expected in zip(steps, whole, strict=True):
@@ -139,51 +151,54 @@ def test_steps_are_joined_along_the_target() -> None:
     torch.testing.assert_close(joined([heads(query[:, t : t + 1], source) for t in range(T)]).weights, whole.weights)
 
 
-def their_twin(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+def make_pytorch_twin(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     theirs = nn.MultiheadAttention(ours.size, ours.heads, batch_first=True)
     theirs.load_state_dict(ours.state_dict())
     return theirs
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8])
-def test_multi_head_attention_is_pytorchs(heads: int) -> None:
+def test_multi_head_attention_equals_the_one_of_pytorch(heads: int) -> None:
     ours = MultiHeadAttention(SIZE, heads)
     nn.init.normal_(ours.in_proj_bias)
     query, keys, values = torch.randn(B, T, SIZE), torch.randn(B, S, SIZE), torch.randn(B, S, SIZE)
     mask = prefix_mask(torch.tensor([6, 2, 1]), S)
     attended = ours(query, Memory(keys, values, mask))
-    context, weights = their_twin(ours)(query, keys, values, key_padding_mask=~mask, average_attn_weights=False)
+    context, weights = make_pytorch_twin(ours)(query, keys, values, key_padding_mask=~mask, average_attn_weights=False)
     torch.testing.assert_close(attended.context, context)
     torch.testing.assert_close(attended.weights, weights)
     torch.testing.assert_close(attended.dense(S), weights.mean(1))
 
 
-def test_causal_attention_lines_the_last_query_up_with_the_last_key() -> None:
+def test_causal_attention_aligns_the_last_query_with_the_last_key() -> None:
     ours = MultiHeadAttention(SIZE, 2)
     x = torch.randn(B, S, SIZE)
     source = Memory(x, x, torch.ones(B, S, dtype=torch.bool))
-    context, weights = their_twin(ours)(x, x, x, attn_mask=torch.ones(S, S).triu(1).bool(), average_attn_weights=False)
+    context, weights = make_pytorch_twin(ours)(
+        x, x, x, attn_mask=torch.ones(S, S).triu(1).bool(), average_attn_weights=False
+    )
     torch.testing.assert_close(ours(x, source, causal=True).context, context)
     last = ours(x[:, -2:], source, causal=True)
     torch.testing.assert_close(last.context, context[:, -2:])
     torch.testing.assert_close(last.weights, weights[:, :, -2:])
 
 
-def test_multi_head_attention_over_nothing_is_zero() -> None:
+def test_multi_head_attention_over_an_empty_source_is_zero() -> None:
     ours = MultiHeadAttention(SIZE, 2)
     nn.init.ones_(ours.out_proj.bias)
-    attended = ours(torch.randn(B, T, SIZE), memory())
+    attended = ours(torch.randn(B, T, SIZE), make_memory())
     assert not attended.context[2].any()
     assert not attended.weights[2].any()
 
 
-def test_heads_must_divide_the_size() -> None:
-    with pytest.raises(ValueError, match="3 heads, size 8"):
-        MultiHeadAttention(8, 3)
+@pytest.mark.parametrize("heads", [3, 0, -1])
+def test_number_of_heads_must_divide_the_size(heads: int) -> None:
+    with pytest.raises(ValueError, match=f"{heads} heads, size 8"):
+        MultiHeadAttention(8, heads)
 
 
 @pytest.mark.parametrize("size", [6, 7])
-def test_positions_are_sines_and_cosines_in_turn(size: int) -> None:
+def test_sinusoidal_positions_follow_the_equation_of_the_paper(size: int) -> None:
     x = torch.randn(2, 5, size)
     added = (SinusoidalPositions(size)(x, step=3) - x).numpy()
     for position in range(5):
@@ -193,29 +208,122 @@ def test_positions_are_sines_and_cosines_in_turn(size: int) -> None:
             np.testing.assert_allclose(added[:, position, i], expected, atol=1e-5)
 
 
-def test_learnt_positions_are_a_vector_for_each_place_and_the_last_is_shared() -> None:
-    places, x = LearnedPositions(3, 4), torch.randn(2, 5, 3)
-    added = places(x, step=2) - x
+def test_sinusoidal_positions_may_start_at_a_step_per_row() -> None:
+    positions, x = SinusoidalPositions(6), torch.randn(2, 5, 6)
+    per_row = positions(x, step=torch.tensor([4, 9]))
+    torch.testing.assert_close(per_row, torch.cat((positions(x[:1], step=4), positions(x[1:], step=9))))
+
+
+def test_learned_positions_repeat_the_last_vector() -> None:
+    positions, x = LearnedPositions(3, 4), torch.randn(2, 5, 3)
+    added = positions(x, step=2) - x
     for row in added:
-        torch.testing.assert_close(row, places.weight[[2, 3, 3, 3, 3]])
-    of_each = places(x, step=torch.tensor([0, 1])) - x
-    torch.testing.assert_close(of_each[:, :2], places.weight[torch.tensor([[0, 1], [1, 2]])])
+        torch.testing.assert_close(row, positions.weight[[2, 3, 3, 3, 3]])
+    per_row = positions(x, step=torch.tensor([0, 1])) - x
+    torch.testing.assert_close(per_row[:, :2], positions.weight[torch.tensor([[0, 1], [1, 2]])])
 
 
-def test_no_positions_leave_all_as_it_is() -> None:
+def test_no_positions_change_nothing() -> None:
     x = torch.randn(2, 5, 3)
     assert torch.equal(NoPositions()(x, step=7), x)
 
 
-def test_dense_lays_a_window_back() -> None:
+def test_dense_weights_put_a_window_at_its_positions() -> None:
     weights = torch.tensor([[[0.2, 0.5, 0.0]]])
     attended = Attended(torch.zeros(1, 1, 1), weights, torch.tensor([[[2, 3, 4]]]))
     torch.testing.assert_close(attended.dense(4), torch.tensor([[[0.0, 0.0, 0.2, 0.5]]]))
 
 
-def test_dense_has_as_many_columns_as_it_is_asked_for() -> None:
+def test_dense_weights_drop_positions_outside_the_source() -> None:
+    weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4]]])
+    attended = Attended(torch.zeros(1, 1, 1), weights, torch.tensor([[[-1, 0, 1, 2]]]))
+    torch.testing.assert_close(attended.dense(2), torch.tensor([[[0.2, 0.3]]]))
+    assert attended.dense(0).shape == (1, 1, 0)
+
+
+def test_dense_weights_are_cut_or_padded_to_the_source_length() -> None:
     weights = torch.rand(2, 3, 5)
     attended = Attended(torch.zeros(2, 3, 1), weights)
     torch.testing.assert_close(attended.dense(3), weights[..., :3])
     assert attended.dense(7).shape == (2, 3, 7)
     assert not attended.dense(7)[..., 5:].any()
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        *(
+            Attention(General(SIZE, SIZE), alignment)
+            for alignment in (Global(), LocalMonotonic(1), LocalPredictive(SIZE, 1, 3), Hard().eval())
+        ),
+        MultiHeadAttention(SIZE, 2),
+    ],
+    ids=["global", "local-m", "local-p", "hard", "multi-head"],
+)
+def test_queries_that_share_a_row_of_a_memory_equal_queries_with_copies(attention: nn.Module) -> None:
+    keys, values = torch.randn(2, S, SIZE), torch.randn(2, S, SIZE)
+    mask = prefix_mask(torch.tensor([6, 2]), S)
+    shared = Memory(keys, values, mask)
+    copied = Memory(keys.repeat_interleave(3, 0), values.repeat_interleave(3, 0), mask.repeat_interleave(3, 0))
+    query = torch.randn(6, 2, SIZE)  # three hypotheses of each source, two positions
+    for field, expected in zip(attention(query, shared), attention(query, copied), strict=True):
+        assert (field is None) == (expected is None)
+        if field is not None:
+            torch.testing.assert_close(field, expected)
+
+
+@pytest.mark.parametrize("alignment", [Global(), LocalMonotonic(1)])
+def test_attention_over_an_empty_batch_is_empty(alignment: Alignment) -> None:
+    keys = torch.zeros(0, S, SIZE)
+    attended = Attention(Dot(), alignment)(torch.zeros(0, T, SIZE), Memory(keys, keys, torch.zeros(0, S) > 0))
+    assert attended.context.shape == (0, T, SIZE)
+    assert attended.dense(S).shape == (0, T, S)
+
+
+def xavier(parameter: Tensor) -> float:
+    return math.sqrt(6 / sum(parameter.shape))
+
+
+@pytest.mark.parametrize(
+    ("make", "bounds"),
+    [
+        (lambda: General(90, 60), {"weight": xavier}),
+        (lambda: Location(60, 90), {"weight": xavier}),
+        (lambda: Concat(60, 50, 400), {"query_weight": xavier, "key_weight": xavier, "v": 0.05}),
+        (lambda: LocalPredictive(60, 2, 400), {"weight": xavier, "v": 0.05}),
+        (lambda: LinguisticCoverage(900, 900), {"weight": xavier, "fertility_weight": xavier}),
+        (lambda: NeuralCoverage(3, 3, 100, width=25), {"weight": 0.2}),
+        (lambda: HierarchicalAttention(10, 400), {"words.context": 0.05, "sentences.context": 0.05}),
+        (lambda: ElmanCell(50, 100), dict.fromkeys(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), 0.1)),
+        (lambda: LSTMCell(50, 100), dict.fromkeys(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), 0.1)),
+        (lambda: GRUCell(50, 100), dict.fromkeys(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), 0.1)),
+        (lambda: MultiHeadAttention(60, 2), {"in_proj_weight": xavier, "in_proj_bias": 0.0, "out_proj.bias": 0.0}),
+    ],
+    ids=[
+        "general",
+        "location",
+        "concat",
+        "local-p",
+        "linguistic coverage",
+        "neural coverage",
+        "hierarchical",
+        "elman",
+        "lstm",
+        "gru",
+        "multi-head",
+    ],
+)
+def test_initial_weights_are_uniform_within_their_bounds(make: Callable[[], nn.Module], bounds: dict[str, Any]) -> None:
+    module = make()
+    for name, given in bounds.items():
+        parameter = module.get_parameter(name)
+        bound = given if isinstance(given, float) else given(parameter)
+        low, high = parameter.min().item(), parameter.max().item()
+        assert [low, high] == pytest.approx([-bound, bound], rel=0.1), name
+        assert max(-low, high) <= bound + 1e-6, name
+        if bound:
+            assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), name
+
+
+def test_initial_learned_positions_have_the_mean_square_of_sinusoids() -> None:
+    assert LearnedPositions(50, 400).weight.square().mean().item() == pytest.approx(0.5, rel=0.05)

@@ -1,4 +1,4 @@
-"""Batches: how the tensors are laid out, cut into pieces and read ahead."""
+"""Batches: tensor layout, micro-batches, ragged arrays on disk, data workers."""
 
 import os
 from itertools import islice
@@ -21,7 +21,7 @@ from regard.symbols import BOS, EOS, PAD
 token_rows = st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=8)
 
 
-def test_collate_places_the_special_ids() -> None:
+def test_batch_adds_bos_eos_and_padding() -> None:
     examples = Examples(Ragged.of([[7, 8, 9], [5], []]), Ragged.of([[6], [4, 5], [9, 9, 9]]))
     batch = examples.batch(np.array([1, 0, 2]))
     assert batch.source.tolist() == [[5, EOS, PAD, PAD], [7, 8, 9, EOS], [EOS, PAD, PAD, PAD]]
@@ -32,7 +32,7 @@ def test_collate_places_the_special_ids() -> None:
     assert batch.guide is None
 
 
-def test_links_become_a_guide_for_each_target_token() -> None:
+def test_alignment_links_become_a_guide_per_target_token() -> None:
     sentences = Ragged.of([[7, 8, 9], [5]]), Ragged.of([[6, 6], [4, 5]])
     links = Ragged.of([[0, 1, 2, 1], []])
     guide = Examples(*sentences, links).batch(np.array([1, 0])).guide
@@ -43,7 +43,7 @@ def test_links_become_a_guide_for_each_target_token() -> None:
 
 
 @given(token_rows, st.data())
-def test_collate_loses_nothing(sources: list[list[int]], data: st.DataObject) -> None:
+def test_batch_contains_every_token(sources: list[list[int]], data: st.DataObject) -> None:
     size = len(sources)
     targets = data.draw(st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=size, max_size=size))
     rows = data.draw(st.permutations(range(size)))
@@ -56,11 +56,11 @@ def test_collate_loses_nothing(sources: list[list[int]], data: st.DataObject) ->
         assert batch.target_in[number, :end].tolist() == [BOS, *targets[row]]
         assert batch.target_out[number, :end].tolist() == [*targets[row], EOS]
         assert set(batch.target_in[number, end:].tolist()) | set(batch.target_out[number, end:].tolist()) <= {PAD}
-    assert batch.source.shape == (size, max(map(len, sources)) + 1), "no wider than the longest"
+    assert batch.source.shape == (size, max(map(len, sources)) + 1), "padded to the longest"
     assert batch.target_in.shape == batch.target_out.shape == (size, max(map(len, targets)) + 1)
 
 
-def test_a_batch_moves_as_a_whole() -> None:
+def test_batch_moves_to_a_device_as_a_whole() -> None:
     batch = Examples(Ragged.of([[5]]), Ragged.of([[6]])).batch(np.array([0]))
     moved = batch.to(torch.device("meta"))
     assert isinstance(moved, Batch)
@@ -69,7 +69,7 @@ def test_a_batch_moves_as_a_whole() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 12))
-def test_pieces_are_the_batch(rows: int, pieces: int) -> None:
+def test_micro_batches_concatenate_to_the_batch(rows: int, pieces: int) -> None:
     sentences = Ragged.of([[number + 4] * (number % 3 + 1) for number in range(rows)])
     links = Ragged.of([[0, 0]] * rows)
     batch = Examples(sentences, sentences, links).batch(np.arange(rows))
@@ -82,27 +82,27 @@ def test_pieces_are_the_batch(rows: int, pieces: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_pieces_without_a_guide() -> None:
+def test_micro_batches_have_no_guide_if_the_batch_has_none() -> None:
     batch = Examples(Ragged.of([[5], [6]]), Ragged.of([[6], [7]])).batch(np.arange(2))
     assert [part.guide for part in batch.pieces(2)] == [None, None]
 
 
-def test_padded() -> None:
+def test_padding_appends_eos() -> None:
     table, lengths = padded(Ragged.of([[4, 5], [6]]), np.array([1, 0, 1]), EOS)
     assert table.tolist() == [[6, EOS, PAD], [4, 5, EOS], [6, EOS, PAD]]
     assert lengths.tolist() == [2, 3, 2]
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=8))
-def test_rows_come_back(rows: list[list[int]]) -> None:
+def test_ragged_array_returns_its_rows(rows: list[list[int]]) -> None:
     packed = Ragged.of(iter(rows))
     assert len(packed) == len(rows)
     assert [packed[row].tolist() for row in range(len(rows))] == rows
     assert packed.lengths.tolist() == [len(row) for row in rows]
-    assert [packed[row - len(rows)].tolist() for row in range(len(rows))] == rows, "from the end too"
+    assert [packed[row - len(rows)].tolist() for row in range(len(rows))] == rows, "negative indices"
 
 
-def test_a_row_is_a_view() -> None:
+def test_ragged_row_is_a_view() -> None:
     packed = Ragged.of([[4, 5], [6, 7, 8]])
     assert np.shares_memory(packed[1], packed.numbers)
     packed.numbers[2] = 99
@@ -111,18 +111,18 @@ def test_a_row_is_a_view() -> None:
 
 
 @pytest.mark.parametrize("index", [2, 7, -3])
-def test_a_row_that_is_not_there(index: int) -> None:
+def test_ragged_index_out_of_range_raises(index: int) -> None:
     with pytest.raises(IndexError):
         Ragged.of([[4], [5]])[index]
 
 
-def test_a_pair_takes_the_longer_side_and_its_eos() -> None:
+def test_size_of_a_pair_is_its_longer_side_with_eos() -> None:
     examples = Examples(Ragged.of([[4], [4, 5, 6], []]), Ragged.of([[4, 5], [4], []]))
     assert examples.sizes.tolist() == [3, 4, 1]
 
 
 @pytest.mark.parametrize("largest", [99, 70_000])
-def test_rows_are_mapped_from_a_file(largest: int, tmp_path: Path) -> None:
+def test_ragged_array_is_memory_mapped_from_a_file(largest: int, tmp_path: Path) -> None:
     rows = [[4, 5, largest], [], [6], [7, 8]]
     writer = RaggedWriter(tmp_path, "some", largest + 1)
     writer.write(Ragged.of(rows[:2]))
@@ -133,46 +133,46 @@ def test_rows_are_mapped_from_a_file(largest: int, tmp_path: Path) -> None:
     assert [loaded[row].tolist() for row in range(4)] == rows
     assert loaded.numbers.dtype.itemsize == (2 if largest == 99 else 4)
     loaded.release()
-    assert [loaded[row].tolist() for row in range(4)] == rows, "also after it has let go of them"
+    assert [loaded[row].tolist() for row in range(4)] == rows, "still there after the pages are released"
     with pytest.raises(ValueError, match="read-only"):
         loaded.numbers[0] = 1
 
 
-def test_no_rows_at_all(tmp_path: Path) -> None:
+def test_empty_ragged_file_loads(tmp_path: Path) -> None:
     RaggedWriter(tmp_path, "none", 9).close()
     assert len(Ragged.load(tmp_path, "none")) == 0
 
 
-def test_examples_are_told_apart() -> None:
+def test_fingerprints_differ_between_examples() -> None:
     rows = [Ragged.of([[4, 5], [6]]), Ragged.of([[4], [5, 6]]), Ragged.of([[4, 5], [7]])]
     prints = {Examples(left, right).fingerprint for left in rows for right in rows}
     assert len(prints) == 9
 
 
-def shares(workers: int, count: int = 12) -> list[Share]:
+def load_shares(workers: int, count: int = 12) -> list[Share]:
     rows = [[4 + number % 9] * (number % 7 + 1) for number in range(200)]
     examples = Examples(Ragged.of(rows), Ragged.of(rows))
     wanted = requests(Order(examples.sizes, 60, 4, 1), Place(), 2, 0, 1)
     return list(islice(load(examples, wanted, workers), count))
 
 
-def test_readers_change_nothing() -> None:
-    for alone, ahead in zip(shares(0), shares(2), strict=True):
+def test_data_workers_do_not_change_the_batches() -> None:
+    for alone, ahead in zip(load_shares(0), load_shares(2), strict=True):
         assert alone.place == ahead.place
         for left, right in zip(alone.batches, ahead.batches, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(list(left)[:4], list(right)[:4], strict=True))
 
 
-class Ending(Examples):
-    """One whose reader is killed."""
+class KilledExamples(Examples):
+    """Examples whose data worker is killed."""
 
     def batch(self, rows: Indices, seed: int = 0) -> Batch:
         os.kill(os.getpid(), 9)
         raise AssertionError
 
 
-class Hanging(Examples):
-    """One whose reader never comes back."""
+class BlockedExamples(Examples):
+    """Examples whose data worker blocks forever."""
 
     def batch(self, rows: Indices, seed: int = 0) -> Batch:
         read, _ = os.pipe()
@@ -181,11 +181,12 @@ class Hanging(Examples):
 
 
 @pytest.mark.parametrize(
-    ("kind", "timeout", "said"), [(Ending, 600, "exited unexpectedly|killed"), (Hanging, 1, "timed out after 1 s")]
+    ("kind", "timeout", "message"),
+    [(KilledExamples, 600, "exited unexpectedly|killed"), (BlockedExamples, 1, "timed out after 1 s")],
 )
-def test_a_reader_that_dies_or_hangs_is_reported(kind: type[Examples], timeout: int, said: str) -> None:
+def test_killed_or_blocked_data_worker_is_a_user_error(kind: type[Examples], timeout: int, message: str) -> None:
     examples = kind(Ragged.of([[5], [6]]), Ragged.of([[6], [7]]))
     wanted = requests(Order(examples.sizes, 60, 4, 1), Place(), 1, 0, 1)
-    with pytest.raises(UserError, match=said) as error, reported():
+    with pytest.raises(UserError, match=message) as error, reported():
         next(load(examples, wanted, workers=1, timeout=timeout))
     assert "data.workers" in str(error.value)

@@ -1,4 +1,4 @@
-"""Technical prose split by document, and the clock by which two toolkits are trained on it."""
+"""The corpus of technical documents split by document, and the benchmark that trains two toolkits on it."""
 
 from __future__ import annotations
 
@@ -16,72 +16,74 @@ from regard.data.corpus import pairs
 from regard.reproduce.corpora import Corpus, prepared
 from regard.reproduce.documents import HELD, LARGEST, SHORTEST, Line, joined, split
 
-HELD_FEW = {"test": 4, "dev": 3}
+FEW_HELD_OUT = {"test": 4, "dev": 3}
 
-words = st.sampled_from(["press", "the", "red", "key", "to", "save", "a", "file"])
-texts = st.lists(words, min_size=1, max_size=8).map(" ".join)
-collections = st.lists(st.builds(Line, texts, texts, st.sampled_from([f"page-{n}" for n in range(12)])), max_size=60)
+WORDS = st.sampled_from(["press", "the", "red", "key", "to", "save", "a", "file"])
+TEXTS = st.lists(WORDS, min_size=1, max_size=8).map(" ".join)
+CORPORA = st.lists(st.builds(Line, TEXTS, TEXTS, st.sampled_from([f"page-{n}" for n in range(12)])), max_size=60)
 
 
-def documents(lines: list[Line]) -> set[str]:
+def document_names(lines: list[Line]) -> set[str]:
     return {line.document for line in lines}
 
 
-@given(collections)
-def test_a_document_is_in_one_part_whole(lines: list[Line]) -> None:
-    parts = split(lines, HELD_FEW, largest=10)
+@given(CORPORA)
+def test_split_keeps_each_document_in_one_part(lines: list[Line]) -> None:
+    parts = split(lines, FEW_HELD_OUT, largest=10)
     assert sorted(line for part in parts.values() for line in part) == sorted(lines)
-    found = [documents(part) for part in parts.values()]
-    assert sum(map(len, found)) == len(documents(lines)), "no document is in two"
+    found = [document_names(part) for part in parts.values()]
+    assert sum(map(len, found)) == len(document_names(lines)), "a document is in two parts"
 
 
-@given(collections, st.randoms(use_true_random=False))
-def test_names_decide_not_the_order_of_lines(lines: list[Line], random: Random) -> None:
-    other = random.sample(lines, len(lines))
-    first, second = split(lines, HELD_FEW, largest=10), split(other, HELD_FEW, largest=10)
-    assert {name: documents(part) for name, part in first.items()} == {
-        name: documents(part) for name, part in second.items()
-    }
+@given(CORPORA, st.randoms(use_true_random=False))
+def test_split_does_not_depend_on_the_order_of_lines(lines: list[Line], random: Random) -> None:
+    shuffled = random.sample(lines, len(lines))
+    first, second = (split(some, FEW_HELD_OUT, largest=10) for some in (lines, shuffled))
+    names, shuffled_names = ([document_names(part) for part in parts.values()] for parts in (first, second))
+    assert first.keys() == second.keys()
+    assert names == shuffled_names
 
 
-@given(collections, collections)
-def test_nothing_that_is_tested_on_is_known_from_elsewhere(some: list[Line], others: list[Line]) -> None:
-    halves = [split(some, HELD_FEW, largest=10), split(others, HELD_FEW, largest=10)]
-    parts = joined(halves)
+@given(CORPORA, CORPORA)
+def test_test_and_dev_sentences_are_unique_and_not_in_training(some: list[Line], others: list[Line]) -> None:
+    corpora = [split(lines, FEW_HELD_OUT, largest=10) for lines in (some, others)]
+    parts = joined(corpora)
     test, dev, train = ([line.source for line in parts[name]] for name in ("test", "dev", "train"))
     assert not set(test) & set(dev)
     assert not {*test, *dev} & set(train)
     assert len(set(test)) == len(test)
     assert len(set(dev)) == len(dev)
     assert all(len(source.split()) >= SHORTEST for source in (*test, *dev))
-    wanted = {line[:2] for half in halves for line in half["train"] if line.source not in {*test, *dev}}
-    assert sorted(line[:2] for line in parts["train"]) == sorted(wanted), "and all else is trained on, once"
+    wanted = {line[:2] for corpus in corpora for line in corpus["train"] if line.source not in {*test, *dev}}
+    assert sorted(line[:2] for line in parts["train"]) == sorted(wanted), "the rest is trained on, each pair once"
 
 
-def test_large_documents_are_trained_on() -> None:
+def test_large_documents_go_to_the_training_set() -> None:
     lines = [Line(f"line {n} of a long document", "Zeile", "long") for n in range(LARGEST + 1)]
     lines += [Line(f"line {n} of a short document", "Zeile", "short") for n in range(LARGEST)]
     parts = split(lines)
-    assert (documents(parts["train"]), documents(parts["test"])) == ({"long"}, {"short"})
+    assert (document_names(parts["train"]), document_names(parts["test"])) == ({"long"}, {"short"})
 
 
-@pytest.fixture
-def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """A corpus of three kinds of text, each of more documents than are held out."""
+@pytest.fixture(scope="module")
+def technical(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Write a corpus of three sources, each with more documents than are held out; read-only."""
+    root = tmp_path_factory.mktemp("technical")
     count = sum(HELD.values()) + 100
     for name in ("libreoffice", "manpages", "ddtp"):
-        folder = tmp_path / "data" / name
+        folder = root / "data" / name
         folder.mkdir(parents=True)
         for ending, text in (("en", "sentence {} of this {}"), ("fr", "phrase {} de ce {}"), ("doc", "{1}-{2}")):
             lines = (text.format(n, name, n // 7) + "\n" for n in range(count))
             (folder / f"{name}.en-fr.{ending}").write_text("".join(lines), encoding="utf-8")
-    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
-    return prepared("technical-enfr", tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_DATA", str(root / "data"))
+        return prepared("technical-enfr", root)
 
 
-def test_the_corpus_says_which_document_each_line_is_of(prose: Corpus) -> None:
+def test_corpus_names_the_document_of_each_line(technical: Corpus) -> None:
     found = {}
-    for name, paths in (("train", prose.train), ("dev", prose.dev), ("test", prose.test)):
+    for name, paths in (("train", technical.train), ("dev", technical.dev), ("test", technical.test)):
         assert paths is not None
         named = paths[0].with_suffix(".doc").read_text(encoding="utf-8").splitlines()
         for pair, document in zip(pairs(paths), named, strict=True):
@@ -95,16 +97,16 @@ def test_the_corpus_says_which_document_each_line_is_of(prose: Corpus) -> None:
     assert not found["dev"] & found["test"]
 
 
-def test_the_first_dev_sentences_are_of_every_kind(prose: Corpus) -> None:
-    assert prose.dev is not None
-    first = [pair.source.split()[-1] for pair in pairs(prose.dev)[:50]]
+def test_first_dev_sentences_come_from_every_source(technical: Corpus) -> None:
+    assert technical.dev is not None
+    first = [pair.source.split()[-1] for pair in pairs(technical.dev)[:50]]
     assert set(first) == {"libreoffice", "manpages", "ddtp"}
 
 
-# The contest.
+# The benchmark against other toolkits.
 
 
-def test_a_trainer_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
+def test_trainer_gets_the_signal_when_its_time_limit_is_reached(tmp_path: Path) -> None:
     code = (
         "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda number, frame: sys.exit('asked to stop'))\n"
@@ -117,20 +119,20 @@ def test_a_trainer_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> Non
     assert log.read_text(encoding="utf-8").splitlines() == ["first epoch", "asked to stop"]
 
 
-@pytest.mark.parametrize("said", ["print('epoch')", "pass"])
-def test_a_trainer_that_fails_is_heard(tmp_path: Path, said: str) -> None:
-    code = f"{said}; raise SystemExit('there is no GPU')"
+@pytest.mark.parametrize("first", ["print('epoch')", "pass"], ids=["after-start", "before-start"])
+def test_error_of_a_failing_trainer_is_reported(tmp_path: Path, first: str) -> None:
+    code = f"{first}; raise SystemExit('there is no GPU')"
     with pytest.raises(SystemExit, match="there is no GPU"):
         stopped([sys.executable, "-c", code], "epoch", 600.0, signal.SIGTERM, tmp_path / "log", {})
 
 
-def test_a_trainer_may_end_before_its_time(tmp_path: Path) -> None:
+def test_trainer_may_finish_before_its_time_limit(tmp_path: Path) -> None:
     took = stopped([sys.executable, "-c", "print('epoch')"], "epoch", 600.0, signal.SIGTERM, tmp_path / "log", {})
-    assert took < 600.0, "nobody waits for the time to be over"
+    assert took < 600.0, "waited for the time limit"
     assert (tmp_path / "log").read_text(encoding="utf-8") == "epoch\n"
 
 
-def test_what_a_log_of_joeynmt_says() -> None:
+def test_joeynmt_log_is_parsed_for_updates_speed_and_bleu() -> None:
     log = """
     INFO - Epoch   1, Step:      100, Batch Loss: 5.2, Batch Acc: 0.1, Tokens per Sec:    41200, Lr: 0.0001
     INFO - Evaluation result (greedy): bleu:   1.52, loss:   4.80, ppl: 121.50, acc:   0.25, 0.2341[sec]
@@ -138,5 +140,4 @@ def test_what_a_log_of_joeynmt_says() -> None:
     INFO - Evaluation result (greedy): bleu:  10.00, loss:   3.80, ppl:  44.70, acc:   0.35, 0.2341[sec]
     INFO - Interrupt at epoch 1, step 217.
     """
-    said = said_by_joeynmt(log)
-    assert said == {"updates": 217, "best": None, "tokens_per_second": 41300.0, "dev": [1.52, 10.0]}
+    assert said_by_joeynmt(log) == {"updates": 217, "best": None, "tokens_per_second": 41300.0, "dev": [1.52, 10.0]}

@@ -1,4 +1,4 @@
-"""Looking into corpora and cleaning them."""
+"""`regard data inspect` and `regard data clean`: rules, statistics, writing, and the commands."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import Command, environment, regard_command
+from support.pairwise import slow_after
 
 from regard.data import rules, scripts
 from regard.data.cleaning import Sieve, ahead
@@ -28,11 +29,11 @@ from regard.data.seen import Seen, key
 from regard.data.writing import writing
 from regard.errors import UserError
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-GOOD = Pair("The old teacher reads a book .", "Die alte Lehrerin liest ein Buch .")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+GOOD_PAIR = Pair("The old teacher reads a book .", "Die alte Lehrerin liest ein Buch .")
 
-# what each rule leaves out, and what is close to that and stays
-DROPPED: dict[str, tuple[list[Pair], list[Pair]]] = {
+# for each rule: pairs that it drops, and similar pairs that it keeps
+RULE_EXAMPLES: dict[str, tuple[list[Pair], list[Pair]]] = {
     "empty": ([Pair("", "x"), Pair("x", " \u3000\t"), Pair("", "")], [Pair("x", "y")]),
     "broken": (
         [Pair("a\x00b", "c"), Pair("a", "sch\ufffdn"), Pair("a\x85", "b"), Pair("a", "\x1bb")],
@@ -50,47 +51,45 @@ DROPPED: dict[str, tuple[list[Pair], list[Pair]]] = {
         [Pair("привет, мир", "x"), Pair("x", "hello"), Pair("αβγ ab", "x")],
         [Pair("hello мир", "привет world"), Pair("123 …", "5"), Pair("naïve café", "Ёлка")],
     ),
-    "duplicate": ([GOOD], []),
-    "same-source": ([Pair(GOOD.source, "etwas anderes")], [Pair("Another one .", GOOD.target)]),
+    "duplicate": ([GOOD_PAIR], []),
+    "same-source": ([Pair(GOOD_PAIR.source, "etwas anderes")], [Pair("Another one .", GOOD_PAIR.target)]),
 }
 
 
-def one(name: str) -> rules.Rule:
-    """A rule as the table above wants it."""
-    made: dict[str, rules.Rule] = {
+def make_rule(name: str) -> rules.Rule:
+    """Return the rule with the limits that `RULE_EXAMPLES` are written for."""
+    special: dict[str, rules.Rule] = {
         "short": rules.Short(2),
         "long": rules.Long(10),
         "ratio": rules.Ratio(2),
         "script": rules.Script("latin", "cyrillic"),
         "same-source": rules.SameSource(),
     }
-    found = made.get(name) or next(rule for rule in rules.standard((None, None)) if rule.name == name)
+    rule = special.get(name) or next(rule for rule in rules.standard((None, None)) if rule.name == name)
     if name in ("duplicate", "same-source"):
-        assert not found.drops(GOOD)
-    return found
+        assert not rule.drops(GOOD_PAIR)
+    return rule
 
 
-@pytest.mark.parametrize("name", DROPPED)
-def test_a_rule(name: str) -> None:
-    rule = one(name)
-    dropped, kept = DROPPED[name]
+@pytest.mark.parametrize("name", RULE_EXAMPLES)
+def test_rule_drops_its_examples_and_keeps_others(name: str) -> None:
+    rule = make_rule(name)
+    dropped, kept = RULE_EXAMPLES[name]
     assert rule.name == name
     assert [pair for pair in dropped if not rule.drops(pair)] == []
-    assert [pair for pair in kept if rule.drops(pair)] == (
-        [] if name != "script" else [Pair("hello мир", "привет world")][:0]
-    )
+    assert [pair for pair in kept if rule.drops(pair)] == []
 
 
-def test_every_rule_is_in_the_table() -> None:
-    assert set(DROPPED) == {rule.name for rule in rules.standard((None, None), unique_source=True)}
+def test_every_rule_has_examples() -> None:
+    assert set(RULE_EXAMPLES) == {rule.name for rule in rules.standard((None, None), unique_source=True)}
 
 
-def test_a_pair_counts_for_the_first_rule_that_drops_it() -> None:
+def test_dropped_pair_is_counted_for_the_first_rule_only() -> None:
     sieve = Sieve(rules.standard(("latin", "latin")))
     corpus = [
-        GOOD,
+        GOOD_PAIR,
         Pair("", ""),
-        GOOD,
+        GOOD_PAIR,
         Pair("a", "a"),
         Pair("a", "a"),
         Pair("привет", "hi"),
@@ -104,12 +103,12 @@ def test_a_pair_counts_for_the_first_rule_that_drops_it() -> None:
     assert sieve.report()["kept"] == 1
 
 
-def test_what_another_rule_dropped_is_no_first_of_duplicates() -> None:
+def test_pair_dropped_by_another_rule_does_not_count_as_seen() -> None:
     sieve = Sieve([rules.Long(1), rules.SameSource()])
     assert [sieve.keeps(pair) for pair in (Pair("a", "b b"), Pair("a", "c"), Pair("a", "d"))] == [False, True, False]
 
 
-def test_rules_by_name() -> None:
+def test_rules_are_switched_off_by_name() -> None:
     left = rules.without(rules.standard((None, None)), ["copied", "script"])
     assert {"copied", "script"} & {rule.name for rule in left} == set()
     assert len(left) == 7
@@ -117,19 +116,19 @@ def test_rules_by_name() -> None:
         rules.without(left, ["ratios"])
 
 
-@given(source=TEXT, target=TEXT)
-def test_rules_take_any_text(source: str, target: str) -> None:
+@given(source=TEXTS, target=TEXTS)
+def test_rules_accept_any_text(source: str, target: str) -> None:
     pair = Pair(source, target)
     for rule in rules.standard(("latin", "cjk"), unique_source=True):
         assert rule.drops(pair) in (True, False)
 
 
-@given(TEXT)
-def test_letters_by_brute_force(text: str) -> None:
+@given(TEXTS)
+def test_fraction_of_letters_equals_unicode_categories(text: str) -> None:
     ink = [character for character in text if not character.isspace()]
     letters = [c for c in ink if unicodedata.category(c)[0] in "LM"]
-    strange = [c for c in ink if unicodedata.category(c) in ("Nl", "No")]  # ², Ⅷ: Python's \\w takes them for words
-    if ink and not strange:
+    ambiguous = [c for c in ink if unicodedata.category(c) in ("Nl", "No")]  # ², Ⅷ: \\w of Python matches them
+    if ink and not ambiguous:
         assert rules.letters(text) == pytest.approx(len(letters) / len(ink))
 
 
@@ -146,14 +145,14 @@ def test_letters_by_brute_force(text: str) -> None:
         ("안녕하세요 세계", 2),
     ],
 )
-def test_words(text: str, count: int) -> None:
+def test_words_are_counted_in_any_script(text: str, count: int) -> None:
     assert words(text) == count
 
 
 @pytest.mark.parametrize(
     "name", ["Latin", "Greek", "Cyrillic", "Hebrew", "Arabic", "Devanagari", "Thai", "Hangul", "Tamil"]
 )
-def test_scripts_against_regex(name: str) -> None:
+def test_scripts_agree_with_the_regex_module(name: str) -> None:
     pattern = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.V1)
     letters = [chr(code) for code in range(0x3000) if pattern.match(chr(code))]
     assert letters
@@ -165,14 +164,14 @@ def test_scripts_against_regex(name: str) -> None:
     assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
 
 
-def test_japanese_is_one_script() -> None:
+def test_main_script_of_a_text_is_found() -> None:
     assert scripts.usual(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
     assert scripts.usual(Counter("Tekstъ на двух")) is None
     assert scripts.usual(Counter("12 …")) is None
     assert scripts.usual(Counter("ASCII и ещё")) is None
 
 
-def test_the_usual_scripts_of_a_corpus() -> None:
+def test_main_scripts_of_a_corpus_are_found() -> None:
     corpus = [Pair("hello", "привет")] * 9 + [Pair("γειά", "hello")]
     assert rules.usual_scripts(corpus) == ("latin", "cyrillic")
     first, everything = ahead(corpus)
@@ -180,7 +179,7 @@ def test_the_usual_scripts_of_a_corpus() -> None:
 
 
 @given(st.lists(st.integers(1, 2**64 - 1)))
-def test_seen_is_a_set(keys: list[int]) -> None:
+def test_seen_keys_behave_like_a_set(keys: list[int]) -> None:
     seen, reference = Seen(), set[int]()
     for number in keys + keys:
         assert seen.add_key(number) == (number not in reference)
@@ -188,7 +187,7 @@ def test_seen_is_a_set(keys: list[int]) -> None:
     assert len(seen) == len(reference)
 
 
-def test_seen_grows() -> None:
+def test_seen_table_grows_within_its_memory_bound() -> None:
     seen = Seen()
     assert all(seen.add(str(number)) for number in range(20_000))
     assert not any(seen.add(str(number)) for number in range(20_000))
@@ -196,26 +195,26 @@ def test_seen_grows() -> None:
     assert len(seen._slots) * 8 <= 16 * 20_000 * 1.1 * 1.5
 
 
-def test_keys() -> None:
+def test_keys_are_stable_and_separate_their_parts() -> None:
     assert key("ab", "c") != key("a", "bc") != key("abc")
     assert key("a") == key("a")
     assert 0 < key("") < 2**64
 
 
 @given(st.lists(st.integers(0, 50), min_size=1))
-def test_figures_by_brute_force(values: list[int]) -> None:
+def test_summary_statistics_equal_brute_force(values: list[int]) -> None:
     counted = Counter[float](values)
     found = spread(counted)
     assert found["mean"] == pytest.approx(statistics.fmean(values))
     assert found["median"] == statistics.median_low(values)
     assert (found["min"], found["max"]) == (min(values), max(values))
-    share = found["p95"]
-    assert sum(value <= share for value in values) >= 0.95 * len(values) > sum(value < share for value in values)
+    p95 = found["p95"]
+    assert sum(value <= p95 for value in values) >= 0.95 * len(values) > sum(value < p95 for value in values)
     assert sum(histogram(counted).values()) == len(values)
-    assert quantile(counted, 0.05) <= found["median"] <= share
+    assert quantile(counted, 0.05) <= found["median"] <= p95
 
 
-def test_a_sample_is_fair_and_a_function_of_its_seed() -> None:
+def test_sample_is_uniform_and_without_repetition() -> None:
     drawn = Counter[int]()
     for seed in range(2000):
         sample = Sample(3, seed)
@@ -227,16 +226,16 @@ def test_a_sample_is_fair_and_a_function_of_its_seed() -> None:
 
 
 CORPUS = [
-    GOOD,
-    GOOD,
-    Pair(GOOD.source, "Noch eine ."),
+    GOOD_PAIR,
+    GOOD_PAIR,
+    Pair(GOOD_PAIR.source, "Noch eine ."),
     Pair("", "leer"),
     Pair("привет", "hallo ihr"),
     Pair("a b c", "d e f"),
 ]
 
 
-def test_an_inspection() -> None:
+def test_inspection_report_counts_pairs_words_and_scripts() -> None:
     inspection = Inspection(rules.standard(("latin", "latin")), samples=10)
     for pair in CORPUS:
         inspection.add(pair)
@@ -253,16 +252,18 @@ def test_an_inspection() -> None:
     assert [row["source"] for row in report["samples"]] == [pair.source for pair in CORPUS]
 
 
-def test_an_inspection_of_nothing() -> None:
+def test_inspection_report_without_pairs_is_empty() -> None:
     report = Inspection(rules.standard((None, None))).report()
     assert (report["pairs"], report["duplicates"], report["source"]["words"], report["samples"]) == (0, 0, {}, [])
 
 
-# writing
+# Writing
 
 
-@given(rows=st.lists(st.tuples(TEXT, TEXT), max_size=5), ending=st.sampled_from([".jsonl", ".jsonl.gz", ".jsonl.zst"]))
-def test_jsonl_keeps_everything(
+@given(
+    rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=5), ending=st.sampled_from([".jsonl", ".jsonl.gz", ".jsonl.zst"])
+)
+def test_any_pairs_survive_writing_jsonl(
     rows: list[tuple[str, str]], ending: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"written{ending}"
@@ -272,8 +273,10 @@ def test_jsonl_keeps_everything(
     assert list(read([path])) == [Pair(*row) for row in rows]
 
 
-@given(rows=st.lists(st.tuples(TEXT, TEXT), max_size=5))
-def test_lines_stay_lines(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
+def test_any_pairs_stay_one_line_each_in_tsv_and_text_files(
+    rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.getbasetemp()
     for outs in ([folder / "w.tsv"], [folder / "w.en", folder / "w.de"]):
         with writing(outs, overwrite=True) as write:
@@ -281,30 +284,30 @@ def test_lines_stay_lines(rows: list[tuple[str, str]], tmp_path_factory: pytest.
                 write(Pair(*row))
         found = list(read(outs))
         assert len(found) == len(rows)
-        assert bared(found) == bared(Pair(*row) for row in rows)
+        assert remove_white_space(found) == remove_white_space(Pair(*row) for row in rows)
 
 
-def bared(corpus: Iterable[Pair]) -> list[list[str]]:
-    """Texts without white space, and without the mark that a file may begin with."""
+def remove_white_space(corpus: Iterable[Pair]) -> list[list[str]]:
+    """Return the texts without white space and byte order marks."""
     return [["".join(side.replace("\ufeff", "").split()) for side in pair] for pair in corpus]
 
 
 @pytest.mark.parametrize(("ending", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
-def test_compressed_output(ending: str, opener: type, tmp_path: Path) -> None:
+def test_compressed_output_is_reproducible(ending: str, opener: type, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         with writing([tmp_path / folder / f"x.tsv{ending}"]) as write:
-            write(GOOD)
+            write(GOOD_PAIR)
     with opener(tmp_path / "a" / f"x.tsv{ending}") as file:
-        assert file.read().decode() == "\t".join(GOOD) + "\n"
+        assert file.read().decode() == "\t".join(GOOD_PAIR) + "\n"
     assert (tmp_path / "a" / f"x.tsv{ending}").read_bytes() == (tmp_path / "b" / f"x.tsv{ending}").read_bytes()
     assert [path.name for path in (tmp_path / "a").iterdir()] == [f"x.tsv{ending}"]
 
 
-def test_nothing_is_overwritten_unasked_and_failures_leave_nothing(tmp_path: Path) -> None:
+def test_writing_does_not_overwrite_and_leaves_nothing_on_failure(tmp_path: Path) -> None:
     old = tmp_path / "old.tsv"
     old.write_text("old\n")
     with pytest.raises(UserError, match="is there already"), writing([old]):
-        pytest.fail("never begun")
+        pytest.fail("the file was opened")
     for outs in ([old], [tmp_path / "new.tsv.zst"], [tmp_path / "a.en", tmp_path / "a.de"]):
         with pytest.raises(ZeroDivisionError), writing(outs, overwrite=True) as write:
             deque(map(write, (Pair(str(1 / number), "x") for number in (1, 0))))
@@ -312,14 +315,16 @@ def test_nothing_is_overwritten_unasked_and_failures_leave_nothing(tmp_path: Pat
     assert old.read_text() == "old\n"
 
 
-@pytest.mark.parametrize("names", [[], ["a.txt"], ["a.tmx"], ["a.tsv", "b.tsv"], ["a.en", "a.en"], ["a.en", "-"]])
-def test_output_is_one_file_or_two(names: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [[], ["a.txt"], ["a.tmx"], ["a.tsv", "b.tsv"], ["a.en", "a.en"], ["a.en", "-"]], ids=" ".join
+)
+def test_output_must_be_one_file_of_pairs_or_two_text_files(names: list[str], tmp_path: Path) -> None:
     outs = [Path("-") if name == "-" else tmp_path / name for name in names]
     with pytest.raises(UserError, match="--out is one file"), writing(outs):
-        pytest.fail("never begun")
+        pytest.fail("the file was opened")
 
 
-# the command line
+# Commands
 
 
 @pytest.fixture
@@ -329,21 +334,21 @@ def corpus_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", ["inspect", "clean", "get"])
-def test_every_verb_explains_itself_with_an_example(regard: Command, verb: str) -> None:
-    done = regard("data", verb, "--help")
+@pytest.mark.parametrize("command", slow_after(1, ["inspect", "clean", "get"]))
+def test_data_command_help_has_an_example(regard: Command, command: str) -> None:
+    done = regard("data", command, "--help")
     assert done.returncode == 0
-    assert f"regard data {verb}" in done.stdout
+    assert f"regard data {command}" in done.stdout
     assert "Example" in done.stdout
 
 
-def test_inspect(regard: Command, corpus_file: Path) -> None:
+def test_inspect_prints_report_as_text_and_json(regard: Command, corpus_file: Path) -> None:
     report = json.loads(regard("data", "inspect", corpus_file, "--json", "--samples", 2).stdout)
     assert report["pairs"] == 6
     assert len(report["samples"]) == 2
-    told = regard("data", "inspect", corpus_file)
-    assert (told.returncode, told.stderr) == (0, "")
-    for said in (
+    printed = regard("data", "inspect", corpus_file)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    for expected in (
         "pairs       6\n",
         "1 pairs, 2 sources",
         "latin",
@@ -351,35 +356,42 @@ def test_inspect(regard: Command, corpus_file: Path) -> None:
         "would keep",
         "median 3",
         "█",
-        GOOD.target,
+        GOOD_PAIR.target,
     ):
-        assert said in told.stdout, said
-    assert told.stdout == regard("data", "inspect", corpus_file).stdout
+        assert expected in printed.stdout
+    assert printed.stdout == regard("data", "inspect", corpus_file).stdout
 
 
-@pytest.mark.parametrize("verb", [["inspect"], ["inspect", "--json"], ["clean", "--out", "out.tsv"]], ids=" ".join)
-def test_a_corpus_without_pairs_is_refused(regard: Command, tmp_path: Path, verb: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["inspect"], id="inspect", marks=pytest.mark.slow),
+        pytest.param(["inspect", "--json"], id="inspect --json"),
+        pytest.param(["clean", "--out", "out.tsv"], id="clean"),
+    ],
+)
+def test_data_commands_refuse_a_corpus_without_pairs(regard: Command, tmp_path: Path, command: list[str]) -> None:
     memory = '<tmx version="1.4"><header srclang="en"/><body></body></tmx>'
     for name, content in (("x.tsv", ""), ("x.tmx", memory), ("x.en", ""), ("x.de", "")):
         (tmp_path / name).write_text(content, encoding="utf-8")
     for data, named in ((["x.tsv"], "x.tsv"), (["x.tmx"], "x.tmx"), (["x.en", "x.de"], "x.en and x.de")):
-        done = regard("data", verb[0], *data, *verb[1:])
+        done = regard("data", command[0], *data, *command[1:])
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"regard: {named}: no pairs in there, nothing to work with\n"
-    assert regard("data", verb[0], "-", *verb[1:]).stderr.startswith("regard: standard input: no pairs in there")
+    assert regard("data", command[0], "-", *command[1:]).stderr.startswith("regard: standard input: no pairs in there")
     assert not (tmp_path / "out.tsv").exists()
 
 
-def test_blank_lines_are_counted(regard: Command) -> None:
-    told = regard("data", "inspect", "-", input="\n\n")
-    assert told.returncode == 0
-    assert "would keep 0 and leave out: empty 2" in told.stdout
+def test_inspect_counts_blank_lines(regard: Command) -> None:
+    done = regard("data", "inspect", "-", input="\n\n")
+    assert done.returncode == 0
+    assert "would keep 0 and leave out: empty 2" in done.stdout
 
 
-def test_clean(regard: Command, corpus_file: Path, tmp_path: Path) -> None:
+def test_clean_writes_kept_pairs_and_reports_dropped_ones(regard: Command, corpus_file: Path, tmp_path: Path) -> None:
     done = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
     assert (done.returncode, done.stdout) == (0, "")
-    kept = [GOOD, CORPUS[2], CORPUS[5]]
+    kept = [GOOD_PAIR, CORPUS[2], CORPUS[5]]
     assert list(read([tmp_path / "out/clean.tsv.zst"])) == kept
     assert "duplicate" in done.stderr
     assert "kept        3   50.0 %" in done.stderr
@@ -395,7 +407,7 @@ def test_clean(regard: Command, corpus_file: Path, tmp_path: Path) -> None:
     assert (tmp_path / "c.en").read_text(encoding="utf-8").count("\n") == 4
 
 
-def test_clean_in_a_pipe(regard: Command) -> None:
+def test_clean_filters_standard_input_to_standard_output(regard: Command) -> None:
     text = "".join(f"{source}\t{target}\n" for source, target in CORPUS)
     done = regard("data", "clean", "-", "--out", "-", "--max-words", 5, "--json", input=text)
     assert done.stdout == "a b c\td e f\n"
@@ -412,12 +424,12 @@ def test_clean_in_a_pipe(regard: Command) -> None:
     assert broken.returncode == 2
 
 
-def test_clean_leaves_nothing_where_its_input_breaks_off(regard: Command, tmp_path: Path) -> None:
+def test_clean_leaves_no_output_when_its_input_is_invalid(regard: Command, tmp_path: Path) -> None:
     assert regard("data", "clean", "-", "--out", "x.tsv", input="a\tb\nc\n").returncode == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clean_ends_with_its_pipe(corpus_file: Path) -> None:
+def test_clean_stops_quietly_when_its_reader_closes_the_pipe(corpus_file: Path) -> None:
     corpus_file.write_text("".join(f"line number {n}\tZeile Nummer {n}\n" for n in range(100_000)), encoding="utf-8")
     process = subprocess.Popen(
         regard_command(["data", "clean", corpus_file, "--out", "-"]),
@@ -434,17 +446,17 @@ def test_clean_ends_with_its_pipe(corpus_file: Path) -> None:
     process.stderr.close()
 
 
-def test_a_device_is_written_to_as_it_is(regard: Command, corpus_file: Path) -> None:
+def test_output_to_a_device_does_not_replace_it(regard: Command, corpus_file: Path) -> None:
     before = Path("/dev/null").stat()
     done = regard("data", "clean", corpus_file, "--out", "/dev/null")
-    assert done.returncode == 2  # no name of a format
+    assert done.returncode == 2  # its name tells no format
     with writing([Path("/dev/null"), corpus_file.with_name("x")]) as write:
-        write(GOOD)
+        write(GOOD_PAIR)
     after = Path("/dev/null").stat()
     assert (before.st_ino, before.st_rdev) == (after.st_ino, after.st_rdev)
 
 
-HASHES = """
+MEASURE_MEMORY = """
 import resource, sys
 from regard.data.seen import Seen
 seen = Seen()
@@ -454,6 +466,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def test_hashes_take_little_room() -> None:
-    done = subprocess.run([sys.executable, "-c", HASHES], env=environment(), capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 8_000, "kilobytes; the texts alone have twenty thousand"
+def test_memory_use_of_seen_keys_is_small() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE_MEMORY], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 8_000  # KB; the texts alone are 20,000

@@ -1,4 +1,4 @@
-"""Programs that speak to LibreTranslate speak to the service, unchanged."""
+"""Client libraries for LibreTranslate, against the service."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from deep_translator import LibreTranslator
 from deep_translator.exceptions import AuthorizationException
 from libretranslatepy import LibreTranslateAPI
-from support.server import Server, start_server
+from support.server import Client, serve_in_thread
 
 from regard.runs import Run
 from regard.serve.keys import Keys
@@ -23,18 +22,18 @@ NODE = Path(__file__).parent / "clients"
 
 
 @pytest.fixture(scope="module")
-def server(fluent_run: Run) -> Iterator[Server]:
-    with start_server(fluent_run.folder, "--processes", 2) as process:
+def server(fluent_run: Run) -> Iterator[Client]:
+    with serve_in_thread(fluent_run.folder) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def expected(fluent_run: Run) -> str:
-    """What the model makes of `the old house`."""
+    """Translation of `the old house`."""
     return load(fluent_run.folder).translate(["the old house"])[0].text
 
 
-def test_libretranslatepy(server: Server, expected: str) -> None:
+def test_libretranslatepy_translates_detects_and_lists_languages(server: Client, expected: str) -> None:
     client = LibreTranslateAPI(f"{server.url}/")
     assert client.translate("the old house", "en", "de") == expected
     assert client.detect("the old house in the garden")[0]["language"] == "en"
@@ -44,7 +43,7 @@ def test_libretranslatepy(server: Server, expected: str) -> None:
     ]
 
 
-def test_deep_translator(server: Server, expected: str) -> None:
+def test_deep_translator_translates_texts_and_batches(server: Client, expected: str) -> None:
     client = LibreTranslator(source="en", target="de", api_key="any", custom_url=f"{server.url}/")
     assert client.translate("the old house") == expected
     assert client.translate_batch(["the old house", "the old house"]) == [expected] * 2
@@ -52,10 +51,10 @@ def test_deep_translator(server: Server, expected: str) -> None:
     assert auto.translate("the old house") == expected
 
 
-def test_deep_translator_without_a_key_that_is_known(fluent_run: Run, tmp_path: Path, expected: str) -> None:
+def test_deep_translator_reports_a_wrong_key(fluent_run: Run, tmp_path: Path, expected: str) -> None:
     file = tmp_path / "keys.db"
     key = Keys.made(file).add()
-    with start_server(fluent_run.folder, "--keys", file, "--require-key") as server:
+    with serve_in_thread(fluent_run.folder, keys=file, require_key=True) as server:
         client = LibreTranslator(source="en", target="de", api_key="wrong", custom_url=f"{server.url}/")
         with pytest.raises(AuthorizationException):
             client.translate("the old house")
@@ -65,7 +64,7 @@ def test_deep_translator_without_a_key_that_is_known(fluent_run: Run, tmp_path: 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Node's packages, as the lock file names them."""
+    """Install the Node packages of the lock file."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed, so the JavaScript client cannot be run")
     folder = tmp_path_factory.mktemp("node")
@@ -75,7 +74,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_translate_of_npm(server: Server, packages: Path, expected: str) -> None:
+@pytest.mark.slow
+def test_npm_translate_package_translates_and_reports_errors(server: Client, packages: Path, expected: str) -> None:
     done = subprocess.run(
         ["node", "client.mjs", f"{server.url}/translate", "the old house"],
         cwd=packages,
@@ -86,30 +86,30 @@ def test_translate_of_npm(server: Server, packages: Path, expected: str) -> None
     assert json.loads(done.stdout) == {"translated": expected, "error": "fr is not supported"}, done.stderr
 
 
-def test_mastodon(server: Server) -> None:
-    """What its service for LibreTranslate sends and reads: HTML in JSON, the languages for what it may offer."""
-    languages = httpx.get(f"{server.url}/languages").json()
+def test_mastodon_requests_are_answered(server: Client) -> None:
+    """Mastodon sends HTML as JSON, and reads the languages to know what to offer."""
+    languages = server.http.get("/languages").json()
     offered = {one["code"]: [target for target in one["targets"] if target != one["code"]] for one in languages}
     assert offered == {"de": [], "en": ["de"]}
     fields = {"q": ["<p>the old house</p>", "the <em>old</em> house"], "source": "auto", "target": "de"}
-    answer = httpx.post(f"{server.url}/translate", json={**fields, "format": "html", "api_key": ""})
+    answer = server.http.post("/translate", json={**fields, "format": "html", "api_key": ""})
     assert answer.status_code == 200
     found = answer.json()
     assert len(found["translatedText"]) == 2
     assert found["translatedText"][0].startswith("<p>")
     assert found["translatedText"][1].count("<em>") == 1
     assert found["detectedLanguage"][0]["language"] == "en"
-    one = httpx.post(f"{server.url}/translate", json={**fields, "q": "<p>the old house</p>", "format": "html"}).json()
+    one = server.http.post("/translate", json={**fields, "q": "<p>the old house</p>", "format": "html"}).json()
     assert isinstance(one["translatedText"], str)
 
 
-def test_weblate(server: Server, expected: str) -> None:
-    """A form to /translate, and the languages before."""
-    assert {one["code"] for one in httpx.get(f"{server.url}/languages").json()} == {"de", "en"}
+def test_weblate_requests_are_answered(server: Client, expected: str) -> None:
+    """Weblate reads the languages, then posts a form."""
+    assert {one["code"] for one in server.http.get("/languages").json()} == {"de", "en"}
     fields = {"api_key": "", "q": "the old house", "source": "en", "target": "de"}
-    assert httpx.post(f"{server.url}/translate", data=fields).json() == {"translatedText": expected}
+    assert server.http.post("/translate", data=fields).json() == {"translatedText": expected}
 
 
-def test_languages_with_a_body(server: Server) -> None:
-    answer = httpx.request("GET", f"{server.url}/languages", content=b"api_key=x")
+def test_languages_ignores_a_request_body(server: Client) -> None:
+    answer = server.http.request("GET", "/languages", content=b"api_key=x")
     assert answer.status_code == 200

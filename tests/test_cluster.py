@@ -1,19 +1,26 @@
-"""Translation on a real Ray cluster, on this machine; workers are really killed."""
+"""Translation on a Ray cluster (`regard translate --engine ray`).
+
+Tests that start Ray are slow; what reads the input and divides the cores is tested without it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-import ray
 from support.commands import Command, environment, regard_command
 from support.training import corpus_files
 
@@ -23,12 +30,14 @@ from regard.runs import Run
 from regard.translate import Options, Translation, load
 from regard.translate.cluster import TRIES, Crew, Worker, crew, keep_to_oneself, share, understood
 
-SIZE = 7  # texts a chunk
+CHUNK_SIZE = 7
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """One for all tests of this file that do not start their own; its workers know the classes of this file."""
+    """Start Ray with two cores; its workers can import this file."""
+    import ray
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         keep_to_oneself()
@@ -43,12 +52,12 @@ def texts(corpus: Path) -> list[str]:
     return [*sources, "", *sources[::-1], "  two  spaces  "]
 
 
-def chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    return [texts[start : start + SIZE] for start in range(0, len(texts), SIZE)]
+def split_into_chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[start : start + CHUNK_SIZE] for start in range(0, len(texts), CHUNK_SIZE)]
 
 
-class Mortal(Worker):
-    """Is killed in the middle of its work, at a text that names a file: so many times as the file allows."""
+class KilledWorker(Worker):
+    """A worker that kills itself at a text that is the path of a file, once for each character in that file."""
 
     def chunk(self, texts: Sequence[str]) -> list[Translation]:
         made = super().chunk(texts)
@@ -61,67 +70,100 @@ class Mortal(Worker):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("wishes", [Options(beam=2, n_best=2), Options(sample=True, seed=3)])
-def test_the_cluster_translates_as_one_process_does(run: Run, texts: list[str], wishes: Options) -> None:
+@pytest.mark.parametrize(
+    "options", [Options(beam=2, n_best=2), Options(sample=True, seed=3)], ids=["beam search", "sampling"]
+)
+def test_ray_workers_translate_as_one_process_does(run: Run, texts: list[str], options: Options) -> None:
     translator = load(run.folder)
-    expected = [translator.chunk(chunk, translator.plan(wishes)) for chunk in chunks(texts)]
-    with crew([run.folder], wishes, workers=2) as hired:
-        found = list(hired.translated(chunks(texts)))
-    assert [[described(made) for made in some] for some in found] == [
-        [described(made) for made in some] for some in expected
+    expected = [translator.chunk(chunk, translator.plan(options)) for chunk in split_into_chunks(texts)]
+    with crew([run.folder], options, workers=2) as workers:
+        found = list(workers.translated(split_into_chunks(texts)))
+    assert [[list_fields(made) for made in some] for some in found] == [
+        [list_fields(made) for made in some] for some in expected
     ]
 
 
-def described(made: Translation) -> tuple[object, ...]:
+def list_fields(made: Translation) -> tuple[object, ...]:
     alignment = made.alignment and (made.alignment.soft.tolist(), made.alignment.pairs)
-    others = [described(other) for other in made.alternatives]
+    others = [list_fields(other) for other in made.alternatives]
     return made.source, made.text, made.score, made.tokens, made.ended, alignment, others
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_no_line_is_lost_or_doubled_when_a_worker_is_killed(run: Run, texts: list[str], tmp_path: Path) -> None:
-    lives = tmp_path / "lives"
-    lives.write_text("x" * (TRIES - 1), encoding="utf-8")
-    some = [*texts[:20], str(lives), *texts[20:]]
-    wishes = Options(beam=2, alignments=False)
+def test_no_line_is_lost_or_repeated_when_a_ray_worker_is_killed(run: Run, texts: list[str], tmp_path: Path) -> None:
+    kills = tmp_path / "kills"
+    kills.write_text("x" * (TRIES - 1), encoding="utf-8")
+    some = [*texts[:20], str(kills), *texts[20:]]
+    options = Options(beam=2, alignments=False)
     translator = load(run.folder)
-    expected = [made for chunk in chunks(some) for made in translator.chunk(chunk, translator.plan(wishes))]
-    with crew([run.folder], wishes, workers=2, kind=Mortal) as hired:
-        found = [made for chunk in hired.translated(chunks(some)) for made in chunk]
-    assert lives.read_text(encoding="utf-8") == ""
+    expected = [made for chunk in split_into_chunks(some) for made in translator.chunk(chunk, translator.plan(options))]
+    with crew([run.folder], options, workers=2, kind=KilledWorker) as workers:
+        found = [made for chunk in workers.translated(split_into_chunks(some)) for made in chunk]
+    assert kills.read_text(encoding="utf-8") == ""
     assert [(made.source, made.text) for made in found] == [(made.source, made.text) for made in expected]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_chunk_that_kills_every_worker_ends_the_work(run: Run, texts: list[str], tmp_path: Path) -> None:
-    lives = tmp_path / "lives"
-    lives.write_text("x" * 100, encoding="utf-8")
-    some = [*texts[:10], str(lives), *texts[10:30]]
+def test_chunk_that_kills_every_ray_worker_is_reported_by_its_lines(run: Run, texts: list[str], tmp_path: Path) -> None:
+    kills = tmp_path / "kills"
+    kills.write_text("x" * 100, encoding="utf-8")
+    some = [*texts[:10], str(kills), *texts[10:30]]
     found: list[list[Translation]] = []
     with (
         pytest.raises(UserError, match="a worker died again and again at lines 8 to 14 of the input") as caught,
-        crew([run.folder], Options(beam=1, alignments=False), workers=1, kind=Mortal) as hired,
+        crew([run.folder], Options(beam=1, alignments=False), workers=1, kind=KilledWorker) as workers,
     ):
-        found.extend(hired.translated(chunks(some)))
+        found.extend(workers.translated(split_into_chunks(some)))
     assert "\n" not in str(caught.value)
     assert len(found) == 1
-    assert 100 - len(lives.read_text(encoding="utf-8")) == TRIES
+    assert 100 - len(kills.read_text(encoding="utf-8")) == TRIES
 
 
-@pytest.fixture(scope="class")
-def hired(run: Run, cluster: None) -> Iterator[Crew]:
-    """Two workers that take the likeliest; they are gone when the class is done, or nobody else would find a place."""
-    with crew([run.folder], Options(beam=1), workers=2) as two:
-        yield two
+class InlineActorPool:
+    """`ray.util.ActorPool` without processes: a submitted task runs at once."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self.idle = list(actors)
+        self.pending: deque[tuple[Any, Any]] = deque()
+
+    def submit(self, call: Callable[[Any, Any], Any], value: Any) -> None:
+        actor = self.idle.pop()
+        self.pending.append((actor, call(actor, value)))
+
+    def has_next(self) -> bool:
+        return bool(self.pending)
+
+    def has_free(self) -> bool:
+        return bool(self.idle)
+
+    def get_next(self) -> Any:
+        actor, result = self.pending.popleft()
+        self.idle.append(actor)
+        return result
+
+
+@pytest.fixture(scope="class", params=["inline", pytest.param("ray", marks=pytest.mark.slow)])
+def workers(run: Run, request: pytest.FixtureRequest) -> Iterator[Crew]:
+    """Provide two workers that search greedily, on Ray or in this process."""
+    options = Options(beam=1)
+    if request.param == "inline":
+        worker = Worker([run.folder], options, 1)
+        actor = SimpleNamespace(chunk=SimpleNamespace(remote=worker.chunk))
+        yield Crew(SimpleNamespace(util=SimpleNamespace(ActorPool=InlineActorPool)), [actor, actor])
+    else:
+        request.getfixturevalue("cluster")
+        with crew([run.folder], options, workers=2) as two:
+            yield two
 
 
 class TestStream:
-    """What comes in while other things go out."""
+    """Input is read while results are returned."""
 
-    def test_no_more_is_read_than_the_workers_can_hold(self, hired: Crew, texts: list[str]) -> None:
+    def test_stream_reads_no_more_than_the_workers_can_hold(self, workers: Crew, texts: list[str]) -> None:
         read = 0
 
         def endless() -> Iterator[list[str]]:
@@ -130,26 +172,26 @@ class TestStream:
                 read += 1
                 yield texts[:2]
 
-        stream = hired.translated(endless())
+        stream = workers.translated(endless())
         for given in range(1, 6):
             assert len(next(stream)) == 2
-            assert read <= given + 2 * 2 + 2  # two a worker, one that is read ahead, one that is on its way there
+            assert read <= given + 2 * 2 + 2  # two per worker, one read ahead, one held by the reading thread
 
-    def test_an_answer_comes_before_the_next_line_is_written(self, hired: Crew, texts: list[str]) -> None:
+    def test_stream_answers_a_line_before_the_next_is_written(self, workers: Crew, texts: list[str]) -> None:
         answered = threading.Semaphore(0)
 
-        def waits() -> Iterator[list[str]]:
+        def write_after_answer() -> Iterator[list[str]]:
             for text in texts[:3]:
                 yield [text]
                 answered.acquire()
 
         sources = []
-        for (made,) in hired.translated(waits()):
+        for (made,) in workers.translated(write_after_answer()):
             sources.append(made.source)
             answered.release()
         assert sources == texts[:3]
 
-    def test_what_was_read_before_a_mistake_in_the_input_is_translated(self, hired: Crew, texts: list[str]) -> None:
+    def test_stream_translates_lines_before_an_input_error(self, workers: Crew, texts: list[str]) -> None:
         def broken() -> Iterator[list[str]]:
             yield texts[:3]
             yield texts[3:5]
@@ -157,12 +199,13 @@ class TestStream:
 
         found: list[list[Translation]] = []
         with pytest.raises(UserError, match="line 6 is not UTF-8"):
-            found.extend(hired.translated(broken()))
+            found.extend(workers.translated(broken()))
         assert [made.source for some in found for made in some] == texts[:5]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_users_mistake_comes_back_as_the_same_sentence(run: Run, tmp_path: Path) -> None:
+def test_user_errors_in_ray_workers_have_the_same_message_as_here(run: Run, tmp_path: Path) -> None:
     wrong = Options(force=["Xylophon"])
     with pytest.raises(UserError) as here:
         load(run.folder).plan(wrong)
@@ -175,27 +218,30 @@ def test_a_users_mistake_comes_back_as_the_same_sentence(run: Run, tmp_path: Pat
         pass
 
 
-class Stillborn(Worker):
-    """Does not come to life: so it is where a machine has another version of the code, or none."""
+class UnstartableWorker(Worker):
+    """A worker whose constructor fails, as on a machine without `regard` or with another version."""
 
     def __init__(self, runs: Sequence[Path], options: Options, threads: int) -> None:
         raise ModuleNotFoundError("No module named 'regard'")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_that_does_not_start_says_why(run: Run) -> None:
-    told = "a worker does not start: ModuleNotFoundError: No module named 'regard'; each machine"
-    with pytest.raises(UserError, match=told), crew([run.folder], Options(), workers=1, kind=Stillborn):
+def test_ray_worker_that_does_not_start_reports_the_reason(run: Run) -> None:
+    message = "a worker does not start: ModuleNotFoundError: No module named 'regard'; each machine"
+    with pytest.raises(UserError, match=message), crew([run.folder], Options(), workers=1, kind=UnstartableWorker):
         pass
 
 
-def test_a_machine_without_memory_is_told_in_one_sentence() -> None:
+def test_ray_out_of_memory_is_a_one_line_error() -> None:
+    import ray
+
     with pytest.raises(UserError, match="not enough memory: ask for fewer --workers") as caught, understood(ray, "now"):
         raise ray.exceptions.RayError("1 worker(s) were killed\nOOM kill reason: …")
     assert "\n" not in str(caught.value)
 
 
-def test_cores_are_divided_so_that_every_worker_finds_a_place() -> None:
+def test_cores_are_divided_so_that_every_ray_worker_fits() -> None:
     for nodes, wanted in product([(2,), (3, 3), (8, 1), (16, 4, 2)], range(1, 12)):
         if wanted > sum(nodes):
             with pytest.raises(UserError, match=f"room for {sum(nodes)} workers"):
@@ -214,32 +260,32 @@ def test_cores_are_divided_so_that_every_worker_finds_a_place() -> None:
         share([], None)
 
 
-def processes(folder: Path) -> list[str]:
-    """Those of Ray that were started in a folder and are still there."""
+def list_ray_processes(folder: Path) -> list[str]:
+    """Return the command lines of the Ray processes whose working directory is `folder`."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and (entry / "cwd").resolve() == folder.resolve():
                 found.append((entry / "cmdline").read_bytes().decode())
-        except OSError:  # it has ended meanwhile, or is somebody else's
+        except OSError:  # it has ended meanwhile, or belongs to another user
             continue
     return [line for line in found if "ray" in line]
 
 
-@pytest.mark.thorough
-def test_the_command_gives_the_same_lines_and_leaves_nothing_behind(
+@pytest.mark.slow
+def test_ray_command_prints_the_same_lines_and_leaves_no_processes(
     regard: Command, run: Run, corpus: Path, tmp_path: Path
 ) -> None:
-    wishes = [run.folder, corpus / "test.en", "--beam", 3, "--n-best", 2, "--json"]
-    expected = regard("translate", *wishes)
-    done = regard("translate", *wishes, "--engine", "ray", "--workers", 1)
+    arguments = [run.folder, corpus / "test.en", "--beam", 3, "--n-best", 2, "--json"]
+    expected = regard("translate", *arguments)
+    done = regard("translate", *arguments, "--engine", "ray", "--workers", 1)
     assert (done.returncode, done.stderr) == (expected.returncode, expected.stderr)
     assert done.stdout == expected.stdout
-    assert processes(tmp_path) == []
+    assert list_ray_processes(tmp_path) == []
 
 
-@pytest.mark.thorough
-def test_a_closed_pipe_ends_the_cluster_too(run: Run, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_closed_output_pipe_ends_the_ray_cluster_too(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
         regard_command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--workers", 1]),
         stdin=subprocess.PIPE,
@@ -256,23 +302,35 @@ def test_a_closed_pipe_ends_the_cluster_too(run: Run, tmp_path: Path) -> None:
         process.stdin.close()
         assert process.stderr.read() == b""
     assert process.returncode == -signal.SIGPIPE
-    assert processes(tmp_path) == []
+    assert list_ray_processes(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--engine", "spark"], "--engine is one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
-        (["--workers", "2"], "--workers is for --engine ray"),
-    ],
-)
-def test_engines_that_are_not_there(regard: Command, run: Run, options: list[str], message: str) -> None:
+ENGINE_ERRORS = [
+    (["--engine", "spark"], "--engine is one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
+    (["--workers", "2"], "--workers is for --engine ray"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ENGINE_ERRORS, ids=[" ".join(options) for options, _ in ENGINE_ERRORS])
+def test_unknown_engine_and_misplaced_workers_option_are_errors(
+    regard: Command, run: Run, options: list[str], message: str
+) -> None:
     done = regard("translate", run.folder, *options, input="The dog .\n")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
 
 
-def test_without_ray_it_says_how_to_get_it(run: Run, tmp_path: Path) -> None:
+NO_RAY = "--engine ray needs Ray, which is not installed: pip install 'regard[cluster]'"
+
+
+def test_missing_ray_is_reported_with_the_install_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=f"^{re.escape(NO_RAY)}$"), crew([run.folder], Options()):
+        pass
+
+
+@pytest.mark.slow
+def test_command_without_ray_prints_only_the_install_command(run: Run, tmp_path: Path) -> None:
     blocked = "import sys; sys.modules['ray'] = None; import regard.cli.app as a; a.main()"
     done = subprocess.run(
         [sys.executable, "-c", blocked, "translate", str(run.folder), "--engine", "ray"],
@@ -283,26 +341,17 @@ def test_without_ray_it_says_how_to_get_it(run: Run, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.decode() == (
-        "regard: --engine ray needs Ray, which is not installed: pip install 'regard[cluster]'\n"
-    )
+    assert done.stderr.decode() == f"regard: {NO_RAY}\n"
 
 
-def test_a_cluster_that_does_not_answer(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"  # nobody listens there
+def test_ray_cluster_that_does_not_answer_is_a_one_line_error(
+    regard: Command, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as bound:  # bound without listening, so that the port refuses connections
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        done = subprocess.run(
-            regard_command(["translate", run.folder, "--engine", "ray"]),
-            input=b"",
-            capture_output=True,
-            env=environment(),
-            cwd=tmp_path,
-            check=False,
-        )
+        done = regard("translate", run.folder, "--engine", "ray")
     assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"regard: no Ray cluster at RAY_ADDRESS={address}: ")
-    assert done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(f"regard: no Ray cluster at RAY_ADDRESS={address}: ")
+    assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Mappings become dataclasses, and every mistake is named."""
+"""Parsing of configuration mappings into dataclasses, and its error messages."""
 
 import math
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ class Oven:
             raise ValueError(f"heat must not be negative, it is {self.heat}")
 
 
-def oven(**values: Any) -> Oven:
+def parse_oven(**values: Any) -> Oven:
     return parse(Oven, values, "oven")
 
 
-def complaint(**values: Any) -> str:
+def error_of(**values: Any) -> str:
     with pytest.raises(UserError) as caught:
-        oven(**values)
+        parse_oven(**values)
     return str(caught.value)
 
 
 def test_missing_keys_take_the_defaults() -> None:
-    assert oven() == Oven()
+    assert parse_oven() == Oven()
 
 
-def test_every_type_arrives_as_the_dataclass_says() -> None:
-    made = oven(
+def test_values_are_converted_to_the_types_of_the_dataclass() -> None:
+    made = parse_oven(
         heat=200, share=0.25, fan=True, name="x", mode="grill", level=2, minutes=3, limit=1.5, curve=[0.1], files=["a"]
     )
     assert made == Oven(
@@ -63,30 +63,29 @@ def test_every_type_arrives_as_the_dataclass_says() -> None:
     assert isinstance(made.curve, tuple)
 
 
-def test_null_is_for_what_may_be_null() -> None:
-    made = oven(minutes=None, limit=None, files=None)
+def test_null_is_accepted_only_for_optional_keys() -> None:
+    made = parse_oven(minutes=None, limit=None, files=None)
     assert (made.minutes, made.limit, made.files) == (None, None, None)
-    assert complaint(heat=None) == "oven.heat is a whole number, not None"
+    assert error_of(heat=None) == "oven.heat is a whole number, not None"
 
 
 @pytest.mark.parametrize(("key", "right"), [("heta", "heat"), ("mod", "mode"), ("minute", "minutes")])
-def test_an_unknown_key_is_named_with_the_nearest_right_one(key: str, right: str) -> None:
-    assert complaint(**{key: 1}) == f"unknown key oven.{key}; did you mean {right!r}?"
+def test_unknown_key_suggests_the_nearest_one(key: str, right: str) -> None:
+    assert error_of(**{key: 1}) == f"unknown key oven.{key}; did you mean {right!r}?"
 
 
-def test_an_unknown_key_like_no_other_is_named_with_all() -> None:
-    said = complaint(zzz=1)
-    assert said.startswith("unknown key oven.zzz; there are curve, fan, files, heat, ")
+def test_unknown_key_without_a_similar_one_lists_all() -> None:
+    assert error_of(zzz=1).startswith("unknown key oven.zzz; there are curve, fan, files, heat, ")
 
 
-def test_a_key_that_is_no_text_is_unknown_too() -> None:
+def test_key_that_is_not_a_string_is_unknown() -> None:
     values: Any = {7: 1}
     with pytest.raises(UserError, match=r"unknown key oven\.7"):
         parse(Oven, values, "oven")
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("heat", "hot", "oven.heat is a whole number, not 'hot'"),
         ("heat", 1.5, "oven.heat is a whole number, not 1.5"),
@@ -113,42 +112,43 @@ def test_a_key_that_is_no_text_is_unknown_too() -> None:
         ("curve", [0.9, "x"], "oven.curve is a number, not 'x'"),
         ("files", "a.tsv", "oven.files is a list or null, not 'a.tsv'"),
     ],
+    ids=str,
 )
-def test_a_wrong_type_names_the_value_and_what_is_wanted(key: str, value: Any, said: str) -> None:
-    assert complaint(**{key: value}) == said
+def test_wrong_type_names_the_value_and_the_expected_type(key: str, value: Any, message: str) -> None:
+    assert error_of(**{key: value}) == message
 
 
-def test_a_number_too_large_for_a_float_is_a_mistake() -> None:
-    assert complaint(share=10**400).startswith("oven.share is a number, not 1000")
+def test_number_too_large_for_a_float_is_refused() -> None:
+    assert error_of(share=10**400).startswith("oven.share is a number, not 1000")
 
 
-def test_what_a_section_checks_itself_is_reported_with_its_name() -> None:
-    assert complaint(heat=-1) == "oven: heat must not be negative, it is -1"
+def test_error_of_a_section_check_names_the_section() -> None:
+    assert error_of(heat=-1) == "oven: heat must not be negative, it is -1"
 
 
 @pytest.mark.parametrize(("written", "number"), [("1e-6", 1e-6), ("2E3", 2000.0), ("1.5", 1.5), ("-1e-2", -0.01)])
-def test_a_float_that_yaml_reads_as_text_is_a_number(written: str, number: float) -> None:
-    made = oven(share=written, limit=written, curve=[written])
+def test_float_that_yaml_reads_as_text_is_a_number(written: str, number: float) -> None:
+    made = parse_oven(share=written, limit=written, curve=[written])
     assert (made.share, made.limit, made.curve) == (number, number, (number,))
 
 
 @given(st.floats(allow_nan=False))
-def test_any_float_comes_back_from_its_text(number: float) -> None:
+def test_float_survives_conversion_from_text(number: float) -> None:
     assert convert(repr(number), float, "x") == number
     assert convert(number, float, "x") == number
 
 
 @given(st.integers(-(2**53), 2**53))
-def test_a_whole_number_may_be_written_as_a_float_and_the_other_way_round(number: int) -> None:
+def test_integers_and_whole_floats_convert_both_ways(number: int) -> None:
     as_int, as_float = convert(float(number), int, "x"), convert(number, float, "x")
     assert (type(as_int), as_int) == (int, number)
     assert (type(as_float), as_float) == (float, float(number))
 
 
-def test_a_user_error_is_a_value_error() -> None:
+def test_user_error_is_a_value_error() -> None:
     assert issubclass(UserError, ValueError)
 
 
-def test_nearest_prefers_the_closest() -> None:
+def test_suggestion_is_the_closest_name() -> None:
     assert nearest("layrs", ["layers", "lyre", "size"]) == "; did you mean 'layers'?"
     assert nearest("q", ["size", "layers"]) == "; there are layers, size"

@@ -1,14 +1,12 @@
-"""Corpora on disk: what is read, and what is said of files that cannot be."""
+"""Reading corpora: two text files, TSV and JSONL, plain or compressed, and the errors of invalid files."""
 
-import gzip
 import json
-import lzma
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpora import PACKED, corpus_error, write_file
 
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read
 from regard.data.embedded import write
@@ -16,145 +14,128 @@ from regard.data.files import lines
 from regard.errors import UserError
 from regard.evaluate import read_gold
 
-# what may stand inside a line, and what other tools take for the end of one
-ODD = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-inside = st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")))
+# characters inside a line that other tools take for line breaks, such as str.splitlines
+OTHER_LINE_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+LINE_CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")
+LINES = st.text(st.one_of(st.sampled_from(OTHER_LINE_SEPARATORS), LINE_CHARACTERS))
 PAIRS = [Pair("a house", "ein Haus"), Pair("the tree", "der Baum")]
 
 
-def plain(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
+COMPRESSIONS = pytest.mark.parametrize("ending", ["", ".gz", ".xz"], ids=["uncompressed", "gz", "xz"])
 
 
-def gzipped(path: Path, content: bytes) -> Path:
-    return plain(path.with_name(path.name + ".gz"), gzip.compress(content, mtime=0))
+def write_compressed(path: Path, content: bytes, ending: str) -> Path:
+    return write_file(path.with_name(path.name + ending), PACKED[ending](content))
 
 
-def xz(path: Path, content: bytes) -> Path:
-    return plain(path.with_name(path.name + ".xz"), lzma.compress(content))
-
-
-PACKED = pytest.mark.parametrize("packed", [plain, gzipped, xz])
-Packed = Callable[[Path, bytes], Path]
-
-
-def complaint(paths: list[Path]) -> str:
-    with pytest.raises(UserError) as caught:
-        pairs(paths)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-@PACKED
-def test_two_files(packed: Packed, tmp_path: Path) -> None:
-    source = packed(tmp_path / "train.en", b"a house\nthe tree\n")
-    target = packed(tmp_path / "train.de", b"ein Haus\nder Baum\n")
+@COMPRESSIONS
+def test_source_and_target_file_are_read_as_pairs(ending: str, tmp_path: Path) -> None:
+    source = write_compressed(tmp_path / "train.en", b"a house\nthe tree\n", ending)
+    target = write_compressed(tmp_path / "train.de", b"ein Haus\nder Baum\n", ending)
     assert pairs([source, target]) == PAIRS
 
 
-@PACKED
-def test_tsv(packed: Packed, tmp_path: Path) -> None:
-    path = packed(tmp_path / "en-de.tsv", b"a house\tein Haus\nthe tree\tder Baum\tand more\t\n")
+@COMPRESSIONS
+def test_tsv_is_read_and_further_columns_are_ignored(ending: str, tmp_path: Path) -> None:
+    content = b"a house\tein Haus\nthe tree\tder Baum\tand more\t\n"
+    path = write_compressed(tmp_path / "en-de.tsv", content, ending)
     assert pairs([path]) == PAIRS
 
 
-@PACKED
-def test_jsonl(packed: Packed, tmp_path: Path) -> None:
+@COMPRESSIONS
+def test_jsonl_is_read_and_other_keys_and_blank_lines_ignored(ending: str, tmp_path: Path) -> None:
     rows = [{"source": pair.source, "target": pair.target, "id": number} for number, pair in enumerate(PAIRS)]
-    path = packed(tmp_path / "pairs.jsonl", "\n\n".join(map(json.dumps, rows)).encode())
+    path = write_compressed(tmp_path / "pairs.jsonl", "\n\n".join(map(json.dumps, rows)).encode(), ending)
     assert pairs([path]) == PAIRS
 
 
-def test_a_compressed_and_a_plain_file_go_together(tmp_path: Path) -> None:
-    source = gzipped(tmp_path / "train.en", b"a house\nthe tree\n")
-    target = plain(tmp_path / "train.de", b"ein Haus\nder Baum")
+def test_compressed_source_and_uncompressed_target_are_read(tmp_path: Path) -> None:
+    source = write_compressed(tmp_path / "train.en", b"a house\nthe tree\n", ".gz")
+    target = write_file(tmp_path / "train.de", b"ein Haus\nder Baum")
     assert pairs([source, target]) == PAIRS
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    there, gone = plain(tmp_path / "a.en", b"a\n"), tmp_path / "a.de"
-    assert complaint([there, gone]) == f"there is no file {gone}"
-    assert complaint([tmp_path / "gone.tsv"]) == f"there is no file {tmp_path / 'gone.tsv'}"
-    assert complaint([there, tmp_path]) == f"{tmp_path} is a folder, and a file is wanted"
+def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
+    there, gone = write_file(tmp_path / "a.en", b"a\n"), tmp_path / "a.de"
+    assert corpus_error([there, gone]) == f"there is no file {gone}"
+    assert corpus_error([tmp_path / "gone.tsv"]) == f"there is no file {tmp_path / 'gone.tsv'}"
+    assert corpus_error([there, tmp_path]) == f"{tmp_path} is a folder, and a file is wanted"
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1), (4, 0)])
-def test_different_line_counts_are_both_named(left: int, right: int, tmp_path: Path) -> None:
-    source, target = plain(tmp_path / "a.en", b"x\n" * left), plain(tmp_path / "a.de", b"y\n" * right)
-    said = complaint([source, target])
-    assert f"{source} has {left} lines and {target} has {right};" in said
+def test_line_count_mismatch_error_names_both_counts(left: int, right: int, tmp_path: Path) -> None:
+    source, target = write_file(tmp_path / "a.en", b"x\n" * left), write_file(tmp_path / "a.de", b"y\n" * right)
+    assert f"{source} has {left} lines and {target} has {right};" in corpus_error([source, target])
 
 
-@PACKED
-def test_not_utf8_is_named_by_file_and_line(packed: Packed, tmp_path: Path) -> None:
-    path = packed(tmp_path / "x.tsv", b"a\tb\nc\xe4\td\n")
-    assert complaint([path]).startswith(f"{path}:2: not UTF-8 (byte 2 of the line)")
+@COMPRESSIONS
+def test_invalid_utf_8_error_names_file_and_line(ending: str, tmp_path: Path) -> None:
+    path = write_compressed(tmp_path / "x.tsv", b"a\tb\nc\xe4\td\n", ending)
+    assert corpus_error([path]).startswith(f"{path}:2: not UTF-8 (byte 2 of the line)")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b" \t \n", b"a\t\n", b"\tb\n", b"\xef\xbb\xbf"])
-def test_a_corpus_without_a_pair(content: bytes, tmp_path: Path) -> None:
-    path = plain(tmp_path / "x.tsv", content)
+@pytest.mark.parametrize("content", [b"", b"\n\n", b" \t \n", b"a\t\n", b"\tb\n", b"\xef\xbb\xbf"], ids=repr)
+def test_corpus_without_a_complete_pair_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.tsv", content)
     with pytest.raises(UserError):
         pairs([path])
 
 
-def test_an_empty_corpus_is_said_to_be_empty(tmp_path: Path) -> None:
-    path = plain(tmp_path / "x.tsv", b"")
-    assert complaint([path]) == f"{path}: no pairs in there, nothing to work with"
-    two = [plain(tmp_path / "x.en", b"\n"), plain(tmp_path / "x.de", b"y\n")]
-    assert complaint(two) == f"{two[0]} and {two[1]}: no pairs in there, nothing to work with"
+def test_empty_corpus_error_names_the_files(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.tsv", b"")
+    assert corpus_error([path]) == f"{path}: no pairs in there, nothing to work with"
+    two = [write_file(tmp_path / "x.en", b"\n"), write_file(tmp_path / "x.de", b"y\n")]
+    assert corpus_error(two) == f"{two[0]} and {two[1]}: no pairs in there, nothing to work with"
 
 
-def test_a_pair_with_an_empty_side_is_kept_beside_a_whole_one(tmp_path: Path) -> None:
-    two = [plain(tmp_path / "x.en", b"\na\n"), plain(tmp_path / "x.de", b"y\nb\n")]
+def test_pair_with_an_empty_side_is_kept_among_others(tmp_path: Path) -> None:
+    two = [write_file(tmp_path / "x.en", b"\na\n"), write_file(tmp_path / "x.de", b"y\nb\n")]
     assert pairs(two) == [Pair("", "y"), Pair("a", "b")]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_damaged_archives(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    ending = ".gz" if pack is gzip.compress else ".xz"
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_damaged_compressed_file_is_refused(ending: str, tmp_path: Path) -> None:
     content = "".join(f"{number * 7919 % 1000}\t{number * 104729 % 1000}\n" for number in range(2000)).encode()
-    whole = pack(content)
+    whole = PACKED[ending](content)
     flipped = bytearray(whole)
-    for place in range(len(whole) // 2, len(whole) // 2 + 40):
-        flipped[place] ^= 0xFF
+    for offset in range(len(whole) // 2, len(whole) // 2 + 40):
+        flipped[offset] ^= 0xFF
     for damaged in (whole[: len(whole) // 2], whole[:-4], bytes(flipped), b"not packed at all\n"):
-        path = plain(tmp_path / f"x.tsv{ending}", damaged)
-        assert complaint([path]).startswith(f"{path} is damaged, it cannot be decompressed")
-    path = plain(tmp_path / f"x.tsv{ending}", whole)
+        path = write_file(tmp_path / f"x.tsv{ending}", damaged)
+        assert corpus_error([path]).startswith(f"{path} is damaged, it cannot be decompressed")
+    path = write_file(tmp_path / f"x.tsv{ending}", whole)
     assert len(pairs([path])) == 2000
 
 
-@PACKED
-def test_a_byte_order_mark_is_no_text(packed: Packed, tmp_path: Path) -> None:
-    path = packed(tmp_path / "x.tsv", b"\xef\xbb\xbfa\tb\n\xef\xbb\xbfc\td\n")
+@COMPRESSIONS
+def test_byte_order_mark_at_the_file_start_is_removed(ending: str, tmp_path: Path) -> None:
+    path = write_compressed(tmp_path / "x.tsv", b"\xef\xbb\xbfa\tb\n\xef\xbb\xbfc\td\n", ending)
     assert pairs([path]) == [Pair("a", "b"), Pair("\ufeffc", "d")]
 
 
-def test_windows_line_ends(tmp_path: Path) -> None:
-    path = plain(tmp_path / "x.tsv", b"a\tb\r\nc\td\r\n")
+def test_windows_line_endings_are_removed(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.tsv", b"a\tb\r\nc\td\r\n")
     assert pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
-    two = [plain(tmp_path / "x.en", b"a\r\nc"), plain(tmp_path / "x.de", b"b\nd\r\n")]
+    two = [write_file(tmp_path / "x.en", b"a\r\nc"), write_file(tmp_path / "x.de", b"b\nd\r\n")]
     assert pairs(two) == [Pair("a", "b"), Pair("c", "d")]
 
 
-@given(written=st.lists(inside, max_size=6))
+@given(written=st.lists(LINES, max_size=6))
 def test_only_a_line_feed_ends_a_line(written: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(line + "\n" for line in ["", *written]).encode())
     assert list(lines(path)) == ["", *written]
 
 
-@pytest.mark.parametrize("odd", list(ODD))
-def test_odd_separators_do_not_shift_two_files(odd: str, tmp_path: Path) -> None:
-    source = plain(tmp_path / "x.en", f"a{odd}b\nc\n".encode())
-    target = plain(tmp_path / "x.de", b"1\n2\n")
-    assert pairs([source, target]) == [Pair(f"a{odd}b", "1"), Pair("c", "2")]
+@pytest.mark.parametrize("separator", list(OTHER_LINE_SEPARATORS), ids=ascii)
+def test_other_line_separators_keep_two_files_aligned(separator: str, tmp_path: Path) -> None:
+    source = write_file(tmp_path / "x.en", f"a{separator}b\nc\n".encode())
+    target = write_file(tmp_path / "x.de", b"1\n2\n")
+    assert pairs([source, target]) == [Pair(f"a{separator}b", "1"), Pair("c", "2")]
 
 
-@given(rows=st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), inside), min_size=1, max_size=5))
-def test_jsonl_gives_back_any_text(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(rows=st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), LINES), min_size=1, max_size=5))
+def test_any_text_survives_jsonl(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     for ascii_only in (True, False):
         documents = (json.dumps({"source": a, "target": b}, ensure_ascii=ascii_only) for a, b in rows)
@@ -163,7 +144,7 @@ def test_jsonl_gives_back_any_text(rows: list[tuple[str, str]], tmp_path_factory
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -175,30 +156,43 @@ def test_jsonl_gives_back_any_text(rows: list[tuple[str, str]], tmp_path_factory
         ('{"source": "a", "target": null}', "not a pair"),
         ('{"source": "a", "target": "\\ud800"}', "half a character"),
     ],
+    ids=[
+        "unfinished",
+        "deeply nested",
+        "huge number",
+        "list",
+        "number",
+        "no target",
+        "target is a number",
+        "target is null",
+        "lone surrogate",
+    ],
 )
-def test_a_bad_line_of_jsonl_is_named(line: str, said: str, tmp_path: Path) -> None:
-    path = plain(tmp_path / "x.jsonl", f'{{"source": "a", "target": "b"}}\n{line}\n'.encode())
-    assert complaint([path]).startswith(f"{path}:2: {said}")
+def test_invalid_jsonl_error_names_the_line(line: str, message: str, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.jsonl", f'{{"source": "a", "target": "b"}}\n{line}\n'.encode())
+    assert corpus_error([path]).startswith(f"{path}:2: {message}")
 
 
-def test_a_line_of_tsv_without_a_tab_is_named(tmp_path: Path) -> None:
-    path = plain(tmp_path / "x.tsv", b"a\tb\nc d\n")
-    assert complaint([path]).startswith(f"{path}:2: no tab")
+def test_tsv_line_without_tab_error_names_the_line(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.tsv", b"a\tb\nc d\n")
+    assert corpus_error([path]).startswith(f"{path}:2: no tab")
 
 
-@pytest.mark.parametrize("names", [[], ["a.txt"], ["a.tsv", "b.tsv"], ["a.en", "b.tsv"], ["a.en", "b.de", "c.fr"]])
-def test_data_is_one_file_of_pairs_or_two_of_text(names: list[str]) -> None:
+@pytest.mark.parametrize(
+    "names", [[], ["a.txt"], ["a.tsv", "b.tsv"], ["a.en", "b.tsv"], ["a.en", "b.de", "c.fr"]], ids=" ".join
+)
+def test_data_must_be_one_file_of_pairs_or_two_text_files(names: list[str]) -> None:
     with pytest.raises(UserError, match="data is one file that holds pairs"):
         read([Path(name) for name in names])
 
 
-def test_holds_pairs() -> None:
+def test_files_of_pairs_are_recognised_by_suffix() -> None:
     assert all(map(holds_pairs, map(Path, ("a.tsv", "a.tsv.gz", "b/a.jsonl.xz"))))
     assert not any(map(holds_pairs, map(Path, ("a.en", "tsv", "a.gz", "a.tsv.txt", "x.tsv/a.en"))))
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "expected"),
     [
         (["train.en", "train.de"], ("en", "de")),
         (["train.en.gz", "train.de.xz"], ("en", "de")),
@@ -213,12 +207,13 @@ def test_holds_pairs() -> None:
         (["a-b.tsv"], ("source", "target")),
         ([], ("source", "target")),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "-".join(value),
 )
-def test_languages_by_the_names_of_the_files(names: list[str], found: tuple[str, str]) -> None:
-    assert languages([Path("some-folder") / name for name in names]) == found
+def test_languages_are_taken_from_file_names(names: list[str], expected: tuple[str, str]) -> None:
+    assert languages([Path("some-folder") / name for name in names]) == expected
 
 
-def test_the_embedded_corpus_agrees_with_itself(tmp_path: Path) -> None:
+def test_synthetic_corpus_splits_are_disjoint_and_aligned(tmp_path: Path) -> None:
     counts = write(tmp_path / "new" / "corpus", 60, seed=3)
     assert counts == {"train": 60, "dev": 6, "test": 6}
     folder = tmp_path / "new" / "corpus"
@@ -228,7 +223,7 @@ def test_the_embedded_corpus_agrees_with_itself(tmp_path: Path) -> None:
     seen: set[str] = set()
     for split, count in counts.items():
         corpus = pairs([folder / f"{split}.en", folder / f"{split}.de"])
-        gold = read_gold(folder / f"{split}.align", corpus)  # raises where a link runs past its sentence
+        gold = read_gold(folder / f"{split}.align", corpus)  # raises for a link beyond its sentence
         assert len(corpus) == len(gold) == count
         for links, pair in zip(gold, corpus, strict=True):
             assert links.sure
@@ -238,7 +233,7 @@ def test_the_embedded_corpus_agrees_with_itself(tmp_path: Path) -> None:
         seen |= {pair.source for pair in corpus}
 
 
-def test_the_embedded_corpus_is_a_function_of_its_seed(tmp_path: Path) -> None:
+def test_synthetic_corpus_is_determined_by_its_seed(tmp_path: Path) -> None:
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         write(tmp_path / folder, 20, seed)
     first, again, other = (
@@ -248,7 +243,7 @@ def test_the_embedded_corpus_is_a_function_of_its_seed(tmp_path: Path) -> None:
     assert first["train.en"] != other["train.en"]
 
 
-def test_an_embedded_corpus_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_synthetic_corpus_of_fewer_than_10_pairs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 10 pairs, not 9"):
         write(tmp_path, 9)
     assert list(tmp_path.iterdir()) == []

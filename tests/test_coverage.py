@@ -1,4 +1,4 @@
-"""Coverage against NumPy: what was looked at reaches the score of what is looked at next."""
+"""Coverage models against NumPy: past attention changes the score of the next step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from support.oracles import Array, sigmoid, softmax, to_array
 
 from regard.models import build
 from regard.nn import (
@@ -28,42 +28,33 @@ from regard.nn import (
 
 B, S, T, Q, K, SIZE = 2, 5, 4, 3, 3, 4
 LENGTHS = torch.tensor([5, 3])
-Array = NDArray[np.float64]
 
 
-def array(tensor: torch.Tensor) -> Array:
-    return np.asarray(tensor.detach(), dtype=np.float64)
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
 
 
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: Array) -> Array:
-    e: Array = np.exp(x - x.max())
-    return np.asarray(e / e.sum())
-
-
-def inputs() -> tuple[torch.Tensor, Memory]:
+def make_inputs() -> tuple[torch.Tensor, Memory]:
     generator = torch.Generator().manual_seed(5)
     query = torch.randn(B, T, Q, generator=generator, dtype=torch.float64)
     keys = torch.randn(B, S, K, generator=generator, dtype=torch.float64)
     return query, Memory(keys, keys, prefix_mask(LENGTHS, S))
 
 
-def looks(attention: Attention) -> list[Array]:
-    """The weights of T steps, one after the other."""
-    query, memory = inputs()
+def attend_in_steps(attention: Attention) -> list[Array]:
+    """Return the weights (B, S) of T successive steps."""
+    query, memory = make_inputs()
     memory = attention.prepare(memory)
     weights = []
     for t in range(T):
         attended = attention(query[:, t : t + 1], memory, t)
         memory = attention.follow(memory, query[:, t : t + 1], attended)
-        weights.append(array(attended.dense(S)[:, 0]))
+        weights.append(to_array(attended.dense(S)[:, 0]))
     return weights
 
 
-def made(score: Score, coverage: Coverage | None) -> Attention:
+def make_attention(score: Score, coverage: Coverage | None) -> Attention:
     torch.manual_seed(2)
     attention = Attention(score, Global(), coverage).double()
     with torch.no_grad():
@@ -72,58 +63,57 @@ def made(score: Score, coverage: Coverage | None) -> Attention:
     return attention
 
 
-def test_linguistic_coverage_is_the_papers() -> None:
+def test_linguistic_coverage_follows_the_equations_of_the_paper() -> None:
     score, coverage = Concat(Q, K, SIZE), LinguisticCoverage(K, SIZE, fertility=2.0)
-    found = looks(made(score, coverage))
-    query, memory = inputs()
-    W, U, v, V = (array(p) for p in (score.query_weight, score.key_weight, score.v, coverage.weight))
+    found = attend_in_steps(make_attention(score, coverage))
+    query, memory = make_inputs()
+    W, U, v, V = (to_array(p) for p in (score.query_weight, score.key_weight, score.v, coverage.weight))
     for b, length in enumerate(LENGTHS.tolist()):
-        h = array(memory.keys[b, :length])
-        fertility = 2.0 * sigmoid(h @ array(coverage.fertility_weight)[0])
+        h = to_array(memory.keys[b, :length])
+        fertility = 2.0 * sigmoid(h @ to_array(coverage.fertility_weight)[0])
         C = np.zeros(length)
         for t in range(T):
-            e = np.array([v @ np.tanh(W @ array(query[b, t]) + U @ h[j] + V[:, 0] * C[j]) for j in range(length)])
+            e = np.array([v @ np.tanh(W @ to_array(query[b, t]) + U @ h[j] + V[:, 0] * C[j]) for j in range(length)])
             a = softmax(e)
             np.testing.assert_allclose(found[t][b, :length], a)
             C = C + a / fertility
 
 
-def test_neural_coverage_is_a_gru_at_every_word() -> None:
+def test_neural_coverage_is_a_gru_at_every_source_position() -> None:
     score, coverage = Concat(Q, K, SIZE), NeuralCoverage(Q, K, SIZE, width=2)
-    found = looks(made(score, coverage))
-    query, memory = inputs()
-    W, U, v, V = (array(p) for p in (score.query_weight, score.key_weight, score.v, coverage.weight))
+    found = attend_in_steps(make_attention(score, coverage))
+    query, memory = make_inputs()
+    W, U, v, V = (to_array(p) for p in (score.query_weight, score.key_weight, score.v, coverage.weight))
     cell = GRUCell(1 + K + Q, 2).double()
     cell.load_state_dict(coverage.cell.state_dict())
     for b, length in enumerate(LENGTHS.tolist()):
         C = np.zeros((length, 2))
         for t in range(T):
-            h, asked = array(memory.keys[b, :length]), array(query[b, t])
-            a = softmax(np.array([v @ np.tanh(W @ asked + U @ h[j] + V @ C[j]) for j in range(length)]))
+            h, q = to_array(memory.keys[b, :length]), to_array(query[b, t])
+            a = softmax(np.array([v @ np.tanh(W @ q + U @ h[j] + V @ C[j]) for j in range(length)]))
             np.testing.assert_allclose(found[t][b, :length], a)
-            read = np.concatenate((a[:, None], h, np.tile(asked, (length, 1))), 1)
-            C = array(cell(torch.from_numpy(read), torch.from_numpy(C)))
+            read = np.concatenate((a[:, None], h, np.tile(q, (length, 1))), 1)
+            C = to_array(cell(torch.from_numpy(read), torch.from_numpy(C)))
 
 
 @pytest.mark.parametrize("score", [Dot(), General(Q, K)])
-def test_any_score_that_reads_keys_takes_it(score: Score) -> None:
-    plain = looks(made(score, None))
-    covered = looks(made(score, LinguisticCoverage(K, Q)))
-    np.testing.assert_allclose(covered[0], plain[0])  # at first nothing is covered
+def test_coverage_works_with_every_score_that_reads_keys(score: Score) -> None:
+    plain = attend_in_steps(make_attention(score, None))
+    covered = attend_in_steps(make_attention(score, LinguisticCoverage(K, Q)))
+    np.testing.assert_allclose(covered[0], plain[0])  # coverage starts at zero
     assert not np.allclose(covered[1], plain[1])
 
 
-def test_a_window_sees_the_coverage_of_its_own_places() -> None:
+def test_local_attention_reads_the_coverage_at_its_window() -> None:
     torch.manual_seed(0)
     score, coverage = Dot().double(), LinguisticCoverage(K, K).double()
-    wide = looks(Attention(score, LocalMonotonic(S), coverage))
-    everywhere = looks(Attention(score, Global(), coverage))
+    wide = attend_in_steps(Attention(score, LocalMonotonic(S), coverage))
+    everywhere = attend_in_steps(Attention(score, Global(), coverage))
     for left, right in zip(wide, everywhere, strict=True):
         np.testing.assert_allclose(left, right)
 
 
-def test_words_that_were_looked_at_can_be_left_alone() -> None:
-    """With V_a C against the query's direction the second look goes elsewhere: what coverage is for."""
+def test_negative_coverage_weights_move_attention_to_new_positions() -> None:
     coverage = LinguisticCoverage(K, K)
     with torch.no_grad():
         coverage.weight.fill_(-10.0)
@@ -139,18 +129,18 @@ def test_words_that_were_looked_at_can_be_left_alone() -> None:
     assert order == [0, 1, 2]
 
 
-def test_without_coverage_nothing_is_kept() -> None:
-    query, memory = inputs()
+def test_attention_without_coverage_leaves_the_memory_unchanged() -> None:
+    query, memory = make_inputs()
     attention = Attention(Dot(), Global())
     prepared = attention.prepare(memory)
     assert prepared.covered is None
     assert attention.follow(prepared, query[:, :1], attention(query[:, :1], prepared)) is prepared
 
 
-def test_several_queries_at_once_would_not_see_each_other() -> None:
-    query, memory = inputs()
+def test_coverage_refuses_several_queries_at_once() -> None:
+    query, memory = make_inputs()
     with pytest.raises(ValueError, match="one query at a time, not 4"):
-        made(Dot(), LinguisticCoverage(K, K))(query, memory)
+        make_attention(Dot(), LinguisticCoverage(K, K))(query, memory)
 
 
 @pytest.mark.parametrize(
@@ -160,25 +150,31 @@ def test_several_queries_at_once_would_not_see_each_other() -> None:
         (lambda: NeuralCoverage(Q, K, SIZE, width=0), "at least 1 number a word, not 0"),
     ],
 )
-def test_bad_coverage(make: Any, message: str) -> None:
+def test_impossible_coverage_options_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
+def test_default_fertility_is_two_and_default_width_ten() -> None:
+    assert LinguisticCoverage(K, SIZE).fertility == 2.0
+    assert NeuralCoverage(Q, K, SIZE).weight.shape == (SIZE, 10)
+    assert NeuralCoverage(Q, K, SIZE, width=1).weight.shape == (SIZE, 1)
+
+
 @pytest.mark.parametrize(("kind", "width"), [("linguistic", 1), ("neural", 6)])
-def test_a_recipe_hands_it_in(kind: str, width: int) -> None:
+def test_a_recipe_option_adds_coverage(kind: str, width: int) -> None:
     model = build("bahdanau2015", 9, 9, size=8, coverage=kind, coverage_size=6)
     assert model.decoder.attention.coverage.weight.shape == (8, width)
 
 
-def test_a_memory_that_another_attention_prepared_is_refused() -> None:
-    query, memory = inputs()
+def test_a_memory_prepared_without_coverage_is_refused() -> None:
+    query, memory = make_inputs()
     prepared = Attention(Dot(), Global()).prepare(memory)
     with pytest.raises(ValueError, match="without coverage"):
-        made(Dot(), LinguisticCoverage(K, K))(query[:, :1], prepared)
+        make_attention(Dot(), LinguisticCoverage(K, K))(query[:, :1], prepared)
 
 
-def test_a_fertility_is_never_nothing() -> None:
+def test_fertility_never_becomes_zero() -> None:
     coverage = LinguisticCoverage(K, SIZE)
     with torch.no_grad():
         coverage.fertility_weight.fill_(-1000.0)

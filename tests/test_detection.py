@@ -1,4 +1,4 @@
-"""Which language a text is in, where that is to be guessed."""
+"""Language detection among the languages that are served."""
 
 from __future__ import annotations
 
@@ -21,42 +21,43 @@ PORTUGUESE = "A casa velha está no jardim, e o homem jovem não a vê."
 
 
 @contextmanager
-def serving_pairs(able: Run, *pairs: str) -> Iterator[Service]:
-    service = Service([f"{able.folder}={pair}" for pair in pairs], Settings(processes=0))
+def make_service(run: Run, *pairs: str) -> Iterator[Service]:
+    """Serve one run under several pairs of languages."""
+    service = Service([f"{run.folder}={pair}" for pair in pairs], Settings(processes=0))
     try:
         yield service
     finally:
         service.close()
 
 
-def test_what_is_nearly_one_language_is_told_by_the_name_that_is_served() -> None:
+def test_variant_of_a_language_is_detected_under_its_served_code() -> None:
     assert Detector(["en", "pb"])(PORTUGUESE)[0].language == "pb"
     assert Detector(["en", "pb", "pt"])(PORTUGUESE)[0].language == "pt"
     assert Detector(["en", "zt"])("这座老房子在花园里。")[0].language == "zt"
 
 
-def test_a_language_that_nobody_can_tell_is_meant_where_no_other_can_be(fluent_run: Run) -> None:
-    with serving_pairs(fluent_run, "tlh-de") as service:
+def test_undetectable_language_is_assumed_if_it_is_the_only_source(fluent_run: Run) -> None:
+    with make_service(fluent_run, "tlh-de") as service:
         assert service.languages("auto", "de", [ENGLISH]) == ("tlh", "de", Guess("tlh", 0.0))
-        assert service.languages("auto", "de", [GERMAN])[0] == "de", "it is in the target's language already"
+        assert service.languages("auto", "de", [GERMAN])[0] == "de", "the text is in the target language already"
         assert service.languages("auto", "de", ["…"]) == ("en", "de", Guess("en", 0.0))
-    with serving_pairs(fluent_run, "tlh-qya") as service:
+    with make_service(fluent_run, "tlh-qya") as service:
         assert service.languages("auto", "qya", [ENGLISH])[0] == "tlh"
         with pytest.raises(Refusal, match="cannot be told; say which it is: qya, tlh"):
             service.languages("auto", "tlh", [ENGLISH])
-    with serving_pairs(fluent_run, "en-de", "tlh-de") as service:
+    with make_service(fluent_run, "en-de", "tlh-de") as service:
         assert service.languages("auto", "de", [ENGLISH])[0] == "en"
-    with serving_pairs(fluent_run, "qya-de", "tlh-de") as service:
+    with make_service(fluent_run, "qya-de", "tlh-de") as service:
         with pytest.raises(Refusal, match="The language of the text cannot be told; say which it is: qya, tlh"):
             service.languages("auto", "de", [ENGLISH])
         assert service.languages("auto", "de", [GERMAN])[0] == "de"
 
 
-def test_such_a_text_is_translated(fluent_run: Run) -> None:
+def test_text_in_an_undetectable_language_is_translated(fluent_run: Run) -> None:
     async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
-        asked = {"q": "the young man sees the garden.", "target": "de"}
-        return [await client.post("/translate", json={**asked, "source": source}) for source in ("auto", "tlh")]
+        fields = {"q": "the young man sees the garden.", "target": "de"}
+        return [await client.post("/translate", json={**fields, "source": source}) for source in ("auto", "tlh")]
 
-    guessed, named = ask_in_process(f"{fluent_run.folder}=tlh-de", Settings(), ask)
-    assert guessed.json()["translatedText"] == named.json()["translatedText"]
-    assert guessed.json()["detectedLanguage"] == {"confidence": 0.0, "language": "tlh"}
+    detected, named = ask_in_process(f"{fluent_run.folder}=tlh-de", Settings(), ask)
+    assert detected.json()["translatedText"] == named.json()["translatedText"]
+    assert detected.json()["detectedLanguage"] == {"confidence": 0.0, "language": "tlh"}

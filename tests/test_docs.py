@@ -1,4 +1,4 @@
-"""What the documentation says of the code: links lead somewhere, examples run."""
+"""Documentation: links resolve, examples run, recipes are listed."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ NEEDS_A_RUN = "regard.train("
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_in_the_documentation_exist(page: Path) -> None:
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         if not link.startswith("http"):
             assert (page.parent / link).exists(), link
 
 
-def test_examples_run() -> None:
-    """Each of them is run as it stands; the last line says a value, in a comment, and must give it."""
-    seen = []
+def test_python_examples_in_the_documentation_run() -> None:
+    """Run each example; its last line is an expression with the expected value in a comment."""
+    executed = []
     for page in PAGES:
         for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             if NEEDS_A_RUN not in block:
                 *before, last = block.rstrip().splitlines()
-                said, _, value = last.partition("  # ")
+                expression, _, value = last.partition("  # ")
                 scope: dict[str, object] = {}
                 exec(compile("\n".join(before), str(page), "exec"), scope)
-                assert eval(said, scope) == eval(value), f"{page}: {last}"
-                seen.append(page.name)
-    assert len(seen) >= 2
+                assert eval(expression, scope) == eval(value), f"{page}: {last}"
+                executed.append(page.name)
+    assert len(executed) >= 2
 
 
-def test_an_alignment_of_ones_own_is_the_same_step_by_step() -> None:
-    """The example in the documentation, held to what every alignment here is held to."""
+def test_documented_custom_alignment_is_equal_in_parallel_and_stepwise() -> None:
+    """Check the example of a custom alignment: all steps at once and one by one give the same weights."""
     import torch
 
     from regard import nn
@@ -55,6 +55,6 @@ def test_an_alignment_of_ones_own_is_the_same_step_by_step() -> None:
         torch.testing.assert_close(attention(query[:, t : t + 1], memory, t).weights[:, 0], together.weights[:, t])
 
 
-def test_every_recipe_is_in_the_readme() -> None:
+def test_readme_lists_every_recipe() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in readme for name in names())

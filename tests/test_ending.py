@@ -1,4 +1,4 @@
-"""How the service begins and ends: what is said first, what is left behind, what those are told who still wait."""
+"""Start-up and shutdown of `regard serve`: addresses, signals, files left behind, worker processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from support.commands import Command, environment, regard_command
+from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
@@ -23,8 +26,8 @@ from regard.serve import listening
 from regard.serve.batching import SLICE
 
 
-class Process:
-    """A server process whose folder for files is a known one."""
+class ServeProcess:
+    """A `regard serve` process whose temporary folder is known."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path, folder: Path) -> None:
         self.process = process
@@ -34,29 +37,31 @@ class Process:
         self.greeting = process.stdout.readline()
         self.url = self.greeting.split(" at ")[1].strip()
 
-    def file(self, content: bytes) -> httpx.Response:
+    def translate_file(self, content: bytes) -> httpx.Response:
         fields = {"source": "en", "target": "de"}
-        return httpx.post(f"{self.url}/translate_file", data=fields, files={"file": ("a.txt", content)}, timeout=300)
+        return httpx.post(
+            f"{self.url}/translate_file", data=fields, files={"file": ("a.txt", content)}, timeout=TIMEOUT
+        )
 
-    def waiting(self) -> float:
-        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+    def count_waiting_sentences(self) -> float:
+        lines = httpx.get(f"{self.url}/metrics", timeout=TIMEOUT).text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("regard_waiting_sentences{"))
 
 
 @contextmanager
-def process(able: Run, tmp_path: Path, *options: object) -> Iterator[Process]:
+def start_process(run: Run, tmp_path: Path, *options: object) -> Iterator[ServeProcess]:
     folder, log = tmp_path / "tmp", tmp_path / "log"
     folder.mkdir()
     with log.open("w") as errors:
         started = subprocess.Popen(
-            regard_command(["serve", able.folder, "--port", 0, *options]),
+            regard_command(["serve", run.folder, "--port", 0, *options]),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             env={**environment(), "TMPDIR": str(folder)},
         )
         try:
-            yield Process(started, log, folder)
+            yield ServeProcess(started, log, folder)
         finally:
             started.kill()
             started.wait()
@@ -64,31 +69,52 @@ def process(able: Run, tmp_path: Path, *options: object) -> Iterator[Process]:
             started.stdout.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_no_document_is_left_behind(fluent_run: Run, tmp_path: Path, number: signal.Signals) -> None:
-    with process(fluent_run, tmp_path) as server:
-        assert server.file(b"the old house").status_code == 200
+def test_sigterm_finishes_accepted_requests_and_deletes_documents(
+    fluent_run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()[:100]
+    fields = {"q": texts, "source": "en", "target": "de"}
+    options = ("--processes", 1, "--batch-pieces", 1)
+    with start_process(fluent_run, tmp_path, *options) as server, ThreadPoolExecutor(1) as thread:
+        assert server.translate_file(b"the old house").status_code == 200
         assert len(list(server.folder.glob("regard-files-*/*"))) == 1
-        server.process.send_signal(number)
+        waiting = thread.submit(httpx.post, f"{server.url}/translate", json=fields, timeout=TIMEOUT)
+        while not server.count_waiting_sentences():
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        assert len(waiting.result().json()["translatedText"]) == len(texts)
+        assert server.process.wait() == 0
+        with socket.socket() as client:
+            assert client.connect_ex(("127.0.0.1", int(server.url.rpartition(":")[2]))) != 0
+        assert list(server.folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_service_and_deletes_documents(fluent_run: Run, tmp_path: Path) -> None:
+    with start_process(fluent_run, tmp_path) as server:
+        assert server.translate_file(b"the old house").status_code == 200
+        assert len(list(server.folder.glob("regard-files-*/*"))) == 1
+        server.process.send_signal(signal.SIGINT)
         assert server.process.wait() == 0
         assert list(server.folder.iterdir()) == []
 
 
-def test_those_who_wait_when_it_must_end_at_once_are_told_so(fluent_run: Run, corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_second_ctrl_c_answers_waiting_requests_with_503(fluent_run: Run, corpus: Path, tmp_path: Path) -> None:
     texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines() * 20
-    with process(fluent_run, tmp_path, "--batch-pieces", 1) as server:
-        assert server.file(b"the old house").status_code == 200
+    with start_process(fluent_run, tmp_path, "--batch-pieces", 1) as server:
+        assert server.translate_file(b"the old house").status_code == 200
         found: list[httpx.Response] = []
         fields = {"q": texts[:1000], "source": "en", "target": "de"}
         asking = [
             threading.Thread(
-                target=lambda: found.append(httpx.post(f"{server.url}/translate", json=fields, timeout=300))
+                target=lambda: found.append(httpx.post(f"{server.url}/translate", json=fields, timeout=TIMEOUT))
             ),
-            threading.Thread(target=lambda: found.append(server.file("\n".join(texts).encode()))),
+            threading.Thread(target=lambda: found.append(server.translate_file("\n".join(texts).encode()))),
         ]
         for one in asking:
             one.start()
-        while server.waiting() < SLICE:  # one of them alone has fewer that wait, when its first is taken
+        while server.count_waiting_sentences() < SLICE:  # more than one of the two requests can have waiting
             pass
         server.process.send_signal(signal.SIGINT)
         while "Waiting for connections to close" not in server.log.read_text():
@@ -106,14 +132,30 @@ def test_those_who_wait_when_it_must_end_at_once_are_told_so(fluent_run: Run, co
         assert list(server.folder.iterdir()) == []
 
 
-def test_one_line_says_what_is_served_and_where(fluent_run: Run, tmp_path: Path) -> None:
-    with process(fluent_run, tmp_path) as server:
-        assert server.greeting == f"regard serves able (en-de) at {server.url}\n"
-        assert httpx.get(f"{server.url}/health").status_code == 200
-        assert f"running on {server.url}" in [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+def test_forced_shutdown_answers_waiting_requests_with_503(fluent_run: Run) -> None:
+    text = "the old house"
+    with serve_in_thread(fluent_run.folder) as server, ThreadPoolExecutor(2) as threads:
+        document: dict[str, Any] = {
+            "data": {"source": "en", "target": "de"},
+            "files": {"file": ("a.txt", text.encode())},
+        }
+        with hold_decoding(server) as started:
+            waiting = [
+                threads.submit(server.http.post, "/translate", json={"q": text, "source": "en", "target": "de"}),
+                threads.submit(server.http.post, "/translate_file", **document),
+            ]
+            started.wait()
+            while server.service.fleet.served[fluent_run.folder.name].batcher.count < 1:
+                pass  # until the second request waits for the first
+            server.stop()
+            answers = [one.result() for one in waiting]
+        for answer in answers:
+            assert answer.status_code == 503
+            assert answer.json() == {"error": "The service is ending; try again in a moment"}
+            assert answer.headers["Retry-After"]
 
 
-def test_what_is_wrong_with_an_address_is_said_before_a_model_is_loaded(regard: Command, tmp_path: Path) -> None:
+def test_unusable_address_is_reported_before_models_are_loaded(regard: Command, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         done = regard("serve", tmp_path / "nowhere", "--port", port)
@@ -131,12 +173,12 @@ def test_what_is_wrong_with_an_address_is_said_before_a_model_is_loaded(regard: 
     assert "65535" in done.stderr
 
 
-def test_a_name_that_stands_for_nothing_is_no_host() -> None:
+def test_unknown_host_name_is_an_error() -> None:
     with pytest.raises(UserError, match=r"--host a\.\.b: no such address"):
         listening.taken("a..b", 0)
 
 
-def test_all_addresses_of_a_host_have_one_port() -> None:
+def test_all_addresses_of_a_host_share_one_port() -> None:
     sockets = listening.taken("localhost", 0)
     try:
         assert len({one.getsockname()[1] for one in sockets}) == 1
@@ -145,7 +187,7 @@ def test_all_addresses_of_a_host_have_one_port() -> None:
         listening.release(sockets)
 
 
-def test_who_was_quicker_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_taken_since_binding_is_an_error() -> None:
     first = listening.taken("127.0.0.1", 0)
     second = listening.taken("127.0.0.1", first[0].getsockname()[1])
     try:
@@ -156,8 +198,9 @@ def test_who_was_quicker_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
         listening.release([*first, *second])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
-def test_a_service_that_is_stopped_while_it_loads_leaves_nothing(fluent_run: Run, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals")
+def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) -> None:
     code = (
         "import os, signal, regard.serve.server as server\n"
         "from regard.serve import Settings\n"
@@ -172,32 +215,33 @@ def test_a_service_that_is_stopped_while_it_loads_leaves_nothing(fluent_run: Run
     assert list(folder.iterdir()) == []
 
 
-def decoders(server: int) -> list[int]:
-    """The processes that decode for a server: its children, but for the one that looks after what they share."""
+def list_workers(server: int) -> list[int]:
+    """Return the process ids of the workers of a server: its children except the resource tracker."""
     children = [pid for each in Path(f"/proc/{server}/task").glob("*/children") for pid in each.read_text().split()]
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def gone(pid: int) -> bool:
-    """Whether a process ends within a minute."""
+def wait_for_end(pid: int) -> bool:
+    """Wait for the end of a process that is no child of this one; return False after the timeout."""
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     with os.fdopen(watched):
-        return bool(select.select([watched], [], [], 60)[0])
+        return bool(select.select([watched], [], [], TIMEOUT)[0])
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc, which says what the children of a process are")
-def test_what_decodes_is_replaced_when_it_dies_and_ends_with_the_service(fluent_run: Run, tmp_path: Path) -> None:
-    with process(fluent_run, tmp_path) as server:
-        asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
-        before = httpx.post(f"{server.url}/translate", data=asked, timeout=300).json()
-        (first,) = decoders(server.process.pid)
-        os.kill(first, signal.SIGTERM)  # that is for the service to say
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to list child processes")
+def test_killed_worker_is_replaced_and_workers_end_with_the_service(fluent_run: Run, tmp_path: Path) -> None:
+    with start_process(fluent_run, tmp_path) as server:
+        request = {"q": "The dog sleeps.", "source": "en", "target": "de"}
+        before = httpx.post(f"{server.url}/translate", data=request, timeout=TIMEOUT).json()
+        (first,) = list_workers(server.process.pid)
+        os.kill(first, signal.SIGTERM)  # ignored: the service decides when a worker ends
         os.kill(first, signal.SIGKILL)
-        assert gone(first)
-        assert httpx.post(f"{server.url}/translate", data=asked, timeout=300).json() == before
-        (second,) = set(decoders(server.process.pid)) - {first}
+        assert wait_for_end(first)
+        assert httpx.post(f"{server.url}/translate", data=request, timeout=TIMEOUT).json() == before
+        (second,) = set(list_workers(server.process.pid)) - {first}
         server.process.kill()
-        assert gone(second)
+        assert wait_for_end(second)

@@ -1,4 +1,4 @@
-"""A decoder whose past stays where it is against the readable one, and so one that has it by heads, for graphs."""
+"""Decoders with a non-moving KV cache, and with the per-head layout for CUDA graphs, against the reference decoder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from support.fast_models import TARGET_WORDS, make_random_transformer
+from support.pairwise import each_value, slow_after
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
@@ -23,206 +25,216 @@ from regard.models.transformer import TransformerDecoder
 from regard.search import BeamSearch, Hypothesis, sample, search, search_among
 from regard.search.ensemble import Ensemble
 
-WORDS = 30
-FORM: dict[str, Any] = {"size": 24, "layers": 2, "heads": 3}
-FORMS: list[dict[str, Any]] = [
-    {"norm": "pre"},
-    {"norm": "post", "tie": "none", "align_layer": 1},
-    {"positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
-    {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3},
-]
+MODELS: dict[str, dict[str, Any]] = {
+    "pre-norm": {"norm": "pre"},
+    "post-norm": {"norm": "post", "tie": "none", "align_layer": 1},
+    "learned-positions": {"positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
+    "no-positions": {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3},
+}
 LENGTH = st.integers(1, 12)
 
 
-def model_of(seed: int = 0, spread: float = 0.4, **form: Any) -> Seq2Seq:
-    """With weights that make some words likelier than others."""
-    torch.manual_seed(seed)
-    made = build("vaswani2017-base", 20, WORDS, **{**FORM, **form}).eval()
-    assert isinstance(made, Seq2Seq)
-    for weight in made.parameters():
-        nn.init.normal_(weight, std=spread)
-    return made
+def assert_same_search(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> None:
+    """Check that `run` finds the same hypotheses with the reference decoder and with the cached one."""
+    reference, fast = copy.copy(model), copy.copy(model)
+    reference.stepper, fast.stepper = None, cached
+    assert isinstance(Ensemble(fast).decoders[0], CachedDecoder)
+    assert_same_hypotheses(run(reference), run(fast))
 
 
-def both(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> tuple[Hypotheses, Hypotheses]:
-    """What the readable decoder leads to, and the other."""
-    readable, quick = copy.copy(model), copy.copy(model)
-    readable.stepper, quick.stepper = None, cached
-    assert isinstance(Ensemble(quick).decoders[0], CachedDecoder)
-    return run(readable), run(quick)
-
-
-@pytest.mark.parametrize("beam", [1, 4, WIDEST + 1])
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_what_is_found_is_the_same(form: dict[str, Any], beam: int) -> None:
+@pytest.mark.parametrize(("name", "beam"), each_value(list(MODELS), [1, 4, WIDEST + 1]))
+def test_cached_decoder_finds_the_reference_hypotheses(name: str, beam: int) -> None:
     def run(model: Seq2Seq) -> Hypotheses:
         return search(model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
 
-    assert_same_hypotheses(*both(model_of(**form), run))
+    assert_same_search(make_random_transformer(**MODELS[name]), run)
 
 
-@pytest.mark.parametrize("options", SEARCH_OPTIONS, ids=str)
-def test_so_it_is_whatever_is_asked(options: dict[str, Any]) -> None:
-    assert_same_hypotheses(*both(model_of(), lambda model: search(model, *make_sources(3, 7, 2), beam=4, **options)))
+@pytest.mark.parametrize("options", slow_after(2, SEARCH_OPTIONS), ids=str)
+def test_cached_decoder_supports_every_search_option(options: dict[str, Any]) -> None:
+    def run(model: Seq2Seq) -> Hypotheses:
+        return search(model, *make_sources(3, 7, 2), beam=4, **options)
+
+    assert_same_search(make_random_transformer(), run)
 
 
+def search_with_cohorts(model: Seq2Seq, cohorts: list[tuple[list[int], int]], seed: int, **options: Any) -> Hypotheses:
+    """Let sources of the given lengths join a search, each cohort followed by so many steps."""
+    searching, found = BeamSearch(model, **options), dict[int, list[Hypothesis]]()
+    for lengths, steps in cohorts:
+        searching.join(*make_sources(*lengths, seed=seed))
+        for _ in range(steps if searching.open else 0):
+            found.update(searching.step() if searching.open else [])
+    while searching.open:
+        found.update(searching.step())
+    return [found[number] for number in sorted(found)]
+
+
+def test_sources_may_join_a_search_with_a_cached_decoder() -> None:
+    cohorts = [([5, 9], 3), ([12, 1], 1), ([4], 0)]
+    assert_same_search(
+        make_random_transformer(), lambda model: search_with_cohorts(model, cohorts, 1, beam=3, max_length=CHUNK + 1)
+    )
+
+
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.lists(LENGTH, min_size=1, max_size=4), st.integers(0, 6)), min_size=1, max_size=4),
-    st.sampled_from((1, 2, 3, 5, WIDEST + 1)), st.integers(0, 3), st.integers(2, 2 * CHUNK), st.integers(0, 99),
+    st.sampled_from((1, 2, 3, 5, WIDEST + 1)), st.sampled_from(list(MODELS)), st.integers(2, 2 * CHUNK),
+    st.integers(0, 99),
 )  # fmt: skip
-def test_so_it_is_whoever_joins_at_whatever_step(
-    cohorts: list[tuple[list[int], int]], beam: int, form: int, longest: int, seed: int
+def test_sources_may_join_a_search_with_a_cached_decoder_at_any_step(
+    cohorts: list[tuple[list[int], int]], beam: int, name: str, longest: int, seed: int
 ) -> None:
-    def run(model: Seq2Seq) -> Hypotheses:
-        searching, found = BeamSearch(model, beam=beam, max_length=longest), dict[int, list[Hypothesis]]()
-        for lengths, steps in cohorts:
-            searching.join(*make_sources(*lengths, seed=seed))
-            for _ in range(steps if searching.open else 0):
-                found.update(searching.step() if searching.open else [])
-        while searching.open:
-            found.update(searching.step())
-        return [found[number] for number in sorted(found)]
-
-    assert_same_hypotheses(*both(model_of(seed, 0.3, **FORMS[form]).double(), run))
+    model = make_random_transformer(seed, 0.3, **MODELS[name]).double()
+    assert_same_search(model, lambda one: search_with_cohorts(one, cohorts, seed, beam=beam, max_length=longest))
 
 
 @pytest.mark.parametrize("samples", [3, WIDEST + 4])
-def test_the_same_is_drawn(samples: int) -> None:
-    assert_same_hypotheses(
-        *both(model_of(), lambda model: sample(model, *make_sources(4, 6), samples=samples, max_length=9))
-    )
+def test_cached_decoder_draws_the_reference_samples(samples: int) -> None:
+    def run(model: Seq2Seq) -> Hypotheses:
+        return sample(model, *make_sources(4, 6), samples=samples, max_length=9)
+
+    assert_same_search(make_random_transformer(), run)
 
 
-def test_an_ensemble_and_a_shortlist() -> None:
-    other, words = model_of(1, norm="post"), range(3, WORDS, 2)
+def test_cached_decoder_is_exact_in_an_ensemble_and_with_a_shortlist() -> None:
+    other, words = make_random_transformer(1, norm="post"), range(3, TARGET_WORDS, 2)
     options: dict[str, Any] = {"beam": 3, "n_best": 2, "max_length": 9}
-    assert_same_hypotheses(*both(model_of(), lambda model: search([model, other], *make_sources(4, 6), **options)))
-    assert_same_hypotheses(
-        *both(model_of(), lambda model: search_among(words, [model], *make_sources(4, 6), **options))
-    )
+    model, sources = make_random_transformer(), make_sources(4, 6)
+    assert_same_search(model, lambda one: search([one, other], *sources, **options))
+    assert_same_search(model, lambda one: search_among(words, [one], *sources, **options))
 
 
-def test_a_model_among_some_words_takes_its_steps_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = list[TransformerDecoder]()
-    monkeypatch.setattr(CachedDecoder, "__init__", lambda self, decoder: taken.append(decoder))
+def test_search_with_a_shortlist_uses_the_cached_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoders = list[TransformerDecoder]()
+    monkeypatch.setattr(CachedDecoder, "__init__", lambda self, decoder: decoders.append(decoder))
     with pytest.raises(AttributeError):
-        search_among(range(4, 9), [quicken(model_of())], *make_sources(4, 6))
-    assert [decoder.output.weight.shape[0] for decoder in taken] == [9]
+        search_among(range(4, 9), [quicken(make_random_transformer())], *make_sources(4, 6))
+    assert [decoder.output.weight.shape[0] for decoder in decoders] == [9]
 
 
-def agreeing(decoders: tuple[Any, Any], states: tuple[Any, Any], tokens: Tensor) -> tuple[Any, Any]:
-    """The states after a step in which both decoders say the same."""
-    (log_probs, one, look), (expected, other, looked) = (
+def check_step(decoders: tuple[Any, Any], states: tuple[Any, Any], tokens: Tensor) -> tuple[Any, Any]:
+    """Take a step with both decoders, check that their outputs are the same, and return the new states."""
+    (log_probs, state, attended), (expected, expected_state, expected_attended) = (
         decoder.step(state, tokens) for decoder, state in zip(decoders, states, strict=True)
     )
-    for found, wanted in ((log_probs, expected), (look.context, looked.context), (look.weights, looked.weights)):
+    for found, wanted in (
+        (log_probs, expected),
+        (attended.context, expected_attended.context),
+        (attended.weights, expected_attended.weights),
+    ):
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-    return one, other
+    return state, expected_state
 
 
-@pytest.mark.parametrize("twin", [cached, LaidDecoder])
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(("make_decoder", "name"), each_value([cached, LaidDecoder], list(MODELS)))
 @torch.inference_mode()
-def test_states_do_what_states_do(twin: Callable[[Any], Any], form: dict[str, Any]) -> None:
-    model = model_of(**form).double()
-    decoders: Any = (twin(model.decoder), model.decoder)
+def test_decoder_states_are_selected_widened_reordered_and_joined(
+    make_decoder: Callable[[Any], Any], name: str
+) -> None:
+    model = make_random_transformer(**MODELS[name]).double()
+    decoders: Any = (make_decoder(model.decoder), model.decoder)
     encoded = model.encode(*make_sources(5, 3, 4))
     begun = decoders[0].start(encoded), decoders[1].start(encoded)
 
-    def each(states: tuple[Any, Any], name: str, *how: Any) -> tuple[Any, Any]:
-        one, other = (getattr(decoder, name)(state, *how) for decoder, state in zip(decoders, states, strict=True))
+    def each(states: tuple[Any, Any], method: str, *given: Any) -> tuple[Any, Any]:
+        one, other = (getattr(decoder, method)(state, *given) for decoder, state in zip(decoders, states, strict=True))
         return one, other
 
-    after = agreeing(decoders, begun, torch.tensor([4, 5, 6]))
-    agreeing(decoders, each(after, "select", torch.tensor([2, 0, 0])), torch.tensor([4, 5, 6]))
+    after = check_step(decoders, begun, torch.tensor([4, 5, 6]))
+    check_step(decoders, each(after, "select", torch.tensor([2, 0, 0])), torch.tensor([4, 5, 6]))
     for width in (2, WIDEST + 1):
         wide = each(after, "widen", width)
         tokens = torch.arange(3 * width) % 7 + 4
-        one = agreeing(decoders, wide, tokens)
+        one = check_step(decoders, wide, tokens)
         rows = torch.arange(3 * width).view(3, width).flip(1).flatten()
-        two = agreeing(decoders, each(one, "reorder", rows), tokens)
-        agreeing(decoders, one, tokens + 1)  # what was left behind is as it was …
-        agreeing(decoders, wide, tokens + 2)
-        agreeing(decoders, two, tokens)  # … and so is what went on
-        three = agreeing(decoders, each(two, "keep", rows[width:], torch.tensor([1, 2])), tokens[width:])
+        two = check_step(decoders, each(one, "reorder", rows), tokens)
+        check_step(decoders, one, tokens + 1)  # earlier states are unchanged …
+        check_step(decoders, wide, tokens + 2)
+        check_step(decoders, two, tokens)  # … and so is the later one
+        three = check_step(decoders, each(two, "keep", rows[width:], torch.tensor([1, 2])), tokens[width:])
         late = each(begun, "widen", width)
-        both = decoders[0].join(three[0], late[0]), decoders[1].join(three[1], late[1])
-        four = agreeing(decoders, each(both, "trim", 5, 4), torch.arange(5 * width) % 7 + 4)
+        joined = decoders[0].join(three[0], late[0]), decoders[1].join(three[1], late[1])
+        four = check_step(decoders, each(joined, "trim", 5, 4), torch.arange(5 * width) % 7 + 4)
         fewer = each(four, "keep", torch.arange(2 * width, 5 * width), torch.arange(2, 5))
-        agreeing(decoders, each(fewer, "trim", 5, 1), tokens)
+        check_step(decoders, each(fewer, "trim", 5, 1), tokens)
 
 
-@pytest.mark.parametrize("twin", [cached, LaidDecoder])
+@pytest.mark.parametrize("make_decoder", [cached, LaidDecoder])
 @torch.inference_mode()
-def test_a_source_without_a_word_shows_nothing(twin: Callable[[Any], Any]) -> None:
-    model = model_of().double()
-    decoders: Any = (twin(model.decoder), model.decoder)
+def test_cached_decoder_accepts_an_empty_source(make_decoder: Callable[[Any], Any]) -> None:
+    model = make_random_transformer().double()
+    decoders: Any = (make_decoder(model.decoder), model.decoder)
     encoded = model.encode(make_sources(3, 2)[0], torch.tensor([3, 0]))
     states = tuple(decoder.widen(decoder.start(encoded), 2) for decoder in decoders)
-    agreeing(decoders, (states[0], states[1]), torch.tensor([4, 5, 6, 7]))
+    check_step(decoders, (states[0], states[1]), torch.tensor([4, 5, 6, 7]))
 
 
 @torch.inference_mode()
-def test_words_so_far_stay_where_they_are() -> None:
-    model = model_of()
+def test_cached_keys_and_values_do_not_move_within_a_chunk() -> None:
+    model = make_random_transformer()
     decoder = CachedDecoder(model.decoder)  # type: ignore[arg-type]
     state = decoder.widen(decoder.start(model.encode(*make_sources(5, 3))), 4)
-    places = []
+    addresses = []
     for _ in range(2 * CHUNK):
         _, state, _ = decoder.step(state, torch.arange(8) + 4)
         state = decoder.reorder(state, torch.tensor([1, 0, 0, 2, 7, 7, 5, 4]))
-        places.append((state.room.keys.data_ptr(), state.room.values.data_ptr()))
-    assert len(set(places)) == 2  # they moved once, when the first chunk was full
-    assert places[0] == places[CHUNK - 1]
+        addresses.append((state.room.keys.data_ptr(), state.room.values.data_ptr()))
+    assert len(set(addresses)) == 2  # they moved once, when the first chunk was full
+    assert addresses[0] == addresses[CHUNK - 1]
 
 
-def changed(**weights: Any) -> Callable[[Seq2Seq], object]:
-    return lambda model: model.to(**weights)
+def convert_to_bf16(model: Seq2Seq) -> None:
+    model.to(torch.bfloat16)
 
 
-def heard(model: Any) -> None:
+def move_to_meta(model: Seq2Seq) -> None:
+    model.to("meta")
+
+
+def add_hook(model: Any) -> None:
     model.decoder.layers[0].register_forward_hook(lambda *_: None)
 
 
-def gelu(model: Any) -> None:
+def use_gelu(model: Any) -> None:
     model.decoder.layers[0].feedforward[1] = nn.GELU()
 
 
-def another(model: Seq2Seq) -> None:
-    class Other(TransformerDecoder):
-        """Somebody's own."""
-
-    model.decoder.__class__ = Other
+def subclass_decoder(model: Seq2Seq) -> None:
+    model.decoder.__class__ = type("OwnDecoder", (TransformerDecoder,), {})
 
 
-@pytest.mark.parametrize("change", [heard, gelu, another, changed(dtype=torch.bfloat16), changed(device="meta")])
-def test_a_decoder_that_is_not_known_takes_its_own_steps(change: Callable[[Seq2Seq], object]) -> None:
-    model = quicken(model_of())
+@pytest.mark.parametrize("change", [add_hook, use_gelu, subclass_decoder, convert_to_bf16, move_to_meta])
+def test_modified_decoder_takes_its_own_steps(change: Callable[[Seq2Seq], object]) -> None:
+    model = quicken(make_random_transformer())
     assert isinstance(Ensemble(model).decoders[0], CachedDecoder)
     change(model)
     assert Ensemble(model).decoders == [model.decoder]
 
 
-def test_under_autocast_a_decoder_takes_its_own_steps() -> None:
-    model = quicken(model_of())
+def test_decoder_takes_its_own_steps_under_autocast() -> None:
+    model = quicken(make_random_transformer())
     with torch.autocast("cpu"):
         assert Ensemble(model).decoders == [model.decoder]
 
 
-def test_other_models_take_their_own_steps_and_so_do_all_where_faster_ways_are_switched_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    luong = quicken(build("luong2015-global", 20, WORDS, size=8, layers=1))
+def test_cached_decoder_is_for_transformers_and_off_with_regard_fast_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    luong = quicken(build("luong2015-global", 20, TARGET_WORDS, size=8, layers=1))
     assert Ensemble(luong).decoders == [luong.decoder]
     monkeypatch.setenv("REGARD_FAST", "0")
-    model = quicken(model_of())
+    model = quicken(make_random_transformer())
     assert Ensemble(model).decoders == [model.decoder]
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_of_a_model_searches_alike(copied: Callable[[Seq2Seq], Seq2Seq]) -> None:
-    model = quicken(model_of())
-    found = search(copied(model), *make_sources(4, 6), beam=3, max_length=9)
+def pickle_and_load(model: Seq2Seq) -> Any:
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, pickle_and_load])
+def test_copied_model_searches_with_the_cached_decoder(make_copy: Callable[[Seq2Seq], Seq2Seq]) -> None:
+    model = quicken(make_random_transformer())
+    found = search(make_copy(model), *make_sources(4, 6), beam=3, max_length=9)
     assert_same_hypotheses(search(model, *make_sources(4, 6), beam=3, max_length=9), found)
-    assert isinstance(Ensemble(copied(model)).decoders[0], CachedDecoder)
+    assert isinstance(Ensemble(make_copy(model)).decoders[0], CachedDecoder)

@@ -1,4 +1,4 @@
-"""Whoever listens to a part of a model, or has put another in its place, meets with no faster way."""
+"""Hooks, replaced parts and own subclasses of a model switch the fast paths off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_fast_output import batch
+from support.fast_models import make_batch
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -19,7 +19,7 @@ from regard.models import build
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.readout import DeepOutput
 
-FORMS: dict[str, dict[str, Any]] = {
+RECIPES: dict[str, dict[str, Any]] = {
     "luong2015-global": {"layers": 2, "score": "general"},
     "bahdanau2015": {},
     "sutskever2014": {"layers": 2},
@@ -35,78 +35,78 @@ PARTS = [
     *(("sutskever2014", name) for name in ("decoder.output", "decoder.recurrent.forwards.0")),
     *(("default", name) for name in ("encoder", "decoder", "decoder.output", "decoder.layers.0.feedforward.1")),
 ]
-GIVEN = batch([5, 1, 3], [2, 7, 1])
+BATCH = make_batch([5, 1, 3], [2, 7, 1], 19)
 
 
-def made(recipe: str, dropout: float = 0.0) -> Any:
+def make_model(recipe: str, dropout: float = 0.0) -> Any:
     torch.manual_seed(0)
-    return build(recipe, 19, 19, size=8, dropout=dropout, **FORMS[recipe]).double().train()
+    return build(recipe, 19, 19, size=8, dropout=dropout, **RECIPES[recipe]).double().train()
 
 
-def summed(model: Any, fast: bool) -> float:
-    return float((quicken(model) if fast else model).summed(*GIVEN).detach())
+def compute_loss(model: Any, fast: bool) -> float:
+    return float((quicken(model) if fast else model).summed(*BATCH).detach())
 
 
 @pytest.mark.parametrize(("recipe", "name"), PARTS)
-def test_a_hook_sees_what_it_would_see(recipe: str, name: str) -> None:
-    def seen(fast: bool) -> list[Any]:
-        model, found = made(recipe), []
-        hook = lambda part, given, got: found.append(got.shape if isinstance(got, Tensor) else len(got))  # noqa: E731
+def test_forward_hook_sees_the_same_outputs_with_fast_paths(recipe: str, name: str) -> None:
+    def outputs(fast: bool) -> list[Any]:
+        model, seen = make_model(recipe), []
+        hook = lambda part, given, out: seen.append(out.shape if isinstance(out, Tensor) else len(out))  # noqa: E731
         model.get_submodule(name).register_forward_hook(hook)
-        summed(model, fast)
-        return found
+        compute_loss(model, fast)
+        return seen
 
-    assert seen(True) == seen(False) != []
+    assert outputs(True) == outputs(False) != []
 
 
-def test_a_hook_of_everybodys_is_heard() -> None:
+def test_global_forward_hook_is_noticed() -> None:
     assert not heard(nn.Linear(2, 2))
     with nn.modules.module.register_module_forward_hook(lambda *_: None):
         assert heard(nn.Linear(2, 2))
 
 
-class Twice(CrossEntropy):
-    """Somebody's own."""
+class DoubledLoss(CrossEntropy):
+    """A user's own criterion."""
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         return 2 * super().__call__(logits, targets)
 
 
-@pytest.mark.parametrize("recipe", FORMS)
-def test_a_criterion_of_ones_own_is_asked(recipe: str) -> None:
-    model = quicken(made(recipe))
-    once = summed(model, True)
-    model.criterion = Twice(LossSettings())
-    plain = made(recipe)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_own_criterion_is_called(recipe: str) -> None:
+    model = quicken(make_model(recipe))
+    loss = compute_loss(model, True)
+    model.criterion = DoubledLoss(LossSettings())
+    plain = make_model(recipe)
     plain.criterion = CrossEntropy(LossSettings())
-    assert summed(model, True) == pytest.approx(2 * summed(plain, False))
-    assert once == pytest.approx(summed(made(recipe), False))
+    assert compute_loss(model, True) == pytest.approx(2 * compute_loss(plain, False))
+    assert loss == pytest.approx(compute_loss(make_model(recipe), False))
 
 
-class Sharp(DeepOutput):
-    """Somebody's own."""
+class DoubledOutput(DeepOutput):
+    """A user's own output layer."""
 
     def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
         return 2 * super().forward(state, word, context)
 
 
-def test_a_readout_of_ones_own_is_called() -> None:
-    model = made("bahdanau2015")
-    model.decoder.output.__class__ = Sharp
-    assert summed(model, True) == pytest.approx(summed(model, False))
-    readable = made("bahdanau2015")
-    readable.decoder.output.__class__ = Sharp
-    assert summed(model, True) == pytest.approx(summed(readable, False))
+def test_own_output_layer_is_called() -> None:
+    model = make_model("bahdanau2015")
+    model.decoder.output.__class__ = DoubledOutput
+    assert compute_loss(model, True) == pytest.approx(compute_loss(model, False))
+    reference = make_model("bahdanau2015")
+    reference.decoder.output.__class__ = DoubledOutput
+    assert compute_loss(model, True) == pytest.approx(compute_loss(reference, False))
 
 
-@pytest.mark.parametrize("recipe", FORMS)
-def test_each_dropout_drops_when_it_is_in_training(recipe: str) -> None:
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_dropout_layers_follow_their_own_training_flag(recipe: str) -> None:
     def losses(training: bool) -> set[float]:
-        model = quicken(made(recipe, dropout=0.5)).train(not training)
+        model = quicken(make_model(recipe, dropout=0.5)).train(not training)
         for part in model.modules():
             if isinstance(part, nn.Dropout):
                 part.train(training)
-        return {summed(model, True) for _ in range(3)}
+        return {compute_loss(model, True) for _ in range(3)}
 
     assert len(losses(training=False)) == 1
     assert len(losses(training=True)) == 3
@@ -114,55 +114,54 @@ def test_each_dropout_drops_when_it_is_in_training(recipe: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated")
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
-def test_weights_that_are_made_of_others_are_made_each_time(norm: Callable[..., nn.Module]) -> None:
-    models = [made("luong2015-global"), quicken(made("luong2015-global"))]
+def test_weight_norm_is_applied_in_every_pass(norm: Callable[..., nn.Module]) -> None:
+    models = [make_model("luong2015-global"), quicken(make_model("luong2015-global"))]
     for model in models:
         for recurrent in (model.encoder.recurrent, model.decoder.recurrent):
             norm(recurrent.forwards[0], "weight_hh")
         for _ in range(2):
-            model.summed(*GIVEN).backward()
-    slopes = [[weight.grad for weight in model.parameters()] for model in models]
-    torch.testing.assert_close(*slopes)
+            model.summed(*BATCH).backward()
+    torch.testing.assert_close(*([weight.grad for weight in model.parameters()] for model in models))
 
 
-@pytest.mark.parametrize("recipe", FORMS)
-def test_a_model_may_ask_another_in_the_midst_of_its_loss(recipe: str) -> None:
-    model, teacher = quicken(made(recipe)), quicken(made(recipe))
-    told: list[float] = []
-    model.encoder.register_forward_hook(lambda *_: told.append(summed(teacher, True)))
-    assert summed(model, True) == pytest.approx(summed(teacher, True))
-    assert told == [summed(teacher, True)]
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_hook_may_compute_the_loss_of_another_model(recipe: str) -> None:
+    model, teacher = quicken(make_model(recipe)), quicken(make_model(recipe))
+    losses: list[float] = []
+    model.encoder.register_forward_hook(lambda *_: losses.append(compute_loss(teacher, True)))
+    assert compute_loss(model, True) == pytest.approx(compute_loss(teacher, True))
+    assert losses == [compute_loss(teacher, True)]
 
 
-def gelu(model: Any) -> None:
+def use_gelu(model: Any) -> None:
     model.encoder.layers[0].feedforward[1] = nn.GELU()
 
 
-def listened(model: Any) -> None:
+def add_hook(model: Any) -> None:
     model.decoder.register_forward_hook(lambda *_: None)
 
 
-def own(model: Any) -> None:
-    model.criterion = Twice(LossSettings())
+def replace_criterion(model: Any) -> None:
+    model.criterion = DoubledLoss(LossSettings())
 
 
-def otherwise(model: Any) -> None:
+def patch_forward(model: Any) -> None:
     model.decoder.layers[0].forward = lambda *_: None
 
 
-def another_output(model: Any) -> None:
+def replace_output(model: Any) -> None:
     model.decoder.output = type("Own", (nn.Linear,), {})(8, 19, bias=False)
 
 
-@pytest.mark.parametrize("change", [gelu, listened, own, otherwise, another_output])
-def test_a_transformer_that_has_changed_is_not_known_any_more(change: Callable[[Any], None]) -> None:
-    model = quicken(made("default"))
+@pytest.mark.parametrize("change", [use_gelu, add_hook, replace_criterion, patch_forward, replace_output])
+def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
+    model = quicken(make_model("default"))
     packed = model.way
     assert isinstance(packed, way.Packed)
     assert packed.knows(model)
-    before = packed.recorder
+    recorder = packed.recorder
     assert packed.knows(model)
-    assert packed.recorder is before
+    assert packed.recorder is recorder
     change(model)
     assert not packed.knows(model)
     fresh = way.Packed()
@@ -170,24 +169,26 @@ def test_a_transformer_that_has_changed_is_not_known_any_more(change: Callable[[
     assert not fresh.knows(model)
 
 
-def test_a_recorded_loss_has_no_second_derivative_rather_than_a_wrong_one() -> None:
+def test_second_derivative_of_a_replayed_loss_is_an_error() -> None:
     weight = torch.ones(2, requires_grad=True)
     loss = Replayed.apply((torch.tensor(1.0), torch.tensor([2.0, 3.0])), weight)  # type: ignore[no-untyped-call]
-    (slope,) = torch.autograd.grad(loss * (weight**2).sum(), weight, create_graph=True)
+    (gradient,) = torch.autograd.grad(loss * (weight**2).sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
-        slope.sum().backward()  # type: ignore[no-untyped-call]
+        gradient.sum().backward()  # type: ignore[no-untyped-call]
 
 
-def test_kernels_that_fail_are_gone_without_and_memory_is_another_matter(capsys: pytest.CaptureFixture[str]) -> None:
-    def fails() -> None:
+def test_failing_kernels_are_reported_and_running_out_of_memory_is_raised(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
         raise ValueError("no such\n  instruction")
 
-    def full() -> None:
+    def run_out_of_memory() -> None:
         raise torch.OutOfMemoryError("out of it")
 
     assert succeeds("training", lambda: None)
     assert capsys.readouterr().err == ""
-    assert not succeeds("training", fails)
+    assert not succeeds("training", fail)
     assert "training goes without kernels of its own: no such instruction" in capsys.readouterr().err
     with pytest.raises(torch.OutOfMemoryError):
-        succeeds("training", full)
+        succeeds("training", run_out_of_memory)

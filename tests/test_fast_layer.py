@@ -1,4 +1,4 @@
-"""The kernels of whole recurrent layers against the readable loop."""
+"""Kernels for whole recurrent layers against the reference loop over time."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.fast_models import CELLS
 from support.graphs import EagerGraph
+from support.pairwise import each_value
 from torch import Tensor, nn
 
 from regard.fast import gru, layer, quicken
 from regard.fast.captured import Captured
 from regard.fast.layer import KERNELS, kind, unrolled
 from regard.models import build
-from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, State, parts
+from regard.nn import ElmanCell, GRUCell, Recurrent, State, parts
 from regard.nn.cell import Cell
 from regard.nn.recurrent import at_end, unroll
 
-CELLS: dict[str, Callable[[int, int], Cell]] = {
-    "elman": ElmanCell,
-    "lstm": LSTMCell,
-    "gru-torch": lambda inputs, size: GRUCell(inputs, size, "torch"),
-    "gru-paper": GRUCell,
-}
-LENGTHS = ([5], [1], [3, 5, 5, 1], [0, 2, 4], [0, 0], [2, 2, 2])
+LENGTHS = [[3, 5, 5, 1], [0, 2, 4], [5], [1], [0, 0], [2, 2, 2]]
 
 
-def everything(run: Callable[..., tuple[Tensor, State]], name: str, lengths: list[int], given: bool) -> list[Tensor]:
-    """Outputs, last state and all gradients of a layer over ragged sentences."""
+def run_layer(run: Callable[..., tuple[Tensor, State]], name: str, lengths: list[int], given: bool) -> list[Tensor]:
+    """Return outputs, last state and all gradients of a layer, from a `given` initial state or from zeros."""
     torch.manual_seed(0)
     cell = CELLS[name](3, 7).double()
     x = torch.randn(len(lengths), max(*lengths, 1), 3, dtype=torch.float64, requires_grad=True)
@@ -40,36 +36,34 @@ def everything(run: Callable[..., tuple[Tensor, State]], name: str, lengths: lis
     return found + [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("name", CELLS)
-def test_a_kernel_gives_the_loops_numbers_and_gradients(name: str, lengths: list[int], given: bool) -> None:
+@pytest.mark.parametrize(("name", "lengths", "given"), each_value(list(CELLS), LENGTHS, [False, True]), ids=str)
+def test_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, lengths: list[int], given: bool) -> None:
     def kernel(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         begin = (cell.zeros(x),) * cell.tracks if state is None else parts(state)
         return KERNELS["cuda"][name](cell, x, lengths, list(begin), list(cell.parameters()))
 
     for found, expected in zip(
-        everything(kernel, name, lengths, given), everything(unroll, name, lengths, given), strict=True
+        run_layer(kernel, name, lengths, given), run_layer(unroll, name, lengths, given), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("name", KERNELS["cpu"])
-def test_on_a_cpu_some_have_a_loop_of_their_own_with_the_same_numbers(
+@pytest.mark.parametrize(
+    ("name", "lengths", "given"), each_value(list(KERNELS["cpu"]), LENGTHS, [False, True]), ids=str
+)
+def test_cpu_loop_has_the_outputs_and_gradients_of_the_loop(
     name: str, lengths: list[int], given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = everything(unroll, name, lengths, given)
+    expected = run_layer(unroll, name, lengths, given)
     monkeypatch.setattr(layer, "unroll", None)
-    for found, wanted in zip(everything(unrolled, name, lengths, given), expected, strict=True):
+    for found, wanted in zip(run_layer(unrolled, name, lengths, given), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_a_larger_shape_around_a_gru_changes_nothing() -> None:
+def test_padding_a_gru_to_the_shape_of_a_graph_changes_nothing() -> None:
     captured = Captured(patience=1, make=EagerGraph)
 
-    def framed(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def run_in_graph(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         h = cell.zeros(x) if state is None else parts(state)[0]
         W, U, b_ih, b_hh = cell.parameters()
         (track,) = captured(gru.steps, "gru", gru.FORM, [x, h, W, U, b_ih + b_hh])
@@ -77,13 +71,13 @@ def test_a_larger_shape_around_a_gru_changes_nothing() -> None:
 
     lengths = [3, 19, 0, *range(1, 15)]
     for found, expected in zip(
-        everything(framed, "gru-paper", lengths, True), everything(unroll, "gru-paper", lengths, True), strict=True
+        run_layer(run_in_graph, "gru-paper", lengths, True), run_layer(unroll, "gru-paper", lengths, True), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert captured.graphs
 
 
-def test_a_gru_in_half_precision_keeps_its_state_in_single() -> None:
+def test_gru_in_bf16_keeps_its_state_in_fp32() -> None:
     torch.manual_seed(0)
     cell, x, lengths = GRUCell(6, 16), torch.randn(3, 40, 6), torch.tensor([40, 7, 1])
     exact, _ = unroll(cell, x, lengths, None)
@@ -95,10 +89,10 @@ def test_a_gru_in_half_precision_keeps_its_state_in_single() -> None:
     (states,) = gru.steps(
         torch.zeros(1, 100, 1).bfloat16(), torch.full((1, 1), 0.5), *(one.bfloat16() for one in (W, U, b))
     )
-    assert states[0, -1].item() > 0.51, "in half precision each of these steps would be lost"
+    assert states[0, -1].item() > 0.51, "in bf16 each of these updates would be rounded away"
 
 
-def test_a_cell_without_a_kernel_goes_by_the_loop() -> None:
+def test_cells_without_a_kernel_use_the_loop() -> None:
     assert all(kind(nn.GRUCell(2, 3)) not in kernels for kernels in KERNELS.values())
     x, lengths = torch.randn(2, 3, 2), torch.tensor([3, 1])
     for cell in (GRUCell(2, 3, "torch"), ElmanCell(2, 3), GRUCell(2, 3)):
@@ -106,11 +100,11 @@ def test_a_cell_without_a_kernel_goes_by_the_loop() -> None:
             torch.testing.assert_close(unrolled(cell, x, lengths, None), unroll(cell, x, lengths, None), rtol=0, atol=0)
 
 
-def test_faster_ways_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ways() -> set[Callable[..., object]]:
+def test_regard_fast_0_switches_layer_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen_loops() -> set[Callable[..., object]]:
         model = quicken(build("luong2015-global", 20, 20, size=8, layers=1))
         return {module.unroll for module in model.modules() if isinstance(module, Recurrent)}
 
-    assert ways() == {unrolled}
+    assert chosen_loops() == {unrolled}
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert ways() == {unroll}
+    assert chosen_loops() == {unroll}

@@ -1,4 +1,4 @@
-"""An output layer and its loss, some rows at a time, against the readable way."""
+"""Output layer and loss computed a few rows at a time against the reference implementation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from support.corpora import translation_recipes
+from support.fast_models import loss_and_gradients, make_batch
+from support.pairwise import each_value
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,7 +19,6 @@ from regard.fast.output import way as output
 from regard.models import build, seq2seq
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.seq2seq import Seq2Seq
-from regard.recipes import names, read
 from regard.symbols import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -29,75 +31,57 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 LENGTHS: dict[str, tuple[list[int], list[int]]] = {
     "ragged": ([5, 1, 3], [2, 7, 1]),
-    "one of each": ([1], [1]),
+    "one-of-each": ([1], [1]),
     "even": ([3, 3], [4, 4]),
 }
 
 
-def batch(sources: list[int], targets: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sentences of the given lengths."""
-    torch.manual_seed(1)
-
-    def padded(lengths: list[int]) -> Tensor:
-        ids = torch.randint(4, 19, (len(lengths), max(lengths)))
-        return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
-
-    return padded(sources), torch.tensor(sources), padded(targets), padded(targets)
+WORDS = 19
 
 
-def model(recipe: str = "luong2015-global", **loss: Any) -> Seq2Seq:
-    """A small model without dropout."""
+def make_model(recipe: str = "luong2015-global", **loss: Any) -> Seq2Seq:
+    """Return a small model in training mode without dropout."""
     torch.manual_seed(0)
-    made = build(recipe, 19, 19, size=6, dropout=0.0, **RECIPES[recipe])
-    assert isinstance(made, Seq2Seq)
-    made.criterion = CrossEntropy(LossSettings(**loss))
-    return made.train()
+    model = build(recipe, WORDS, WORDS, size=6, dropout=0.0, **RECIPES[recipe])
+    assert isinstance(model, Seq2Seq)
+    model.criterion = CrossEntropy(LossSettings(**loss))
+    return model.train()
 
 
-def everything(made: Seq2Seq, loss: Tensor) -> list[Tensor]:
-    """The loss and all gradients."""
-    made.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return [loss.detach(), *(weight.grad for weight in made.parameters() if weight.grad is not None)]
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_loss_and_its_gradients_are_the_readable_ones(
+@pytest.mark.parametrize(("recipe", "smoothing", "lengths"), each_value(list(RECIPES), [0.0, 0.1], list(LENGTHS)))
+def test_loss_by_rows_has_the_reference_value_and_gradients(
     recipe: str, smoothing: float, lengths: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "LOGITS", 19 * 3)  # three rows at a time, and some that are left
-    made, given = model(recipe, label_smoothing=smoothing), batch(*LENGTHS[lengths])
-    assert output.covers(made)
+    monkeypatch.setattr(rows, "LOGITS", WORDS * 3)  # three rows at a time, and a remainder
+    model, given = make_model(recipe, label_smoothing=smoothing), make_batch(*LENGTHS[lengths], WORDS)
+    assert output.covers(model)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = everything(made.to(kind), seq2seq.added_up(made, *given, None))
-        assert isinstance(quicken(made).way, output.Thin)
-        found = everything(made, made.summed(*given) * 1.0)
+        expected = loss_and_gradients(model.to(kind), seq2seq.added_up(model, *given, None))
+        assert isinstance(quicken(model).way, output.Thin)
+        found = loss_and_gradients(model, model.summed(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
-def test_all_recipes_that_translate_go_this_way_but_those_of_xu() -> None:
-    """As docs/speed.md says; Transformers have one of their own besides."""
-    translating = [name for name in names() if read(name)["task"] == "translate"]
-    left = {name for name in translating if not output.covers(build(name, 19, 19, size=16))}
-    assert left == {"xu2015-soft", "xu2015-hard"}
+def test_loss_by_rows_covers_all_translation_recipes_but_xu2015() -> None:
+    """Check a statement of docs/speed.md."""
+    uncovered = {name for name in translation_recipes() if not output.covers(build(name, WORDS, WORDS, size=16))}
+    assert uncovered == {"xu2015-soft", "xu2015-hard"}
 
 
-def test_logits_are_never_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LOGITS", 19 * 2)
-    made, seen, entropy = quicken(model()), [], rows.entropy
+def test_logits_of_a_batch_are_never_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LOGITS", WORDS * 2)
+    model, shapes, entropy = quicken(make_model()), [], rows.entropy
 
     def spy(logits: Tensor, *rest: Any) -> Tensor:
-        seen.append(logits.shape)
+        shapes.append(logits.shape)
         return entropy(logits, *rest)
 
     monkeypatch.setattr(rows, "entropy", spy)
-    made.summed(*batch([5, 1, 3], [2, 4, 1]))
-    assert seen == [(2, 19)] * 3 + [(1, 19)]  # what is padding is not among them
+    model.summed(*make_batch([5, 1, 3], [2, 4, 1], WORDS))
+    assert shapes == [(2, WORDS)] * 3 + [(1, WORDS)]  # padding is left out
 
 
-def test_large_logits_do_not_overflow_and_unlikely_words_have_a_loss() -> None:
+def test_large_logits_do_not_overflow() -> None:
     h, weight = (
         torch.tensor([[1.0, 0.0]], requires_grad=True),
         torch.tensor([[0.0, 0.0], [5000.0, 1.0], [-5000.0, 2.0]]),
@@ -109,63 +93,60 @@ def test_large_logits_do_not_overflow_and_unlikely_words_have_a_loss() -> None:
         torch.testing.assert_close(torch.autograd.grad(found, h), torch.autograd.grad(expected, h))
 
 
-def test_targets_that_are_all_padding_have_no_loss() -> None:
+def test_loss_of_padding_is_zero() -> None:
     h, weight = torch.randn(3, 2, requires_grad=True), torch.randn(5, 2, requires_grad=True)
     loss = rows.losses(h, weight, None, torch.full((3,), PAD), 0.1)
     assert loss.item() == 0
-    assert not any(slope.any() for slope in torch.autograd.grad(loss, (h, weight)))
+    assert not any(gradient.any() for gradient in torch.autograd.grad(loss, (h, weight)))
 
 
-def test_without_learning_there_are_no_gradients() -> None:
-    made, given = model(), batch([3, 2], [2, 4])
+def test_loss_by_rows_without_gradients() -> None:
+    model, given = make_model(), make_batch([3, 2], [2, 4], WORDS)
     with torch.no_grad():
-        loss = quicken(made).eval().summed(*given)
-        torch.testing.assert_close(loss, seq2seq.added_up(made, *given, None))
+        loss = quicken(model).eval().summed(*given)
+        torch.testing.assert_close(loss, seq2seq.added_up(model, *given, None))
     assert not loss.requires_grad
 
 
-def test_r_drop_guides_and_listeners_go_the_readable_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r_drop_guided_alignment_and_hooks_use_the_reference_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(rows, "losses")
-    given, guide = batch([3, 2], [2, 4]), torch.rand(2, 4, 3)
-    made = quicken(model(r_drop=1.0))
-    torch.testing.assert_close(made.summed(*given), seq2seq.added_up(made, *given, None), rtol=0, atol=0)
-    made = quicken(model(guided=0.5))
-    torch.testing.assert_close(made.summed(*given, guide), seq2seq.added_up(made, *given, guide), rtol=0, atol=0)
-    heard: list[torch.Size] = []
-    made.decoder.W_s.register_forward_hook(lambda layer, read, given: heard.append(given.shape))  # type: ignore[union-attr]
-    made.summed(*given)
-    assert heard == [(2, 4, 19)]
+    given, guide = make_batch([3, 2], [2, 4], WORDS), torch.rand(2, 4, 3)
+    model = quicken(make_model(r_drop=1.0))
+    torch.testing.assert_close(model.summed(*given), seq2seq.added_up(model, *given, None), rtol=0, atol=0)
+    model = quicken(make_model(guided=0.5))
+    torch.testing.assert_close(model.summed(*given, guide), seq2seq.added_up(model, *given, guide), rtol=0, atol=0)
+    shapes: list[torch.Size] = []
+    model.decoder.W_s.register_forward_hook(lambda layer, read, logits: shapes.append(logits.shape))  # type: ignore[union-attr]
+    model.summed(*given)
+    assert shapes == [(2, 4, WORDS)]
 
 
-def test_a_transformer_that_is_not_known_within_has_its_loss_by_rows() -> None:
-    made = build("vaswani2017-base", 19, 19, size=8, layers=1, heads=2, dropout=0.0)
-    assert isinstance(made, Seq2Seq)
-    made.decoder.output = nn.Linear(8, 19)
-    given = batch([3, 2], [2, 4])
-    expected = everything(made, made.summed(*given))
-    assert isinstance(quicken(made).way, output.Thin)
-    torch.testing.assert_close(everything(made, made.summed(*given)), expected, rtol=1e-5, atol=1e-5)
+def test_transformer_that_cannot_be_packed_has_its_loss_by_rows() -> None:
+    model = build("vaswani2017-base", WORDS, WORDS, size=8, layers=1, heads=2, dropout=0.0)
+    assert isinstance(model, Seq2Seq)
+    model.decoder.output = nn.Linear(8, WORDS)
+    given = make_batch([3, 2], [2, 4], WORDS)
+    expected = loss_and_gradients(model, model.summed(*given))
+    assert isinstance(quicken(model).way, output.Thin)
+    torch.testing.assert_close(loss_and_gradients(model, model.summed(*given)), expected, rtol=1e-5, atol=1e-5)
 
 
-def replaced(made: Seq2Seq) -> None:
-    layers: Any = made.encoder
-    layers.layers[0].feedforward[1] = nn.GELU()
+def use_gelu(model: Any) -> None:
+    model.encoder.layers[0].feedforward[1] = nn.GELU()
 
 
-def biased(made: Seq2Seq) -> None:
-    decoder: Any = made.decoder
-    decoder.output = nn.Linear(8, 19)
+def add_bias(model: Any) -> None:
+    model.decoder.output = nn.Linear(8, WORDS)
 
 
-def doubled(made: Seq2Seq) -> None:
-    decoder: Any = made.decoder
-    decoder.layers[0].register_forward_hook(lambda part, given, out: (2 * out[0], *out[1:]))
+def double_in_hook(model: Any) -> None:
+    model.decoder.layers[0].register_forward_hook(lambda part, given, out: (2 * out[0], *out[1:]))
 
 
-@pytest.mark.parametrize("change", [replaced, biased, doubled])
-def test_a_transformer_that_somebody_changes_later_is_taken_as_it_is(change: Callable[[Seq2Seq], None]) -> None:
-    made = quicken(build("default", 19, 19, size=8, layers=1, heads=2, dropout=0.0)).double().train()
-    change(made.double())
-    made.double()
-    given = batch(*LENGTHS["ragged"])
-    torch.testing.assert_close(made.summed(*given), seq2seq.added_up(made, *given, None))
+@pytest.mark.parametrize("change", [use_gelu, add_bias, double_in_hook])
+def test_transformer_modified_after_quicken_has_the_right_loss(change: Callable[[Seq2Seq], None]) -> None:
+    model = quicken(build("default", WORDS, WORDS, size=8, layers=1, heads=2, dropout=0.0)).double().train()
+    change(model.double())
+    model.double()
+    given = make_batch(*LENGTHS["ragged"], WORDS)
+    torch.testing.assert_close(model.summed(*given), seq2seq.added_up(model, *given, None))

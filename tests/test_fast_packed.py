@@ -1,4 +1,4 @@
-"""A Transformer without padding against the readable one."""
+"""Transformer on packed batches, without padding, against the reference implementation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.fast_models import loss_and_gradients, make_batch
+from support.fast_models import make_training_transformer as make_model
+from support.pairwise import each_value
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -25,71 +28,46 @@ from regard.training.objective import Objective
 from regard.training.processes import Processes
 from regard.training.sharding import shard
 
-LENGTHS = (([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1]))
+LENGTHS = [([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1])]
 
 
-def model(norm: str, r_drop: float = 0.0, smoothing: float = 0.1, sizes: tuple[int, int] = (30, 30)) -> Seq2Seq:
-    """A small Transformer without dropout: what is dropped is chance."""
-    torch.manual_seed(0)
-    made = build("vaswani2017-base", *sizes, size=24, layers=2, heads=3, dropout=0.0, norm=norm)
-    assert isinstance(made, Seq2Seq)
-    made.criterion = CrossEntropy(LossSettings(label_smoothing=smoothing, r_drop=r_drop))
-    return made.train()
-
-
-def batch(sources: list[int], targets: list[int], vocabulary: int = 30) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sentences of the given lengths."""
-    torch.manual_seed(1)
-
-    def padded(lengths: list[int]) -> Tensor:
-        ids = torch.randint(4, vocabulary, (len(lengths), max(lengths)))
-        return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
-
-    return padded(sources), torch.tensor(sources), padded(targets), padded(targets)
-
-
-def summed(made: Seq2Seq, given: tuple[Tensor, ...], more: Sizes | None = None) -> Tensor:
-    """The loss without padding, or with some behind."""
-    r_drop = made.criterion.settings.r_drop
+def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: Sizes | None = None) -> Tensor:
+    """Return the loss of a packed batch, padded at its end to the sizes `more` if they are given."""
+    r_drop = model.criterion.settings.r_drop
     source, lengths, target_in, target_out = given
     sizes = Sizes(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
-    batch = packed(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
-    return stack.summed(made, batch, r_drop, next(made.parameters()).dtype, plain.PLAIN)
+    rows = packed(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
+    return stack.summed(model, rows, r_drop, next(model.parameters()).dtype, plain.PLAIN)
 
 
-def everything(made: Seq2Seq, loss: Tensor) -> list[Tensor]:
-    """The loss and all gradients."""
-    made.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return [loss.detach(), *(weight.grad for weight in made.parameters() if weight.grad is not None)]
+@pytest.mark.parametrize(("norm", "r_drop", "lengths"), each_value(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
+def test_packed_loss_has_the_reference_value_and_gradients(norm: str, r_drop: float, lengths: Any) -> None:
+    model, given = make_model(norm, r_drop).double(), make_batch(*lengths)
+    expected = loss_and_gradients(model, model.summed(*given))
+    torch.testing.assert_close(
+        loss_and_gradients(model, compute_packed_loss(model, given)), expected, rtol=1e-9, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("r_drop", [0.0, 3.0])
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_loss_and_its_gradients_are_the_readable_ones(norm: str, r_drop: float, lengths: Any) -> None:
-    made, given = model(norm, r_drop).double(), batch(*lengths)
-    expected = everything(made, made.summed(*given))
-    torch.testing.assert_close(everything(made, summed(made, given)), expected, rtol=1e-9, atol=1e-12)
-
-
-def test_two_vocabularies_and_no_smoothing() -> None:
-    made = model("pre", smoothing=0.0, sizes=(30, 20)).double()
-    given = batch([3, 5], [4, 2], 20)
-    expected = everything(made, made.summed(*given))
-    torch.testing.assert_close(everything(made, summed(made, given)), expected, rtol=1e-9, atol=1e-12)
+def test_packed_loss_with_two_vocabularies_and_no_smoothing() -> None:
+    model = make_model("pre", smoothing=0.0, sizes=(30, 20)).double()
+    given = make_batch([3, 5], [4, 2], 20)
+    expected = loss_and_gradients(model, model.summed(*given))
+    torch.testing.assert_close(
+        loss_and_gradients(model, compute_packed_loss(model, given)), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("more", [(11, 4), (1, 16), (11, 0)], ids=str)
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
-def test_padding_that_makes_batches_alike_changes_nothing(r_drop: float, more: tuple[int, int]) -> None:
-    made, given = model("pre", r_drop).double(), batch([5, 1, 3, 4], [2, 6, 1, 3])
-    expected = everything(made, made.summed(*given))
-    found = everything(made, summed(made, given, Sizes(8, 13 + more[0], 12 + more[1])))
+def test_rounding_up_the_size_of_a_batch_changes_nothing(r_drop: float, more: tuple[int, int]) -> None:
+    model, given = make_model("pre", r_drop).double(), make_batch([5, 1, 3, 4], [2, 6, 1, 3])
+    expected = loss_and_gradients(model, model.summed(*given))
+    found = loss_and_gradients(model, compute_packed_loss(model, given, Sizes(8, 13 + more[0], 12 + more[1])))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_sizes_grow_by_a_sixteenth_at_the_most_and_have_room_for_what_is_added() -> None:
+def test_batch_sizes_are_rounded_up_by_a_sixteenth_at_most() -> None:
     assert Sizes(800, 25_600, 25_600).rounded(32, 32) == (1024, 25_600, 25_600)
     for words in range(1, 3000, 7):
         sizes = Sizes(max(1, words // 9), words, words + 3)
@@ -99,12 +77,12 @@ def test_sizes_grow_by_a_sixteenth_at_the_most_and_have_room_for_what_is_added()
         assert (more.target - sizes.target) <= 12 * (more.pairs - sizes.pairs)
 
 
-def test_batches_that_are_alike_have_few_lengths_and_none_that_is_too_short() -> None:
+def test_longest_sentences_are_rounded_up_to_few_lengths() -> None:
     assert [*map(reach, (1, 16, 17, 100, 128, 129, 192, 193, 1025))] == [16, 16, 32, 128, 128, 192, 192, 256, 1536]
     assert all(words <= reach(words) <= max(16, 2 * words - 1) for words in range(1, 3000))
 
 
-def test_two_passes_with_other_dropout_disagree_as_the_criterion_says() -> None:
+def test_packed_r_drop_is_the_disagreement_of_the_criterion() -> None:
     torch.manual_seed(0)
     h, weight = torch.randn(8, 5, dtype=torch.float64), torch.randn(11, 5, dtype=torch.float64)
     targets = torch.tensor([4, 5, PAD, 7]).repeat(2)
@@ -114,7 +92,7 @@ def test_two_passes_with_other_dropout_disagree_as_the_criterion_says() -> None:
     torch.testing.assert_close(plain.losses(h, weight, None, targets, 0.2, 1.5), expected)
 
 
-def test_packing_and_padding_are_each_others_inverse() -> None:
+def test_packing_and_padding_are_inverse() -> None:
     lengths = torch.tensor([3, 0, 1])
     rows = spans(lengths, 4, 3)
     padded = torch.tensor([[1, 2, 3], [0, 0, 0], [4, 0, 0]])
@@ -123,135 +101,133 @@ def test_packing_and_padding_are_each_others_inverse() -> None:
     assert rows.starts.tolist() == [0, 3, 3, 4]
 
 
-def test_which_models_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(quicken(model("pre")).way, way.Packed)
+def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(quicken(make_model("pre")).way, way.Packed)
     recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
     assert isinstance(recurrent, Seq2Seq)
     assert isinstance(quicken(recurrent).way, Thin)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(model("pre")).way is seq2seq.added_up
+    assert quicken(make_model("pre")).way is seq2seq.added_up
 
 
-def gelu(made: Seq2Seq) -> None:
-    made.encoder.layers[0].feedforward[1] = nn.GELU()  # type: ignore[index,union-attr]
+def use_gelu(model: Any) -> None:
+    model.encoder.layers[0].feedforward[1] = nn.GELU()
 
 
-def biased(made: Seq2Seq) -> None:
-    made.decoder.output = nn.Linear(24, 30)
+def add_bias(model: Any) -> None:
+    model.decoder.output = nn.Linear(24, 30)
 
 
-def watched(made: Seq2Seq) -> None:
-    made.decoder.layers[0].register_forward_hook(lambda *_: None)  # type: ignore[index,union-attr]
+def add_hook(model: Any) -> None:
+    model.decoder.layers[0].register_forward_hook(lambda *_: None)
 
 
-@pytest.mark.parametrize("change", [gelu, biased, watched])
-def test_a_model_that_somebody_has_changed_within_is_not_taken(change: Callable[[Seq2Seq], None]) -> None:
-    made, taken = model("pre"), way.Packed()
-    assert taken.knows(made)
-    change(made)
-    assert not taken.knows(made)
+@pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
+def test_modified_transformer_is_not_packed(change: Callable[[Seq2Seq], None]) -> None:
+    model, implementation = make_model("pre"), way.Packed()
+    assert implementation.knows(model)
+    change(model)
+    assert not implementation.knows(model)
 
 
-def test_padding_before_the_last_word_of_a_target_counts_as_a_word() -> None:
-    made = model("pre").double()
-    source, lengths, target_in, target_out = batch([3, 2], [5, 3])
+def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
+    model = make_model("pre").double()
+    source, lengths, target_in, target_out = make_batch([3, 2], [5, 3])
     target_in[0, 2] = target_out[0, 1] = PAD
-    expected = everything(made, made.summed(source, lengths, target_in, target_out))
+    expected = loss_and_gradients(model, model.summed(source, lengths, target_in, target_out))
     words = Sizes(2, 5, int(present(target_in, target_out).sum()))
-    laid = packed(source, lengths, target_in, target_out, words, 1)
-    found = everything(made, stack.summed(made, laid, 0.0, torch.float64, plain.PLAIN))
+    rows = packed(source, lengths, target_in, target_out, words, 1)
+    found = loss_and_gradients(model, stack.summed(model, rows, 0.0, torch.float64, plain.PLAIN))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_copy_of_a_model_begins_anew() -> None:
-    made = quicken(model("pre"))
-    assert isinstance(made.way, way.Packed)
-    made.way.batches = 7
-    other = copy.deepcopy(made)
+def test_copied_transformer_has_a_fresh_recorder() -> None:
+    model = quicken(make_model("pre"))
+    assert isinstance(model.way, way.Packed)
+    model.way.batches = 7
+    other = copy.deepcopy(model)
     assert isinstance(other.way, way.Packed)
     assert other.way.batches == 0
-    assert other.way.recorder is not made.way.recorder
+    assert other.way.recorder is not model.way.recorder
 
 
-def test_weights_that_lie_apart_are_not_taken(tmp_path: Path) -> None:
+def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 1)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        made, asked = model("pre"), []
+        model, fits = make_model("pre"), []
 
         def spy(one: Seq2Seq, *given: Any) -> Tensor:
-            asked.append(takes(list(one.parameters())))
+            fits.append(takes(list(one.parameters())))
             return seq2seq.added_up(one, *given)
 
-        made.way = spy
-        objective = Objective(made)
+        model.way = spy
+        objective = Objective(model)
         shard(objective, Processes(), torch.device("cpu"))
-        objective(batch([3, 2], [2, 4]), 1.0)
+        objective(make_batch([3, 2], [2, 4]), 1.0)
     finally:
         dist.destroy_process_group()
-    assert asked == [False]
+    assert fits == [False]
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_on_a_cpu_the_loss_and_its_gradients_are_the_readable_ones(lengths: Any, smoothing: float, norm: str) -> None:
-    given, made = batch(*lengths), model(norm, smoothing=smoothing)
+@pytest.mark.parametrize(("lengths", "smoothing", "norm"), each_value(LENGTHS, [0.0, 0.1], ["pre", "post"]), ids=str)
+def test_packed_loss_on_a_cpu_has_the_reference_value_and_gradients(lengths: Any, smoothing: float, norm: str) -> None:
+    given, model = make_batch(*lengths), make_model(norm, smoothing=smoothing)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = everything(made.to(kind), seq2seq.added_up(made, *given, None))
-        found = everything(made, quicken(made).summed(*given))
+        expected = loss_and_gradients(model.to(kind), seq2seq.added_up(model, *given, None))
+        found = loss_and_gradients(model, quicken(model).summed(*given))
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
-def test_on_a_cpu_padding_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, read = quicken(model("pre")), []
+def test_packed_loss_on_a_cpu_skips_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, row_counts = quicken(make_model("pre")), []
 
     def spy(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-        read.append(len(x))
+        row_counts.append(len(x))
         return lean.feed_forward(x, W_1, b_1, W_2)
 
     monkeypatch.setattr(way, "LEAN", lean.LEAN._replace(feed_forward=spy))
-    made.summed(*batch([5, 1, 3, 4], [2, 6, 1, 3]))
-    assert read == [13, 13, 12, 12]
+    model.summed(*make_batch([5, 1, 3, 4], [2, 6, 1, 3]))
+    assert row_counts == [13, 13, 12, 12]
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
-def test_what_the_parts_for_a_cpu_do_not_know_goes_the_readable_way(r_drop: float) -> None:
-    made, given = quicken(model("pre", r_drop)), batch([3, 2], [2, 4])
-    made.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
+def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: float) -> None:
+    model, given = quicken(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
+    model.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
     guide = None if r_drop else torch.rand(2, 4, 3)
-    expected = seq2seq.added_up(made, *given, guide)
-    torch.testing.assert_close(made.summed(*given, guide), expected, rtol=0, atol=0)
+    expected = seq2seq.added_up(model, *given, guide)
+    torch.testing.assert_close(model.summed(*given, guide), expected, rtol=0, atol=0)
 
 
-def test_a_source_without_words_goes_the_readable_way() -> None:
-    made, (source, lengths, target_in, target_out) = model("pre"), batch([3, 2], [2, 4])
+def test_empty_source_uses_the_reference_loss() -> None:
+    model, (source, lengths, target_in, target_out) = make_model("pre"), make_batch([3, 2], [2, 4])
     given = source, lengths * torch.tensor([1, 0]), target_in, target_out
-    torch.testing.assert_close(quicken(made).summed(*given), seq2seq.added_up(made, *given, None), rtol=0, atol=0)
+    torch.testing.assert_close(quicken(model).summed(*given), seq2seq.added_up(model, *given, None), rtol=0, atol=0)
 
 
-def test_dropout_on_a_cpu_has_its_share_and_makes_up_for_it() -> None:
+def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:
     torch.manual_seed(0)
     like = torch.empty(301, 333)
     kept = lean.kept(like, 0.3)
     assert float((kept == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
     assert set(kept.flatten().tolist()) == {0.0, torch.tensor(2**16 / (2**16 - round(0.3 * 2**16))).item()}
     across = (kept[:, 1:] == 0).logical_and(kept[:, :-1] == 0)
-    assert float(across.float().mean()) == pytest.approx(0.09, abs=0.005)  # neighbours know nothing of each other
+    assert float(across.float().mean()) == pytest.approx(0.09, abs=0.005)  # neighbours are independent
     assert not lean.kept(like, 1.0).any()
     assert bool((lean.kept(like, 0.0) == 1).all())
 
 
-def test_on_a_cpu_a_seed_gives_the_same_dropout_again() -> None:
-    made, given = quicken(model("pre")), batch([3, 2], [2, 4])
-    for part in made.modules():
+def test_seed_determines_the_dropout_of_packed_batches() -> None:
+    model, given = quicken(make_model("pre")), make_batch([3, 2], [2, 4])
+    for part in model.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.4
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return made.summed(*given).item()
+        return model.summed(*given).item()
 
     assert loss(1) == loss(1) != loss(2)
-    assert made.eval() is made
+    assert model.eval() is model
     assert loss(1) == loss(2)

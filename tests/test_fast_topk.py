@@ -1,4 +1,4 @@
-"""The largest by blocks against PyTorch's own."""
+"""Top-k by blocks against `torch.topk`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.fast.topk import topk
 
 @pytest.mark.parametrize("fitting", [0, 10**6])
 @given(st.integers(1, 4), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
-def test_the_largest_are_those_of_topk(fitting: int, rows: int, size: int, k: int, seed: int, ties: bool) -> None:
+def test_top_k_by_blocks_is_torch_topk(fitting: int, rows: int, size: int, k: int, seed: int, ties: bool) -> None:
     dice = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, size, generator=dice)
     x = x.round() if ties else x
@@ -21,18 +21,18 @@ def test_the_largest_are_those_of_topk(fitting: int, rows: int, size: int, k: in
     before, k = x.clone(), min(k, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FITTING", fitting)
-        values, places = topk(x, k)
+        values, indices = topk(x, k)
     assert torch.equal(x, before)
     assert torch.equal(values, x.topk(k, -1).values)
-    real = values > -torch.inf
-    assert torch.equal(x.gather(1, places)[real], values[real])
-    for some, kept in zip(places, real, strict=True):
+    finite = values > -torch.inf
+    assert torch.equal(x.gather(1, indices)[finite], values[finite])
+    for some, kept in zip(indices, finite, strict=True):
         assert some[kept].unique().numel() == kept.sum()
 
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("fitting", [0, 10**6])
-def test_numbers_that_are_none_are_not_overlooked(monkeypatch: pytest.MonkeyPatch, fitting: int, k: int) -> None:
+def test_top_k_by_blocks_finds_nan(monkeypatch: pytest.MonkeyPatch, fitting: int, k: int) -> None:
     monkeypatch.setattr(module, "FITTING", fitting)
     x = torch.randn(20, 4000)
     x[3, 17] = torch.nan

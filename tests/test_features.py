@@ -1,4 +1,4 @@
-"""Features of images: torchvision's networks, layer by layer; captions from features, and from images themselves."""
+"""Image features from torchvision networks, and captions from features or from the images themselves."""
 
 from __future__ import annotations
 
@@ -21,62 +21,61 @@ import yaml
 from PIL import Image
 from safetensors.torch import save_file
 from support.commands import Command
+from support.pairwise import slow_after
+from support.tasks import SIX_STEPS, error_message, read_jsonl, write_file, write_jsonl
 from torch import Tensor
 
 import regard
-from regard.errors import UserError
+from regard.cli import main
 from regard.runs import Run
 from regard.tasks.captioning import Picture, files, vision
 from regard.tasks.captioning.backbone import NAME, Backbone, beside, common
 from regard.tasks.captioning.extraction import extract, listed
 from regard.tasks.captioning.eye import Eye
 from regard.tasks.captioning.network import SEED, Network, Wanted, again, begun, built, trimmed, usual
+from regard.training import train
 
 CPU = torch.device("cpu")
 SMALL = Wanted("squeezenet1_1", "features.5", "random", 64, "float32")
 QUICK: dict[str, Any] = {
+    **SIX_STEPS,
     "model.size": 12,
     "model.embedding": 8,
     "model.annotation": 10,
     "model.attention": 8,
     "training.steps": 2,
     "training.batch_tokens": 128,
-    "training.learning_rate": 0.01,
     "training.validate_every": 2,
     "training.checkpoint_every": 2,
-    "training.tensorboard": False,
 }
 
 
-def complaint(call: Any, *arguments: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        call(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def photo(seed: int, height: int = 90, width: int = 120) -> Any:
-    """Coarse patches of colour, so that scaling does not leave a uniform grey."""
+def make_photo(seed: int, height: int = 90, width: int = 120) -> Any:
+    """Return coarse patches of colour, which scaling does not average to a uniform grey."""
     coarse = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), dtype=np.uint8)
     return np.array(Image.fromarray(coarse).resize((width, height)))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten photos, two captions each, in an order that is not that of their names; nobody changes them."""
+    """Write ten photos with two captions each, in an order that is not that of their names; read-only."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "photos").mkdir()
     order = [7, 2, 9, 0, 5, 1, 8, 3, 6, 4]
     for number in order:
-        tall = number % 2
-        Image.fromarray(photo(number, *((120, 80) if tall else (80, 120)))).save(folder / "photos" / f"{number}.png")
+        size = (120, 80) if number % 2 else (80, 120)
+        Image.fromarray(make_photo(number, *size)).save(folder / "photos" / f"{number}.png")
     rows = [
-        {"image": f"photos/{number}.png", "caption": f"{word} {'tall' if number % 2 else 'flat'} photo", "id": number}
+        {
+            "image": f"photos/{number}.png",
+            "caption": f"{word} {'tall' if number % 2 else 'flat'} photo",
+            "id": number,
+        }
         for word in ("a", "one")
         for number in order
     ]
-    for name, some in (("train", rows[:7] + rows[10:17]), ("dev", rows[7:10] + rows[17:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
+    write_jsonl(folder / "train.jsonl", rows[:7] + rows[10:17])
+    write_jsonl(folder / "dev.jsonl", rows[7:10] + rows[17:])
     return folder
 
 
@@ -87,7 +86,7 @@ def network() -> Network:
 
 @pytest.fixture(scope="module")
 def features(data: Path, network: Network) -> Path:
-    """What becomes of the photos; nobody changes it."""
+    """Extract the features of the photos; read-only."""
     out = data / "features"
     extract(listed([data / "train.jsonl", data / "dev.jsonl"]), network, out, 4)
     return out
@@ -95,24 +94,20 @@ def features(data: Path, network: Network) -> Path:
 
 @pytest.fixture(scope="module")
 def run(features: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The recipe as it is, on features as they are written."""
+    """Train a caption recipe on the features for 2 updates, with a report; read-only."""
     out = tmp_path_factory.mktemp("runs") / "run"
     return regard.train("xu2015-soft-caption", features / "train.jsonl", out, dev=features / "dev.jsonl", **QUICK)
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def seeded(name: str, seed: int = SEED) -> Any:
-    """torchvision's network with random weights."""
+def build_reference(name: str, seed: int = SEED) -> Any:
+    """Return torchvision's network with random weights."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return vision.models(name).get_model(name, weights=None).eval()
 
 
-def shown(name: str, path: Path, side: int = 64) -> Tensor:
-    """An image as torchvision's own transforms make it."""
+def transform(name: str, path: Path, side: int = 64) -> Tensor:
+    """Return an image after torchvision's own transforms, (1, 3, side, side)."""
     transforms = vision.models(name).get_model_weights(name).DEFAULT.transforms
     own = transforms()
     scaled = round(side * own.resize_size[0] / own.crop_size[0])
@@ -124,22 +119,23 @@ def shown(name: str, path: Path, side: int = 64) -> Tensor:
 
 
 @torch.inference_mode()
-def test_features_are_those_of_torchvision_layer_by_layer(data: Path, features: Path) -> None:
-    model = seeded("squeezenet1_1")
+def test_features_equal_torchvision_layer_by_layer(data: Path, features: Path) -> None:
+    model = build_reference("squeezenet1_1")
     table = np.load(features / "train.npy")
     assert table.shape == (7, 7, 7, 128)
-    for line in lines(features / "train.jsonl"):
-        x = shown("squeezenet1_1", features / line["original"]["image"])
+    for line in read_jsonl(features / "train.jsonl"):
+        x = transform("squeezenet1_1", features / line["original"]["image"])
         for number in range(6):
             x = model.features[number](x)
         np.testing.assert_allclose(table[line["row"]], x[0].permute(1, 2, 0).numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
-def test_layers_are_named_as_torchvision_names_them(data: Path) -> None:
-    model, made = seeded("resnet18"), built(Wanted("resnet18", "layer3.0.conv1", "random", 64, "float32"), CPU)
+def test_layers_are_named_as_in_torchvision(data: Path) -> None:
+    model, made = build_reference("resnet18"), built(Wanted("resnet18", "layer3.0.conv1", "random", 64, "float32"), CPU)
     path = data / "photos" / "3.png"
-    x = model.maxpool(model.relu(model.bn1(model.conv1(shown("resnet18", path)))))
+    x = model.maxpool(model.relu(model.bn1(model.conv1(transform("resnet18", path)))))
     x = model.layer3[0].conv1(model.layer2(model.layer1(x)))
     (found,) = made.grids(made.backbone.framed(Picture(path).load(), Picture(path))[None])
     np.testing.assert_allclose(found, x[0].permute(1, 2, 0).numpy(), atol=1e-5)
@@ -148,20 +144,22 @@ def test_layers_are_named_as_torchvision_names_them(data: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "layer", "grid"),
     [
-        ("alexnet", "features.11", (3, 3, 256)),
-        ("resnet18", "layer4", (2, 2, 512)),
         ("mobilenet_v2", "features", (2, 2, 1280)),
+        pytest.param("alexnet", "features.11", (3, 3, 256), marks=pytest.mark.slow),
+        pytest.param("resnet18", "layer4", (2, 2, 512), marks=pytest.mark.slow),
     ],
 )
-def test_the_usual_layer_is_the_last_grid_before_it_is_pooled(name: str, layer: str, grid: tuple[int, ...]) -> None:
+def test_default_layer_is_the_last_grid_before_pooling(name: str, layer: str, grid: tuple[int, ...]) -> None:
     made = built(Wanted(name, None, "random", 64), CPU)
     assert (made.backbone.layer, made.backbone.grid) == (layer, grid)
     held = {name for name, one in made.model.named_parameters() if one.numel()}
-    assert not [name for name in held if name.startswith(("classifier", "fc"))], "what is not asked takes no room"
+    assert not [name for name in held if name.startswith(("classifier", "fc"))], (
+        "layers behind the features take memory"
+    )
 
 
-def test_of_vgg19_it_is_the_paper_s() -> None:
-    """The rectifier behind the sixteenth convolution, the fourth of the fifth block, before the last pooling."""
+def test_default_layer_of_vgg19_is_that_of_the_paper() -> None:
+    """Xu et al. take the ReLU after the 16th convolution (block 5, layer 4), before the last pooling."""
     with torch.device("meta"):
         model = vision.models("vgg19").get_model("vgg19", weights=None).features
     convolutions = [number for number, one in enumerate(model) if isinstance(one, torch.nn.Conv2d)]
@@ -172,19 +170,21 @@ def test_of_vgg19_it_is_the_paper_s() -> None:
     assert trimmed(bare, "vgg19", "features.35", 224) == (14, 14, 512)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 100])
-def test_the_batch_changes_nothing(data: Path, network: Network, features: Path, batch: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", slow_after(1, [3, 1, 100]))
+def test_features_do_not_depend_on_the_batch_size(
+    data: Path, network: Network, features: Path, batch: int, tmp_path: Path
+) -> None:
     extract(listed([data / "train.jsonl"]), network, tmp_path / "out", batch)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "train.npy"), np.load(features / "train.npy"), atol=1e-5)
 
 
-def test_rows_are_the_images_in_the_order_of_the_captions(data: Path, features: Path) -> None:
-    before, after = lines(data / "train.jsonl"), lines(features / "train.jsonl")
+def test_feature_rows_follow_the_order_of_the_captions(data: Path, features: Path) -> None:
+    before, after = read_jsonl(data / "train.jsonl"), read_jsonl(features / "train.jsonl")
     for old, new in zip(before, after, strict=True):
         assert (new["caption"], new["id"], new["image"]) == (old["caption"], old["id"], "train.npy")
         assert (features / new["original"]["image"]).samefile(data / old["image"])
     rows = [line["row"] for line in after]
-    assert rows == [*range(7), *range(7)], "each image once, as it comes first"
+    assert rows == [*range(7), *range(7)], "one row for each image, in the order of first mention"
     assert np.load(features / "dev.npy").shape[0] == 3
     assert sorted(path.name for path in features.iterdir()) == [
         NAME,
@@ -195,38 +195,37 @@ def test_rows_are_the_images_in_the_order_of_the_captions(data: Path, features: 
     ]
 
 
-def test_tables_pipes_and_arrays_name_images_too(data: Path, network: Network, tmp_path: Path) -> None:
-    np.save(tmp_path / "many.npy", np.stack([photo(1), photo(2)]))
-    (tmp_path / "a.tsv").write_text(f"{data}/photos/1.png\ta cat\n\n{data}/photos/2.png\n", encoding="utf-8")
-    row = {"image": "many.npy", "row": 1}
-    (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+def test_features_are_extracted_for_tsv_files_and_image_arrays(data: Path, network: Network, tmp_path: Path) -> None:
+    np.save(tmp_path / "many.npy", np.stack([make_photo(1), make_photo(2)]))
+    table = write_file(tmp_path / "a.tsv", f"{data}/photos/1.png\ta cat\n\n{data}/photos/2.png\n")
+    objects = write_jsonl(tmp_path / "b.jsonl", [{"image": "many.npy", "row": 1}])
     out = tmp_path / "out"
-    extract(listed([tmp_path / "a.tsv", tmp_path / "b.jsonl"]), network, out, 4)
-    first, second = lines(out / "a.jsonl")
+    extract(listed([table, objects]), network, out, 4)
+    first, second = read_jsonl(out / "a.jsonl")
     assert first["caption"] == "a cat"
     assert "caption" not in second
-    assert lines(out / "b.jsonl") == [{"image": "b.npy", "row": 0, "original": {"image": "../many.npy", "row": 1}}]
-    expected = network.grids(network.backbone.framed(photo(2), Picture(Path("x")))[None])[0]
+    assert read_jsonl(out / "b.jsonl") == [{"image": "b.npy", "row": 0, "original": {"image": "../many.npy", "row": 1}}]
+    expected = network.grids(network.backbone.framed(make_photo(2), Picture(Path("x")))[None])[0]
     np.testing.assert_allclose(np.load(out / "b.npy")[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vgg19", "efficientnet_b0"])
-@pytest.mark.parametrize("size", [(80, 120), (121, 77), (20, 300), (224, 224)])
-def test_an_image_is_framed_as_torchvision_frames_it(name: str, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(80, 120), (121, 77), (20, 300), (224, 224)], ids="{0[0]}x{0[1]}".format)
+def test_image_is_resized_and_cropped_as_in_torchvision(name: str, size: tuple[int, int]) -> None:
     own = vision.models(name).get_model_weights(name).DEFAULT.transforms()
-    backbone = example(interpolation=own.interpolation.value, side=224, resize=own.resize_size[0])
-    array = photo(1, *size)
+    backbone = make_backbone(interpolation=own.interpolation.value, side=224, resize=own.resize_size[0])
+    array = make_photo(1, *size)
     framed = backbone.framed(array, Picture(Path("x"))).astype(np.float32) / 255
     expected = own(Image.fromarray(array)).permute(1, 2, 0).numpy() * np.array(own.std) + np.array(own.mean)
     np.testing.assert_allclose(framed, expected, atol=1e-5)
     left, top, right, bottom = backbone.window(*size)
     assert 0 <= left < right <= 1
     assert 0 <= top < bottom <= 1
-    assert (right - left) * size[1] == pytest.approx((bottom - top) * size[0], rel=0.02), "a square"
+    assert (right - left) * size[1] == pytest.approx((bottom - top) * size[0], rel=0.02), "the window is a square"
     assert min(right - left, bottom - top) <= max(right - left, bottom - top) == pytest.approx(224 / backbone.resize)
 
 
-def example(**changes: Any) -> Backbone:
+def make_backbone(**changes: Any) -> Backbone:
     values: dict[str, Any] = {
         "network": "squeezenet1_1",
         "layer": "features.5",
@@ -243,25 +242,25 @@ def example(**changes: Any) -> Backbone:
     return Backbone(**(values | changes))
 
 
-def test_features_that_half_a_float_cannot_hold_are_refused(data: Path, tmp_path: Path) -> None:
+def test_features_beyond_float16_are_refused(data: Path, tmp_path: Path) -> None:
     made = built(SMALL._replace(precision="float16"), CPU)
     extract(listed([data / "dev.jsonl"]), made, tmp_path / "a", 4)
     assert np.load(tmp_path / "a" / "dev.npy").dtype == np.float16
     made.model.get_parameter("features.0.weight").data.mul_(1e9)
-    heard = complaint(extract, listed([data / "dev.jsonl"]), made, tmp_path / "b", 4)
-    assert heard.startswith(f"{data / 'dev.jsonl'}:1: ")
-    assert "features that float16 cannot hold: --precision float32" in heard
-    assert not [path for path in tmp_path.iterdir() if path.name != "a"], "nothing is left behind"
+    message = error_message(extract, listed([data / "dev.jsonl"]), made, tmp_path / "b", 4)
+    assert message.startswith(f"{data / 'dev.jsonl'}:1: ")
+    assert "features that float16 cannot hold: --precision float32" in message
+    assert not [path for path in tmp_path.iterdir() if path.name != "a"], "files were left behind"
 
 
 # Weights
 
 
-def test_weights_come_from_files_and_those_behind_the_layer_are_not_asked_for(tmp_path: Path) -> None:
-    state = seeded("squeezenet1_1", 5).state_dict()
+def test_weight_files_may_lack_the_layers_behind_the_features(tmp_path: Path) -> None:
+    state = build_reference("squeezenet1_1", 5).state_dict()
     save_file({key: one for key, one in state.items() if key.startswith("features")}, tmp_path / "w.safetensors")
     torch.save({"model": state, "epoch": 3}, tmp_path / "w.pth")
-    frames = np.stack([photo(1, 64, 64), photo(2, 64, 64)])
+    frames = np.stack([make_photo(1, 64, 64), make_photo(2, 64, 64)])
     plain = built(SMALL, CPU)
     safe, pickled = (built(SMALL._replace(weights=str(tmp_path / name)), CPU) for name in ("w.safetensors", "w.pth"))
     assert safe.backbone.checksum == pickled.backbone.checksum != plain.backbone.checksum
@@ -271,44 +270,42 @@ def test_weights_come_from_files_and_those_behind_the_layer_are_not_asked_for(tm
     assert not safe.backbone.makes_those_of(plain.backbone)
 
 
-def test_weights_of_torchvision_are_read_from_where_it_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pretrained_weights_are_read_from_the_torch_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
 
     def offline(*_: Any, **__: Any) -> None:
         raise URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    heard = complaint(built, SMALL._replace(weights="pretrained"), CPU)
-    assert "the weights IMAGENET1K_V1 of squeezenet1_1 are not on this machine and cannot be downloaded" in heard
+    message = error_message(built, SMALL._replace(weights="pretrained"), CPU)
+    assert "the weights IMAGENET1K_V1 of squeezenet1_1 are not on this machine and cannot be downloaded" in message
     address = vision.models("x").get_model_weights("squeezenet1_1").DEFAULT.url
-    assert address in heard
+    assert address in message
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
-    torch.save(seeded("squeezenet1_1", 5).state_dict(), tmp_path / "checkpoints" / address.rsplit("/", 1)[-1])
-    frames = np.stack([photo(1, 64, 64)])
+    state = build_reference("squeezenet1_1", 5).state_dict()
+    torch.save(state, tmp_path / "checkpoints" / address.rsplit("/", 1)[-1])
+    frames = np.stack([make_photo(1, 64, 64)])
     own, named = (built(SMALL._replace(weights=name), CPU) for name in ("pretrained", "IMAGENET1K_V1"))
     assert own.backbone == named.backbone
     assert own.backbone.weights == "IMAGENET1K_V1"
-    torch.save(seeded("squeezenet1_1", 5).state_dict(), tmp_path / "w.pth")
+    torch.save(state, tmp_path / "w.pth")
     ours = built(SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
     np.testing.assert_array_equal(own.grids(frames), ours.grids(frames))
 
 
-def test_nothing_in_a_file_of_weights_is_run(tmp_path: Path) -> None:
+def test_pickled_objects_in_weight_files_are_not_executed(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> Any:
             return (os.mkdir, (str(tmp_path / "sprung"),))
 
     torch.save({"features.0.weight": Trap()}, tmp_path / "w.pth")
-    assert "w.pth cannot be read as a network's weights" in complaint(
-        built, SMALL._replace(weights=str(tmp_path / "w.pth")), CPU
-    )
+    message = error_message(built, SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
+    assert "w.pth cannot be read as a network's weights" in message
     assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"network": "vgg91"}, "torchvision has no network 'vgg91'; did you mean 'vgg19'?"),
         ({"layer": "features.55"}, "has no layer 'features.55'; names like it are features.5, features."),
@@ -323,8 +320,8 @@ def test_nothing_in_a_file_of_weights_is_run(tmp_path: Path) -> None:
         ({"side": 4, "layer": None}, "squeezenet1_1 cannot read images of 4 pixels to a side"),
     ],
 )
-def test_what_cannot_be_had_is_said(
-    changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_unknown_networks_layers_and_weights_are_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("text.pth", "text.safetensors"):
@@ -332,30 +329,30 @@ def test_what_cannot_be_had_is_said(
     torch.save([1, 2], "list.pth")
     torch.save({"conv1.weight": torch.ones(2)}, "other.pth")
     torch.save({"features.0.weight": torch.ones(2, 3, 3, 3)}, "wide.pth")
-    assert said in complaint(built, SMALL._replace(**changes), CPU)
+    assert message in error_message(built, SMALL._replace(**changes), CPU)
 
 
-def test_without_torchvision_it_is_said_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchvision_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    heard = complaint(built, SMALL, CPU)
-    assert "sending images through squeezenet1_1 takes torchvision and Pillow (pip install 'regard[vision]')" in heard
+    message = error_message(built, SMALL, CPU)
+    assert "sending images through squeezenet1_1 takes torchvision and Pillow (pip install 'regard[vision]')" in message
 
 
-def test_a_torchvision_that_does_not_go_with_torch_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_name: str) -> Any:
         raise RuntimeError("operator torchvision::warp\ndoes not exist")
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    heard = complaint(built, SMALL, CPU)
-    assert f"does not go with torch {torch.__version__} (operator torchvision::warp does not exist)" in heard
+    message = error_message(built, SMALL, CPU)
+    assert f"does not go with torch {torch.__version__} (operator torchvision::warp does not exist)" in message
 
 
 # Files
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "a.jsonl: no image is named in there"),
         ('{"image": "gone.png"}', "a.jsonl:1: there is no file"),
@@ -365,42 +362,43 @@ def test_a_torchvision_that_does_not_go_with_torch_is_said_to(monkeypatch: pytes
         ('{"image": "thin.npy"}', "pixels when scaled; an image has 64,000,000 at the most"),
     ],
 )
-def test_images_that_cannot_be_had_are_named(content: str, said: str, network: Network, tmp_path: Path) -> None:
+def test_unreadable_images_are_reported_with_file_and_line(
+    content: str, message: str, network: Network, tmp_path: Path
+) -> None:
     np.save(tmp_path / "grid.npy", np.zeros((2, 2, 5), dtype=np.float32))
     np.save(tmp_path / "thin.npy", np.zeros((1, 30_000, 3), dtype=np.uint8))
     whole = io.BytesIO()
-    Image.fromarray(photo(1)).save(whole, "PNG")
-    (tmp_path / "cut.png").write_bytes(whole.getvalue()[:-300])
-    (tmp_path / "text.jpg").write_text("no image")
-    (tmp_path / "a.jsonl").write_text(content + "\n", encoding="utf-8")
-    heard = complaint(lambda: extract(listed([tmp_path / "a.jsonl"]), network, tmp_path / "out", 4))
-    assert said.format(tmp_path) in heard
+    Image.fromarray(make_photo(1)).save(whole, "PNG")
+    write_file(tmp_path / "cut.png", whole.getvalue()[:-300])
+    write_file(tmp_path / "text.jpg", "no image")
+    path = write_file(tmp_path / "a.jsonl", content + "\n")
+    found = error_message(lambda: extract(listed([path]), network, tmp_path / "out", 4))
+    assert message.format(tmp_path) in found
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".*"))
 
 
-def test_features_that_the_disk_cannot_hold_are_not_begun(
+def test_extraction_does_not_start_without_enough_disk_space(
     data: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=40_000))
-    heard = complaint(extract, listed([data / "dev.jsonl"]), network, tmp_path / "out", 4)
-    assert heard == f"{tmp_path / 'out'}: the features take 0.1 MB, and the disk has 0.0 MB left"
+    message = error_message(extract, listed([data / "dev.jsonl"]), network, tmp_path / "out", 4)
+    assert message == f"{tmp_path / 'out'}: the features take 0.1 MB, and the disk has 0.0 MB left"
     assert not list(tmp_path.iterdir())
 
 
-def test_files_that_would_share_a_name_and_pictures_are_refused(data: Path, network: Network, tmp_path: Path) -> None:
-    shutil.copy(data / "train.jsonl", tmp_path / "train.tsv")
-    (tmp_path / "train.tsv").write_text(f"{data}/photos/1.png\ta\n", encoding="utf-8")
-    both = [data / "train.jsonl", tmp_path / "train.tsv"]
-    assert "two of the files would both become train.jsonl" in complaint(listed, both)
-    assert "1.png is a picture; a file is wanted that names pictures" in complaint(listed, [data / "photos" / "1.png"])
+def test_equal_output_names_and_existing_folders_are_refused(data: Path, network: Network, tmp_path: Path) -> None:
+    table = write_file(tmp_path / "train.tsv", f"{data}/photos/1.png\ta\n")
+    assert "two of the files would both become train.jsonl" in error_message(listed, [data / "train.jsonl", table])
+    message = error_message(listed, [data / "photos" / "1.png"])
+    assert "1.png is a picture; a file is wanted that names pictures" in message
     tmp_path.joinpath("out").mkdir()
-    heard = complaint(extract, listed(both[1:]), network, tmp_path / "out", 4)
-    assert heard == f"{tmp_path / 'out'} is there already; choose another --out"
+    message = error_message(extract, listed([table]), network, tmp_path / "out", 4)
+    assert message == f"{tmp_path / 'out'} is there already; choose another --out"
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"side": None}, "side is a whole number, not None"),
         ({"side": 300}, "side is at least 1 and at most resize, 73, not 300"),
@@ -409,41 +407,41 @@ def test_files_that_would_share_a_name_and_pictures_are_refused(data: Path, netw
         ({"colour": 1}, "unknown key"),
     ],
 )
-def test_a_word_on_features_that_makes_no_sense_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(yaml.safe_dump(example().mapping() | changes), encoding="utf-8")
-    assert said in complaint(beside, tmp_path / "train.jsonl")
+def test_invalid_backbone_description_is_refused(changes: Any, message: str, tmp_path: Path) -> None:
+    write_file(tmp_path / NAME, yaml.safe_dump(make_backbone().mapping() | changes))
+    assert message in error_message(beside, tmp_path / "train.jsonl")
 
 
-def test_what_made_features_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_backbone_description_round_trips(tmp_path: Path) -> None:
     assert beside(tmp_path / "train.jsonl") is None
-    example().write(tmp_path)
-    assert beside(tmp_path / "train.jsonl") == example()
-    (tmp_path / NAME).write_text("network: vgg19", encoding="utf-8")
-    assert f"{NAME} has no layer" in complaint(beside, tmp_path / "train.jsonl")
-    (tmp_path / NAME).write_text("vgg19", encoding="utf-8")
-    assert "key by key, not 'vgg19'" in complaint(beside, tmp_path / "train.jsonl")
+    make_backbone().write(tmp_path)
+    assert beside(tmp_path / "train.jsonl") == make_backbone()
+    write_file(tmp_path / NAME, "network: vgg19")
+    assert f"{NAME} has no layer" in error_message(beside, tmp_path / "train.jsonl")
+    write_file(tmp_path / NAME, "vgg19")
+    assert "key by key, not 'vgg19'" in error_message(beside, tmp_path / "train.jsonl")
 
 
-def test_an_original_is_an_image_that_an_object_names(tmp_path: Path) -> None:
+def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
     line = {"image": "f.npy", "row": 2, "caption": "a", "original": {"image": "../x.png"}}
-    (tmp_path / "a.jsonl").write_text(json.dumps(line), encoding="utf-8")
-    (one,) = files.read([tmp_path / "a.jsonl"])
-    where = f"{tmp_path / 'a.jsonl'}:1"
+    path = write_jsonl(tmp_path / "a.jsonl", [line])
+    (one,) = files.read([path])
+    where = f"{path}:1"
     assert one.picture == Picture(tmp_path / "f.npy", 2, where, Picture(tmp_path / "../x.png", None, where))
-    assert "original is the image that features are of" in complaint(files.picture, line | {"original": "x.png"})
+    assert "original is the image that features are of" in error_message(files.picture, line | {"original": "x.png"})
 
 
 # Runs
 
 
-def test_a_recipe_reads_features_as_they_are_and_knows_what_made_them(run: Run, network: Network) -> None:
+def test_training_on_features_records_the_backbone_in_the_config(run: Run, network: Network) -> None:
     config = run.config()
     assert config["model"]["backbone"] == "none"
     assert config["data"]["features"] == 128
     assert config["data"]["backbone"] == network.backbone.mapping()
 
 
-def test_an_image_is_captioned_as_its_features_are(run: Run, data: Path, features: Path) -> None:
+def test_image_gets_the_same_caption_as_its_features(run: Run, data: Path, features: Path) -> None:
     model = regard.load(run.folder)
     pictures = list(model.inputs(features / "dev.jsonl"))
     for made, seen in zip(model.predict(pictures), model.predict([one.original.path for one in pictures]), strict=True):
@@ -453,38 +451,38 @@ def test_an_image_is_captioned_as_its_features_are(run: Run, data: Path, feature
         assert seen.pixels.shape == (64, 64, 3)
         assert "seen" not in made.document()
         left, top, right, bottom = seen.document()["seen"]
-        assert sorted((round(right - left, 1), round(bottom - top, 1))) == [0.6, 0.9], "the middle"
+        assert sorted((round(right - left, 1), round(bottom - top, 1))) == [0.6, 0.9], "the centre crop"
     sent = base64.b64encode((data / "photos" / "3.png").read_bytes()).decode()
-    asked = model.asked({"image": f"data:image/png;base64,{sent}"})  # as a request to the service has it
-    (made,), (seen,) = (model.predict([one]) for one in (asked, data / "photos" / "3.png"))
+    request = model.asked({"image": f"data:image/png;base64,{sent}"})  # as in a request to the service
+    (made,), (seen,) = (model.predict([one]) for one in (request, data / "photos" / "3.png"))
     assert (made.text, made.window) == (seen.text, seen.window)
     of_features, of_images = (model.evaluate([folder / "dev.jsonl"]) for folder in (features, data))
     assert of_features["loss"] == pytest.approx(of_images["loss"], rel=1e-4)
     assert (of_features["bleu"], of_features["captions"]) == (of_images["bleu"], of_images["captions"])
 
 
-def test_the_report_has_the_images_that_features_are_of(run: Run) -> None:
+def test_report_shows_the_original_images_of_features(run: Run) -> None:
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 3
     assert "class=blank" not in page
 
 
-def test_an_original_that_is_gone_is_left_out_of_the_picture(run: Run, features: Path, tmp_path: Path) -> None:
+def test_missing_original_image_leaves_the_overlay_empty(run: Run, features: Path, tmp_path: Path) -> None:
     model = regard.load(run.folder)
     gone, odd = tmp_path / "gone.png", tmp_path / "grid.npy"
     np.save(odd, np.zeros((2, 2), dtype=np.float32))
     for original in (gone, odd):
         (made,) = model.predict([Picture(features / "dev.npy", 0, "", Picture(original))])
         assert made.overlay().pixels is None
-    eye = Eye(image=16, patch=4, max_side=99)  # features of a network that nobody named
-    np.save(tmp_path / "large.npy", photo(1, 60, 40))
+    eye = Eye(image=16, patch=4, max_side=99)  # features of an unknown network
+    np.save(tmp_path / "large.npy", make_photo(1, 60, 40))
     small = eye.original(Picture(Path("f.npy"), 0, "", Picture(tmp_path / "large.npy")))
     assert small is not None
     assert small.shape == (16, 11, 3)
 
 
-def changed(run: Run, tmp_path: Path, **changes: Any) -> Any:
-    """The run with another word on its features."""
+def load_with_backbone(run: Run, tmp_path: Path, **changes: Any) -> Any:
+    """Load a copy of the run whose config describes another backbone, or none."""
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     config = run.config()
@@ -494,58 +492,70 @@ def changed(run: Run, tmp_path: Path, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"checksum": "12"}, "(random) are not those that made the features which the model learnt from"),
         ({"weights": "/gone/w.pth"}, "/gone/w.pth is not there any more, the weights of squeezenet1_1"),
         ({}, "it is an image, and the run does not know which network made its features"),
     ],
 )
-def test_other_weights_are_not_taken_for_those_of_the_run(
-    changes: dict[str, Any], said: str, run: Run, data: Path, features: Path, tmp_path: Path
+def test_image_is_refused_unless_the_weights_of_the_run_are_known(
+    changes: dict[str, Any], message: str, run: Run, data: Path, features: Path, tmp_path: Path
 ) -> None:
-    model = changed(run, tmp_path, **changes)
-    assert said in complaint(model.predict, [data / "photos" / "1.png"])
+    model = load_with_backbone(run, tmp_path, **changes)
+    assert message in error_message(model.predict, [data / "photos" / "1.png"])
     assert len(model.predict([Picture(features / "dev.npy", 0)])) == 1, "features need no network"
 
 
-def test_features_of_different_networks_are_not_mixed(run: Run, features: Path, data: Path, tmp_path: Path) -> None:
+def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path, data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(features, other)
-    example(layer="features.3").write(other)
-    said = "features of squeezenet1_1 features.3 (random, 64 pixels), and those of"
+    make_backbone(layer="features.3").write(other)
+    message = "features of squeezenet1_1 features.3 (random, 64 pixels), and those of"
     model = regard.load(run.folder)
-    assert said in complaint(model.inputs, other / "dev.jsonl")
-    assert said in complaint(model.evaluate, [other / "dev.jsonl"])
-    new = tmp_path / "new"
+    assert message in error_message(model.inputs, other / "dev.jsonl")
+    assert message in error_message(model.evaluate, [other / "dev.jsonl"])
 
-    def trained(file: Path, dev: Path, **changes: Any) -> Any:
-        return lambda: regard.train(None if changes else "xu2015-soft-caption", file, new, dev=dev, **QUICK | changes)
+    def train(data: Path, dev: Path, **changes: Any) -> None:
+        recipe = None if changes else "xu2015-soft-caption"
+        regard.train(recipe, data, tmp_path / "new", dev=dev, **QUICK | changes)
 
-    assert said in complaint(trained(features / "train.jsonl", other / "dev.jsonl"))
+    assert message in error_message(train, features / "train.jsonl", other / "dev.jsonl")
     tuned = {"training.init_from": str(run.folder)}
-    assert said in complaint(trained(other / "train.jsonl", other / "dev.jsonl", **tuned))
-    heard = complaint(trained(features / "train.jsonl", data / "dev.jsonl"))
-    assert "it is an image, and `regard data features` makes features of images" in heard
+    assert message in error_message(train, other / "train.jsonl", other / "dev.jsonl", **tuned)
+    message = error_message(train, features / "train.jsonl", data / "dev.jsonl")
+    assert "it is an image, and `regard data features` makes features of images" in message
     assert common([features / "train.jsonl", other.parent / "x.jsonl"]) == beside(features / "train.jsonl")
 
 
-def test_a_run_starts_from_one_that_read_the_same_features(run: Run, features: Path, tmp_path: Path) -> None:
+def test_init_from_keeps_the_backbone(run: Run, features: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"training.init_from": str(run.folder), "training.steps": 1}
-    tuned = regard.train(None, features / "dev.jsonl", tmp_path / "run", dev=features / "train.jsonl", **more)
+    tuned = train(None, features / "dev.jsonl", tmp_path / "run", dev=features / "train.jsonl", **more)
     assert tuned.config()["data"]["backbone"] == run.config()["data"]["backbone"]
 
 
-def test_a_network_is_built_once_for_all_images(run: Run) -> None:
+def test_network_is_built_once_for_all_images(run: Run) -> None:
     backbone = regard.load(run.folder).data.backbone
     assert again(backbone, CPU) is again(backbone, CPU)
 
 
-def test_the_command_line_from_images_to_captions(run: Run, data: Path, regard: Command) -> None:
+def test_features_command_writes_features_and_says_how_to_train(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run the command in this process, which has imported torchvision already."""
     options = ["--backbone", "squeezenet1_1", "--layer", "features.5", "--weights", "random", "--side", "64"]
-    made = regard("data", "features", data / "train.jsonl", data / "dev.jsonl", "--out", "f", *options)
-    assert (made.returncode, made.stdout) == (0, "f/train.jsonl\nf/dev.jsonl\n"), made.stderr
-    assert "10 images, 7 × 7 × 128 numbers each, of squeezenet1_1 features.5 (random, 64 pixels): 0.1 MB" in made.stderr
-    assert "train on them: regard train f/train.jsonl --recipe xu2015-soft-caption" in made.stderr
-    told = regard("predict", run.folder, data / "photos" / "1.png", "--json")
-    assert json.loads(told.stdout)["grid"] == [7, 7], told.stderr
+    files = [str(data / "train.jsonl"), str(data / "dev.jsonl")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["regard", "data", "features", *files, "--out", "f", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (0, "f/train.jsonl\nf/dev.jsonl\n"), err
+    assert "10 images, 7 × 7 × 128 numbers each, of squeezenet1_1 features.5 (random, 64 pixels): 0.1 MB" in err
+    assert "train on them: regard train f/train.jsonl --recipe xu2015-soft-caption" in err
+
+
+@pytest.mark.slow
+def test_predict_command_captions_an_image_by_its_features(run: Run, data: Path, regard: Command) -> None:
+    done = regard("predict", run.folder, data / "photos" / "1.png", "--json")
+    assert json.loads(done.stdout)["grid"] == [7, 7], done.stderr

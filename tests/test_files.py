@@ -1,7 +1,8 @@
-"""Documents that are translated by the service."""
+"""Document translation by the service: formats, downloads, refusals, storage."""
 
 from __future__ import annotations
 
+import gc
 import html
 import io
 import zipfile
@@ -11,18 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 import docx
 import httpx
 import pytest
-from support.server import Server, ask_in_process, start_server
+from support.server import Client, ask_in_process, serve_in_thread
 
 from regard.documents import ENDINGS
 from regard.runs import Run
 from regard.serve.settings import Settings
 from regard.translate import Translator, load
 
+# An uploaded file is left to the garbage collector where its request is refused.
+pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
+
 
 @pytest.fixture(scope="module")
-def server(fluent_run: Run) -> Iterator[Server]:
-    with start_server(fluent_run.folder, "--file-limit", 500_000) as process:
-        yield process
+def server(fluent_run: Run) -> Iterator[Client]:
+    with serve_in_thread(fluent_run.folder, file_limit=500_000) as server:
+        yield server
+    gc.collect()  # while the warning is ignored
 
 
 @pytest.fixture(scope="module")
@@ -30,30 +35,29 @@ def translator(fluent_run: Run) -> Translator:
     return load(fluent_run.folder)
 
 
-def sent(server: Server, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
-    asked, told = {"source": "en", "target": "de", **fields}, {"X-Forwarded-For": client}
-    url = f"{server.url}/translate_file"
-    return httpx.post(url, data=asked, files={"file": (name, content)}, headers=told, timeout=300)
+def upload(server: Client, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
+    data, headers = {"source": "en", "target": "de", **fields}, {"X-Forwarded-For": client}
+    return server.http.post("/translate_file", data=data, files={"file": (name, content)}, headers=headers)
 
 
-def fetched(server: Server, answer: httpx.Response) -> bytes:
+def download(server: Client, answer: httpx.Response) -> bytes:
     assert answer.status_code == 200, answer.text
-    found = httpx.get(answer.json()["translatedFileUrl"])
+    found = server.http.get(answer.json()["translatedFileUrl"])
     assert found.status_code == 200
     assert found.headers["content-type"] == "application/octet-stream"
     assert found.headers["content-disposition"].startswith("attachment;")
     return found.content
 
 
-def test_text(server: Server, translator: Translator) -> None:
+def test_text_document_is_translated_line_by_line(server: Client, translator: Translator) -> None:
     texts = ["the old house", "the young man sees the garden."]
     made = [one.text for one in translator.translate(texts, tags=True)]
     content = "\r\n\r\n".join([*texts, ""]).encode()
-    assert fetched(server, sent(server, "letter.txt", content)) == "\r\n\r\n".join([*made, ""]).encode()
-    assert fetched(server, sent(server, "letter.txt", content, source="auto")).decode().startswith(made[0])
+    assert download(server, upload(server, "letter.txt", content)) == "\r\n\r\n".join([*made, ""]).encode()
+    assert download(server, upload(server, "letter.txt", content, source="auto")).decode().startswith(made[0])
 
 
-def test_word(server: Server, translator: Translator) -> None:
+def test_word_document_keeps_styles_and_runs(server: Client, translator: Translator) -> None:
     document = docx.Document()
     document.add_heading("the old house")
     paragraph = document.add_paragraph("the young ")
@@ -61,118 +65,127 @@ def test_word(server: Server, translator: Translator) -> None:
     paragraph.add_run(" sees the garden.")
     written = io.BytesIO()
     document.save(written)
-    found = docx.Document(io.BytesIO(fetched(server, sent(server, "report.docx", written.getvalue()))))
+    found = docx.Document(io.BytesIO(download(server, upload(server, "report.docx", written.getvalue()))))
     assert found.paragraphs[0].text == translator.translate(["the old house"], tags=True)[0].text
     assert found.paragraphs[0].style.name == "Heading 1"  # type: ignore[union-attr]
     assert any(run.bold for run in found.paragraphs[1].runs)
 
 
-def test_messages(server: Server, translator: Translator) -> None:
+def test_po_file_gets_its_missing_translations(server: Client, translator: Translator) -> None:
     head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
     content = head + 'msgid "the old house"\nmsgstr ""\n\nmsgid "done"\nmsgstr "getan"\n'
     made = translator.translate(["the old house"], tags=True)[0].text
     expected = content.replace('msgstr ""\n\nmsgid "done"', f'msgstr "{made}"\n\nmsgid "done"')
-    assert fetched(server, sent(server, "program.po", content.encode())).decode() == expected
+    assert download(server, upload(server, "program.po", content.encode())).decode() == expected
 
 
-def test_many_at_once(server: Server, translator: Translator) -> None:
-    text = "the young man sees the garden and the old house."
-    made = translator.translate([text], tags=True)[0].text
-    content = f"{text}\n".encode() * 120
-    with ThreadPoolExecutor(12) as together:
-        answers = list(together.map(lambda number: sent(server, f"{number}.txt", content), range(12)))
-    assert {fetched(server, answer) for answer in answers} == {f"{made}\n".encode() * 120}
+@pytest.mark.parametrize(("files", "lines"), [(3, 8), pytest.param(12, 120, marks=pytest.mark.slow)])
+def test_concurrent_documents_get_their_own_translations(
+    server: Client, translator: Translator, files: int, lines: int
+) -> None:
+    text = "the young man sees the garden and the old house"
+    sentences = [f"{text} {number} ." for number in range(files)]
+    expected = [made.text for made in translator.translate(sentences, tags=True)]
+
+    def translate_file(number: int) -> bytes:
+        return download(server, upload(server, f"{number}.txt", f"{sentences[number]}\n".encode() * lines))
+
+    with ThreadPoolExecutor(files) as pool:
+        found = list(pool.map(translate_file, range(files)))
+    assert found == [f"{made}\n".encode() * lines for made in expected]
 
 
-def test_what_is_refused(server: Server) -> None:
-    def said(name: str, content: bytes, status: int = 400) -> str:
-        answer = sent(server, name, content)
+def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
+    def refusal(name: str, content: bytes, status: int = 400) -> str:
+        answer = upload(server, name, content)
         assert answer.status_code == status, answer.text
         return str(answer.json()["error"])
 
-    assert said("empty.txt", b"") == "Invalid request: empty file"
-    assert said("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
-    assert said("x.docx", b"not a zip file")
-    assert said("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
-    missing = httpx.post(f"{server.url}/translate_file", data={"source": "en", "target": "de"})
+    assert refusal("empty.txt", b"") == "Invalid request: empty file"
+    assert refusal("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
+    assert refusal("x.docx", b"not a zip file")
+    assert refusal("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
+    missing = server.http.post("/translate_file", data={"source": "en", "target": "de"})
     assert missing.json() == {"error": "Invalid request: missing file parameter"}
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", b"<a>" + b" " * 60_000_000 + b"</a>")
     assert len(bomb.getvalue()) < 500_000
-    assert said("bomb.docx", bomb.getvalue())
-    assert said("long.txt", b"a " * 10_001) == "Invalid request: a text of the file (20001) exceeds text limit (20000)"
-    assert sent(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
+    assert refusal("bomb.docx", bomb.getvalue())
+    assert (
+        refusal("long.txt", b"a " * 10_001) == "Invalid request: a text of the file (20001) exceeds text limit (20000)"
+    )
+    assert upload(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
 
 
 @pytest.mark.parametrize(("name", "made"), [("letter.txt", "letter.de.txt"), ("a.en.txt", "a.de.txt")])
-def test_a_translation_is_named_after_its_language(server: Server, name: str, made: str) -> None:
-    url = sent(server, name, b"the old house").json()["translatedFileUrl"]
+def test_translated_file_is_named_after_its_language(server: Client, name: str, made: str) -> None:
+    url = upload(server, name, b"the old house").json()["translatedFileUrl"]
     assert url.endswith(f".{made}")
-    assert httpx.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
+    assert server.http.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
 
 
-@pytest.mark.parametrize(("trusted", "way"), [(True, "https"), (False, "http")])
-def test_an_address_begins_as_a_proxy_that_is_trusted_was_asked(fluent_run: Run, trusted: bool, way: str) -> None:
+@pytest.mark.parametrize(("trusted", "scheme"), [(True, "https"), (False, "http")])
+def test_download_url_has_the_scheme_of_a_trusted_proxy(fluent_run: Run, trusted: bool, scheme: str) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         fields, headers = {"source": "en", "target": "de"}, {"X-Forwarded-Proto": "https"}
         return await client.post("/translate_file", data=fields, files={"file": ("a.txt", b"house")}, headers=headers)
 
     answer = ask_in_process(fluent_run.folder, Settings(trust_proxy=trusted), ask)
-    assert answer.json()["translatedFileUrl"].startswith(f"{way}://inside/download_file/")
+    assert answer.json()["translatedFileUrl"].startswith(f"{scheme}://inside/download_file/")
 
 
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd.txt", "..\\..\\x.txt", "/etc/x.txt", "a\r\nb.txt", "<b>.txt", ".txt"]
 )
-def test_names_that_lead_elsewhere(server: Server, name: str) -> None:
-    answer = sent(server, name, b"the old house")
+def test_hostile_file_names_do_not_leave_the_download_folder(server: Client, name: str) -> None:
+    answer = upload(server, name, b"the old house")
     if answer.status_code == 200:
         url = answer.json()["translatedFileUrl"]
         assert url.startswith(f"{server.url}/download_file/")
         assert url.rpartition("/")[2].count("/") == 0
         assert not set(url) & set("<>\r\n\\")
-        assert fetched(server, answer)
+        assert download(server, answer)
     else:
         assert answer.status_code == 400
 
 
-def test_nobody_guesses_a_file(server: Server) -> None:
-    assert httpx.get(f"{server.url}/download_file/00000000-0000-0000-0000-000000000000.letter.txt").status_code == 404
-    assert httpx.get(f"{server.url}/download_file/..%2f..%2fetc%2fpasswd").status_code == 404
+def test_unknown_downloads_are_not_found(server: Client) -> None:
+    assert server.http.get("/download_file/00000000-0000-0000-0000-000000000000.letter.txt").status_code == 404
+    assert server.http.get("/download_file/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_settings_say_what_is_taken(server: Server, fluent_run: Run) -> None:
-    found = httpx.get(f"{server.url}/frontend/settings").json()
+def test_settings_list_the_document_formats(server: Client, fluent_run: Run) -> None:
+    found = server.http.get("/frontend/settings").json()
     assert found["filesTranslation"] is True
     assert found["supportedFilesFormat"] == list(ENDINGS)
-    with start_server(fluent_run.folder, "--no-files") as closed:
-        assert httpx.get(f"{closed.url}/frontend/settings").json()["filesTranslation"] is False
-        answer = sent(closed, "letter.txt", b"the old house")
+    with serve_in_thread(fluent_run.folder, files=False) as closed:
+        assert closed.http.get("/frontend/settings").json()["filesTranslation"] is False
+        answer = upload(closed, "letter.txt", b"the old house")
         assert (answer.status_code, answer.json()["error"]) == (403, "Files translation are disabled on this server.")
 
 
-def test_what_one_client_sends_does_not_push_out_what_another_has(fluent_run: Run) -> None:
-    with start_server(fluent_run.folder, "--trust-proxy", "--kept-limit", 2_000_000) as server:
+def test_files_of_one_client_do_not_displace_those_of_another(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, trust_proxy=True, kept_limit=2_000_000) as server:
 
-        def place(client: str) -> str:
-            return str(sent(server, "a.txt", b"-", client=client).json()["translatedFileUrl"])
+        def upload_from(client: str) -> str:
+            return str(upload(server, "a.txt", b"-", client=client).json()["translatedFileUrl"])
 
-        places = [place("10.0.0.1"), *[place("10.0.0.2") for _ in range(4)]]
-        assert [httpx.get(found).status_code for found in places] == [200, 404, 404, 200, 200]
+        urls = [upload_from("10.0.0.1"), *[upload_from("10.0.0.2") for _ in range(4)]]
+        assert [server.http.get(url).status_code for url in urls] == [200, 404, 404, 200, 200]
 
 
-def test_the_language_of_a_document_is_told_by_its_text(server: Server, translator: Translator) -> None:
+def test_document_language_is_detected_from_its_text_alone(server: Client, translator: Translator) -> None:
     text = "The old house is in the garden."
     made = translator.translate([text], tags=True)[0].text
     german = "Das alte Haus steht im Garten und der junge Mann sieht den Garten. " * 60
     page = f"<!-- {german} --><p class='{german}'>{text}</p>"
-    found = fetched(server, sent(server, "page.html", page.encode(), source="auto"))
+    found = download(server, upload(server, "page.html", page.encode(), source="auto"))
     assert found.decode() == page.replace(text, html.escape(made, quote=False))
     document = docx.Document()
     document.add_paragraph(text)
     document.core_properties.comments = german[:255]
     written = io.BytesIO()
     document.save(written)
-    found = fetched(server, sent(server, "report.docx", written.getvalue(), source="auto"))
+    found = download(server, upload(server, "report.docx", written.getvalue(), source="auto"))
     assert docx.Document(io.BytesIO(found)).paragraphs[0].text == made

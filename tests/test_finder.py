@@ -1,4 +1,4 @@
-"""`--find-rate`: which learning rate suits."""
+"""The learning rate range test, `regard train --find-rate`."""
 
 from __future__ import annotations
 
@@ -10,81 +10,69 @@ import numpy as np
 import pytest
 import torch
 from support.commands import Command
-from support.training import TINY, corpus_files
+from support.training import TINY, corpus_files, format_overrides, make_trainer
 from torch import Tensor
 
-from regard.data.examples import Examples
-from regard.data.ragged import Ragged
 from regard.errors import UserError
-from regard.models import build
-from regard.runs import Run
-from regard.tasks import Validation
-from regard.training import Trainer, TrainingSettings, suggested
+from regard.training import Trainer, suggested
 from regard.training.finder import HIGH, LOW, Tried, find
 
 
-def trainer(folder: Path) -> Trainer:
-    torch.manual_seed(0)
-    rows = [[4 + (number + place) % 8 for place in range(2 + number % 5)] for number in range(24)]
-    examples = Examples(Ragged.of(rows), Ragged.of(rows))
-    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=0.0)
-    settings = TrainingSettings(batch_tokens=40, optimizer="sgd", warmup=0, tensorboard=False)
-    return Trainer(
-        model, examples, lambda *_: Validation(0, {"bleu": 0}, "bleu"), settings, Run(folder), torch.device("cpu")
-    )
+def make_sgd_trainer(folder: Path) -> Trainer:
+    return make_trainer(folder, batch_tokens=40, optimizer="sgd", warmup=0)
 
 
-def losses(job: Trainer, of: Any) -> None:
-    """The loss is what a function of the learning rate says, whatever the model computes."""
-    summed = job.model.summed
+def script_loss(trainer: Trainer, loss_at: Any) -> None:
+    """Replace the loss by a function of the learning rate."""
+    summed = trainer.model.summed
 
     def scripted(*batch: Any) -> Tensor:
-        rate = job.optimizer.param_groups[0]["lr"]
-        return torch.add(summed(*batch) * 0.0, of(rate) * (batch[3] != 0).sum())
+        rate = trainer.optimizer.param_groups[0]["lr"]
+        return torch.add(summed(*batch) * 0.0, loss_at(rate) * (batch[3] != 0).sum())
 
-    job.model.summed = scripted
+    trainer.model.summed = scripted
 
 
-def test_rates_rise_evenly_and_the_loss_is_smoothed(tmp_path: Path) -> None:
-    job = trainer(tmp_path)
-    losses(job, lambda rate: 2.0)
-    tried = find(job, updates=7)
+def test_rates_are_log_spaced_and_the_loss_is_smoothed(tmp_path: Path) -> None:
+    trainer = make_sgd_trainer(tmp_path)
+    script_loss(trainer, lambda rate: 2.0)
+    tried = find(trainer, updates=7)
     np.testing.assert_allclose([one.rate for one in tried], np.geomspace(LOW, HIGH, 7), rtol=1e-6)
     np.testing.assert_allclose([one.loss for one in tried], 2.0, rtol=1e-4)
 
 
-def test_it_ends_where_the_loss_explodes(tmp_path: Path) -> None:
-    job = trainer(tmp_path)
-    losses(job, lambda rate: 1.0 if rate < 0.01 else 1000.0)
-    tried = find(job, updates=25)
+def test_rate_search_stops_when_the_loss_explodes(tmp_path: Path) -> None:
+    trainer = make_sgd_trainer(tmp_path)
+    script_loss(trainer, lambda rate: 1.0 if rate < 0.01 else 1000.0)
+    tried = find(trainer, updates=25)
     assert 0.01 <= tried[-1].rate < 0.02
     assert tried[-1].loss > 3 > tried[-2].loss
 
 
-def test_it_learns_meanwhile_and_nothing_is_kept(tmp_path: Path) -> None:
-    tried = find(trainer(tmp_path), updates=60)
+def test_rate_search_lowers_the_loss_and_writes_nothing(tmp_path: Path) -> None:
+    tried = find(make_sgd_trainer(tmp_path), updates=60)
     assert min(one.loss for one in tried) < tried[0].loss
     assert LOW < suggested(tried) < HIGH
     assert not list(tmp_path.iterdir())
 
 
-def test_a_loss_that_is_no_number_from_the_start(tmp_path: Path) -> None:
-    job = trainer(tmp_path)
-    losses(job, lambda rate: math.nan)
+def test_nan_loss_at_the_first_update_is_a_user_error(tmp_path: Path) -> None:
+    trainer = make_sgd_trainer(tmp_path)
+    script_loss(trainer, lambda rate: math.nan)
     with pytest.raises(UserError, match="the loss is nan from the first update on"):
-        find(job)
+        find(trainer)
 
 
-def test_the_steepest_fall_is_suggested() -> None:
+def test_rate_of_the_steepest_descent_is_suggested() -> None:
     tried = [Tried(1e-4, 5.0), Tried(1e-3, 4.8), Tried(1e-2, 3.0), Tried(1e-1, 2.9), Tried(1.0, 9.0)]
     assert suggested(tried) == 1e-2
     with pytest.raises(UserError, match="no learning rate from"):
         suggested([Tried(1e-4, 2.0), Tried(1e-3, 2.0), Tried(1e-2, 2.1)])
 
 
-def test_the_command(regard: Command, corpus: Path, tmp_path: Path) -> None:
-    changes = [f"{key}={value}".replace("None", "null") for key, value in TINY.items()]
-    train = ["train", *corpus_files(corpus, "train"), "--recipe", "luong2015-global", "--find-rate", *changes]
+def test_find_rate_command_prints_a_rate_and_writes_no_run(regard: Command, corpus: Path, tmp_path: Path) -> None:
+    overrides = format_overrides(TINY)
+    train = ["train", *corpus_files(corpus, "train"), "--recipe", "luong2015-global", "--find-rate", *overrides]
     done = regard(*train)
     assert done.returncode == 0, done.stderr
     assert "the loss falls fastest at about training.learning_rate=" in done.stdout

@@ -1,15 +1,15 @@
-"""A run that the first release wrote is read, used and trained on by this one."""
+"""Compatibility: a run written by the first release loads, translates and resumes."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.training import copy_run
 
 from regard.errors import UserError
 from regard.runs import Run, checkpoint
@@ -21,28 +21,27 @@ FIRST = Run(HERE / "run")
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Run:
-    shutil.copytree(FIRST.folder, tmp_path / "run")
-    return Run(tmp_path / "run")
+def writable_run(tmp_path: Path) -> Run:
+    return copy_run(FIRST, tmp_path / "run")
 
 
-def expected() -> dict[str, Any]:
+def read_expected() -> dict[str, Any]:
     return dict(json.loads((HERE / "expected.json").read_text(encoding="utf-8")))
 
 
-def split(name: str) -> list[Path]:
+def split_files(name: str) -> list[Path]:
     return [HERE / f"{name}.en", HERE / f"{name}.de"]
 
 
-def test_it_translates_as_it_did() -> None:
-    wanted = expected()["translations"]
+def test_first_release_run_gives_the_same_translations() -> None:
+    wanted = read_expected()["translations"]
     found = load(FIRST.folder, device="cpu").translate([one["source"] for one in wanted], beam=3)
     assert [made.text for made in found] == [one["text"] for one in wanted]
     assert [made.score for made in found] == pytest.approx([one["score"] for one in wanted], abs=1e-4)
     assert any(made.text for made in found)
 
 
-def test_its_state_is_read() -> None:
+def test_first_release_state_and_metrics_are_read() -> None:
     state = FIRST.state()
     assert state["format"] == 1
     assert FIRST.steps() == [state["step"]]
@@ -50,29 +49,34 @@ def test_its_state_is_read() -> None:
     assert [row["step"] for row in FIRST.metrics() if row["kind"] == "dev"] == [state["step"]]
 
 
-def test_it_goes_on_as_it_would_have(copy: Run) -> None:
-    wanted = expected()
-    more = {"training.steps": wanted["steps"], "training.validate_every": wanted["steps"] - copy.newest()}
-    train(None, split("train"), copy.folder, dev=split("dev"), resume=True, **more)
-    last = [row for row in copy.metrics() if row["kind"] == "dev"][-1]
+def test_first_release_run_resumes_to_the_expected_loss(writable_run: Run) -> None:
+    wanted = read_expected()
+    more = {"training.steps": wanted["steps"], "training.validate_every": wanted["steps"] - writable_run.newest()}
+    train(None, split_files("train"), writable_run.folder, dev=split_files("dev"), resume=True, **more)
+    last = [row for row in writable_run.metrics() if row["kind"] == "dev"][-1]
     assert last["step"] == wanted["steps"]
     assert last["loss"] == pytest.approx(wanted["dev_loss"], abs=1e-4)
-    assert checkpoint.read_state(copy.checkpoint_folder(copy.newest()))["format"] == checkpoint.FORMAT
+    assert checkpoint.read_state(writable_run.checkpoint_folder(writable_run.newest()))["format"] == checkpoint.FORMAT
 
 
-def test_a_later_format_is_refused_with_a_sentence(copy: Run) -> None:
-    path = copy.checkpoint_folder(copy.newest()) / checkpoint.STATE
+def test_checkpoint_of_a_later_format_is_refused(writable_run: Run) -> None:
+    path = writable_run.checkpoint_folder(writable_run.newest()) / checkpoint.STATE
     later = {**json.loads(path.read_text(encoding="utf-8")), "format": checkpoint.FORMAT + 1}
     path.write_text(json.dumps(later), encoding="utf-8")
-    said = re.escape(f"has format {checkpoint.FORMAT + 1}; this version of regard reads format")
-    for use in (lambda: load(copy.folder), lambda: copy.recover(lambda _: None), copy.state):
-        with pytest.raises(UserError, match=said) as caught:
+    message = re.escape(f"has format {checkpoint.FORMAT + 1}; this version of regard reads format")
+    for use in (
+        lambda: load(writable_run.folder),
+        lambda: writable_run.recover(lambda _: None),
+        writable_run.state,
+        writable_run.best,
+    ):
+        with pytest.raises(UserError, match=message) as caught:
             use()
         assert "\n" not in str(caught.value)
-    assert copy.steps() == FIRST.steps(), "and it is left where it was"
+    assert writable_run.steps() == FIRST.steps(), "it is not moved aside as damaged"
 
 
-def test_its_config_is_a_recipe_even_without_keys_that_came_later(tmp_path: Path) -> None:
+def test_first_release_config_without_newer_keys_is_a_recipe(tmp_path: Path) -> None:
     written = FIRST.config()
     for section, key in (
         ("training", "init_from"),
@@ -84,7 +88,7 @@ def test_its_config_is_a_recipe_even_without_keys_that_came_later(tmp_path: Path
     old = tmp_path / "config.yaml"
     old.write_text(yaml.safe_dump(written), encoding="utf-8")
     few: dict[str, Any] = {"training.steps": 2, "training.keep_best": 2, "training.tensorboard": False}
-    made = train(old, split("train"), tmp_path / "new", dev=split("dev"), **few)
+    made = train(old, split_files("train"), tmp_path / "new", dev=split_files("dev"), **few)
     assert made.newest() == 2
     assert made.config()["training"]["keep_best"] == 2
     assert made.config()["training"]["init_from"] is None

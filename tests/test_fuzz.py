@@ -1,4 +1,4 @@
-"""Damaged files: whatever the bytes, they are read or refused by one sentence."""
+"""Fuzzing of corpus readers: any bytes are read or refused with a one-line message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.corpora import FORMATS, PACKED
 from regard.data.corpus import languages, pairs, read
 from regard.errors import UserError
 
-MARKS = [
+INSERTIONS = [
     b"\x00",
     b"\xff",
     b"\t",
@@ -28,7 +28,7 @@ MARKS = [
     b"\xef\xbb\xbf",
     b"\x80",
 ]
-MARKS += [
+INSERTIONS += [
     b"<!DOCTYPE a [<!ENTITY x 'y'>]>",
     b'<cp hex="d800"/>',
     b'encoding="utf-16"',
@@ -38,20 +38,20 @@ MARKS += [
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
-    """Bytes of a file, some of them changed, left out, put twice, or cut off."""
+def damaged_files(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Copies of a file with ranges changed, inserted, doubled, deleted or cut off, or bits flipped."""
     content = bytearray(whole)
     for _ in range(draw(st.integers(0, 4))):
         start = draw(st.integers(0, len(content)))
         end = min(len(content), start + draw(st.integers(0, 40)))
-        kind = draw(st.sampled_from(["change", "mark", "twice", "out", "cut", "bit"]))
+        kind = draw(st.sampled_from(["change", "insert", "double", "delete", "cut", "bit"]))
         if kind == "change":
             content[start:end] = draw(st.binary(max_size=8))
-        elif kind == "mark":
-            content[start:start] = draw(st.sampled_from(MARKS))
-        elif kind == "twice":
+        elif kind == "insert":
+            content[start:start] = draw(st.sampled_from(INSERTIONS))
+        elif kind == "double":
             content[start:start] = content[start:end]
-        elif kind == "out":
+        elif kind == "delete":
             del content[start:end]
         elif kind == "cut":
             del content[start:]
@@ -60,40 +60,43 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
     return bytes(content)
 
 
-def read_or_refused(path: Path) -> None:
-    """All that a file can do."""
+def check_read_or_refused(path: Path) -> None:
     for attempt in (lambda: pairs([path]), lambda: list(read([path], "en", "de")), lambda: languages([path])):
         try:
             found = attempt()
         except UserError as error:
-            said = str(error)
+            message = str(error)
         else:
-            said = "read"
+            message = "read"
             for pair in found:
-                "".join(pair).encode("utf-8")  # half a character would stop a writer later
-        assert said
-        assert "\n" not in said
+                "".join(pair).encode("utf-8")  # fails for a lone surrogate
+        assert message
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-def test_damaged_files(name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_damaged_corpus_file_is_read_or_refused(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.getbasetemp() / name
-    path.write_bytes(data.draw(damaged(FORMATS[name])))
-    read_or_refused(path)
+    path.write_bytes(data.draw(damaged_files(FORMATS[name])))
+    check_read_or_refused(path)
 
 
 @pytest.mark.parametrize("ending", [ending for ending in PACKED if ending])
 @given(data=st.data())
-def test_damaged_archives(ending: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_damaged_compressed_corpus_is_read_or_refused(
+    ending: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.getbasetemp() / f"pairs.tsv{ending}"
-    path.write_bytes(data.draw(damaged(PACKED[ending](FORMATS["pairs.tsv"] * 20))))
-    read_or_refused(path)
+    path.write_bytes(data.draw(damaged_files(PACKED[ending](FORMATS["pairs.tsv"] * 20))))
+    check_read_or_refused(path)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(content=st.binary(max_size=200))
-def test_any_bytes(name: str, content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_bytes_are_read_or_refused(name: str, content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / name
     path.write_bytes(content)
-    read_or_refused(path)
+    check_read_or_refused(path)

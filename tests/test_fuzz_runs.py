@@ -1,6 +1,6 @@
-"""Whatever is in the files of a run, a recipe or a gold alignment: it is used, or refused with a sentence.
+"""Fuzzing of the files of a run, recipes and gold alignments: they load, or raise a one-line UserError.
 
-Nothing in them is executed, and nothing outside a run's folder is touched.
+Nothing in them is executed, and no file outside the run's folder is opened.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ loss: {label_smoothing: 0.1, per: token}
 PAIRS = [("the old house", "das alte Haus"), ("no", "nein"), ("a b c", "d e")]
 PHARAOH, NAACL = "0-0 1?1 2-2\n0p0\n\n", "1 1 1 S\n1 2 2 P\n2 1 1\n3 3 2 S 0.5\n"
 
-# What a hand or a program may leave in such a file: of the wrong kind, too large, too deep, or pointing elsewhere.
-ODD = [
+# Values of the wrong type, too large, too deeply nested, or naming files elsewhere.
+ODD_BYTES = [
     *(b"null", b"[]", b"{}", b'""', b"true", b"-1", b"0", b"1.5", b"NaN", b"Infinity", b"-Infinity", b"1e999", b".inf"),
     *(b"9" * 30, b"9" * 5000, b"[" * 3000, b'{"a":' * 3000, b"- " * 300, b'"../../x"', b'"/etc/hostname"', b"\x00"),
     *(b"!!int ''", b"!!float ''", b"!!bool x", b"!!timestamp x", b"!!binary x", b"!!set {a}", b"&a [*a]", b"<<: *a"),
@@ -80,69 +80,77 @@ ODD = [
         b"base: x.yaml\n",
     ),
 ]
-RUNNING = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pickle.find_class")
-REACHING = ("socket.connect", "ctypes.dlopen", "import")
-TOUCHING = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "shutil.rmtree")
-watched: list[tuple[str, str]] | None = None
+EXECUTION_EVENTS = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "pickle.find_class",
+)
+IMPORT_EVENTS = ("socket.connect", "ctypes.dlopen", "import")
+FILE_EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "shutil.rmtree")
+recorded_events: list[tuple[str, str]] | None = None
 
 
-def hook(event: str, arguments: tuple[Any, ...]) -> None:
-    """Notes what a loader does, while somebody watches."""
-    if watched is not None and event in (*RUNNING, *REACHING, *TOUCHING):
+def record_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Record execution, imports and file access while `confine_to` is active."""
+    if recorded_events is not None and event in (*EXECUTION_EVENTS, *IMPORT_EVENTS, *FILE_EVENTS):
         paths = arguments[:2] if event in ("os.rename", "os.link", "os.symlink") else arguments[:1]
         named = [path for path in paths if isinstance(path, str | bytes | os.PathLike)]
-        watched.extend((event, os.fsdecode(name)) for name in named)
+        recorded_events.extend((event, os.fsdecode(name)) for name in named)
 
 
-sys.addaudithook(hook)
+sys.addaudithook(record_event)
 
 
 @contextmanager
-def confined(*folders: Path) -> Iterator[None]:
-    """Nothing is run, fetched or imported, and no file outside the folders is touched."""
-    global watched
-    watched = seen = list[tuple[str, str]]()
+def confine_to(*folders: Path) -> Iterator[None]:
+    """Fail if anything is executed, imported or connected to, or a file outside the folders is accessed."""
+    global recorded_events
+    recorded_events = seen = list[tuple[str, str]]()
     try:
         yield
     finally:
-        watched = None
+        recorded_events = None
     for event, name in seen:
-        assert event in TOUCHING, f"{event} {name}"
+        assert event in FILE_EVENTS, f"{event} {name}"
         assert any(Path(os.path.normpath(name)).is_relative_to(folder) for folder in folders), f"{event} {name}"
 
 
-def tried(use: Callable[[], object], *folders: Path) -> None:
-    """It works, or says why not in one line."""
-    with confined(*folders):
+def check_works_or_user_error(use: Callable[[], object], *folders: Path) -> None:
+    """Check that the call succeeds or raises a UserError of one line."""
+    with confine_to(*folders):
         try:
             use()
-            said = ""
+            message = ""
         except UserError as error:
-            said = str(error)
-    assert "\n" not in said
+            message = str(error)
+    assert "\n" not in message
 
 
 @st.composite
-def mutated(draw: st.DrawFn, original: bytes, others: tuple[bytes, ...] = ()) -> bytes:
-    """A file with bits flipped, bytes cut, written over, doubled or put in, or one of the others in its place."""
+def mutated_bytes(draw: st.DrawFn, original: bytes, others: tuple[bytes, ...] = ()) -> bytes:
+    """Draw a file with bits flipped, bytes deleted, overwritten, repeated or inserted, or another file instead."""
     content = bytearray(draw(st.sampled_from((original,) * 20 + others)))
     for _ in range(draw(st.integers(1, 3))):
-        near = draw(st.sampled_from((len(content), min(len(content), 400))))  # heads are small, and say most
-        place = draw(st.integers(0, max(0, near - 1)))
+        near = draw(st.sampled_from((len(content), min(len(content), 400))))  # file headers are short and matter most
+        start = draw(st.integers(0, max(0, near - 1)))
         length = draw(st.integers(1, 12))
         how = draw(st.sampled_from(("flip", "cut", "end", "bytes", "odd", "instead", "again")))
         if how == "flip" and content:
-            content[place] ^= 1 << draw(st.integers(0, 7))
+            content[start] ^= 1 << draw(st.integers(0, 7))
         elif how == "cut":
-            del content[place : place + length]
+            del content[start : start + length]
         elif how == "end":
-            del content[place:]
+            del content[start:]
         elif how == "bytes":
-            content[place:place] = draw(st.binary(min_size=1, max_size=8))
+            content[start:start] = draw(st.binary(min_size=1, max_size=8))
         elif how == "again":
-            content[place:place] = content[place : place + 3 * length]
+            content[start:start] = content[start : start + 3 * length]
         else:
-            content[place : place + (length if how == "instead" else 0)] = draw(st.sampled_from(ODD))
+            content[start : start + (length if how == "instead" else 0)] = draw(st.sampled_from(ODD_BYTES))
     return bytes(content)
 
 
@@ -154,8 +162,8 @@ values = st.recursive(
 
 
 @st.composite
-def rewritten(draw: st.DrawFn, original: dict[str, Any]) -> dict[str, Any]:
-    """A document in which a value, at any depth, is another one, or is missing."""
+def changed_documents(draw: st.DrawFn, original: dict[str, Any]) -> dict[str, Any]:
+    """Draw a document in which one or two values, at any depth, are replaced or missing."""
     document = json.loads(json.dumps(original))
     for _ in range(draw(st.integers(1, 2))):
         at = document
@@ -172,8 +180,8 @@ def rewritten(draw: st.DrawFn, original: dict[str, Any]) -> dict[str, Any]:
     return dict(document)
 
 
-class Kept:
-    """A run, and the way back to it after each change."""
+class RestorableRun:
+    """A run whose files can be changed and restored."""
 
     def __init__(self, folder: Path, trainer: Trainer | None = None) -> None:
         self.run = Run(folder)
@@ -181,7 +189,7 @@ class Kept:
         self.files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     def restore(self) -> Run:
-        """The run as it was, whatever has become of it."""
+        """Restore all files and return the run."""
         for path in [*self.run.folder.rglob("*")][::-1]:
             if str(path.relative_to(self.run.folder)) not in self.files and path.is_file():
                 path.unlink()
@@ -196,7 +204,7 @@ class Kept:
         return tuple(content for other, content in self.files.items() if other != name)
 
     def change(self, name: str, content: bytes, vouched: bool = False) -> None:
-        """One file is another; `vouched`: the checksum is that of the change."""
+        """Replace one file; `vouched`: update its checksum in the state too."""
         path = self.run.folder / name
         path.write_bytes(content)
         if vouched:
@@ -206,15 +214,17 @@ class Kept:
             state.write_text(json.dumps(document), encoding="utf-8")
 
 
-def loaded(kept: Kept, name: str, content: bytes, vouched: bool = False) -> None:
-    """The run is used with one file changed."""
+def check_load(kept: RestorableRun, name: str, content: bytes, vouched: bool = False) -> None:
+    """Load the run with one file replaced."""
     kept.restore()
     kept.change(name, content, vouched)
-    tried(lambda: load(kept.run.folder).tokenizers.source.encode("the old house ☃"), kept.run.folder)
+    check_works_or_user_error(
+        lambda: load(kept.run.folder).tokenizers.source.encode("the old house ☃"), kept.run.folder
+    )
 
 
-def new_run(folder: Path, config: dict[str, Any]) -> Kept:
-    """A run with two checkpoints and their mean, of a model that was never trained."""
+def make_untrained_run(folder: Path, config: dict[str, Any]) -> RestorableRun:
+    """Write a run of an untrained model with two checkpoints and their average."""
     folder.mkdir()
     tokenizers = learn(TextSettings(**config["text"]), lambda: LINES, lambda: LINES)
     run = Run(folder)
@@ -225,47 +235,47 @@ def new_run(folder: Path, config: dict[str, Any]) -> Kept:
         checkpoint.write(run.checkpoint_folder(step), tensors, {}, {"step": step, "best": best})
     checkpoint.write(run.average_folder, tensors, {}, {"steps": [2, 4], "best": best})
     load(folder)
-    say("a first word")  # so that all is imported that anybody needs
-    return Kept(folder)
+    say("first message")  # imports everything that printing needs
+    return RestorableRun(folder)
 
 
-def small_run(folder: Path, kind: str) -> Kept:
-    """A run with a config of a few lines, which is read in no time."""
+def make_small_run(folder: Path, kind: str) -> RestorableRun:
+    """Write a run with a short config, which loads fast."""
     text = {"kind": kind, "vocabulary": 300, "shared": False}
     config = {"model": {"kind": "cho", "size": 2}, "loss": {}, "text": text, "data": {}, "training": {}}
-    return new_run(folder, config)
+    return make_untrained_run(folder, config)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """PyTorch imports parts of itself when they are first used; that is no recipe's doing."""
+def import_everything() -> None:
+    """Import what PyTorch imports on first use, so that it is not attributed to a recipe."""
     for name in recipes.names():
         check(read(name))
 
 
 @pytest.fixture(scope="module", params=["word", "bpe"])
-def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return small_run(tmp_path_factory.mktemp("loading") / "run", request.param)
+def any_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RestorableRun:
+    return make_small_run(tmp_path_factory.mktemp("loading") / "run", request.param)
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return small_run(tmp_path_factory.mktemp("loading") / "run", "word")
+def word_run(tmp_path_factory: pytest.TempPathFactory) -> RestorableRun:
+    return make_small_run(tmp_path_factory.mktemp("loading") / "run", "word")
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return new_run(tmp_path_factory.mktemp("loading") / "run", CONFIG)
+def configured_run(tmp_path_factory: pytest.TempPathFactory) -> RestorableRun:
+    return make_untrained_run(tmp_path_factory.mktemp("loading") / "run", CONFIG)
 
 
 @pytest.fixture(scope="module")
-def resumable(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """A tiny run with all that a checkpoint may hold."""
+def resumable_run(tmp_path_factory: pytest.TempPathFactory) -> RestorableRun:
+    """Train a tiny run whose checkpoints hold everything that a checkpoint can."""
     folder = tmp_path_factory.mktemp("resuming") / "run"
     folder.mkdir()
     job = make_trainer(folder, steps=4, ema=0.5, patience=3, log_every=1, accumulate=2)
     job.fit()
-    return Kept(folder, job)
+    return RestorableRun(folder, job)
 
 
 STATE, MODEL, OPTIMIZER = (
@@ -273,36 +283,41 @@ STATE, MODEL, OPTIMIZER = (
 )
 
 
+@pytest.mark.slow
 @given(st.data())
-def test_config(configured: Kept, data: st.DataObject) -> None:
+def test_mutated_config_loads_or_is_a_user_error(configured_run: RestorableRun, data: st.DataObject) -> None:
     name = "config.yaml"
-    loaded(configured, name, data.draw(mutated(configured.files[name], configured.others(name))))
+    check_load(configured_run, name, data.draw(mutated_bytes(configured_run.files[name], configured_run.others(name))))
 
 
-@given(rewritten(CONFIG))
-def test_config_with_other_values(configured: Kept, config: dict[str, Any]) -> None:
-    loaded(configured, "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+@given(changed_documents(CONFIG))
+def test_config_with_other_values_loads_or_is_a_user_error(
+    configured_run: RestorableRun, config: dict[str, Any]
+) -> None:
+    check_load(configured_run, "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
 
 
+@pytest.mark.slow
 @given(st.data())
-def test_vocabulary(kept: Kept, data: st.DataObject) -> None:
-    name = next(name for name in kept.files if name.startswith("tokenizer/source"))
-    loaded(kept, name, data.draw(mutated(kept.files[name], kept.others(name))))
+def test_run_with_mutated_vocabulary_loads_or_is_a_user_error(any_run: RestorableRun, data: st.DataObject) -> None:
+    name = next(name for name in any_run.files if name.startswith("tokenizer/source"))
+    check_load(any_run, name, data.draw(mutated_bytes(any_run.files[name], any_run.others(name))))
 
 
+@pytest.mark.slow
 @given(st.data())
-def test_state_of_a_run_that_is_used(words: Kept, data: st.DataObject) -> None:
-    loaded(words, STATE, data.draw(mutated(words.files[STATE], words.others(STATE))))
+def test_run_with_mutated_state_loads_or_is_a_user_error(word_run: RestorableRun, data: st.DataObject) -> None:
+    check_load(word_run, STATE, data.draw(mutated_bytes(word_run.files[STATE], word_run.others(STATE))))
 
 
 @given(st.data(), st.booleans())
-def test_weights(words: Kept, data: st.DataObject, vouched: bool) -> None:
+def test_mutated_weights_load_or_are_a_user_error(word_run: RestorableRun, data: st.DataObject, vouched: bool) -> None:
     name = "checkpoints/average/model.safetensors"
-    loaded(words, name, data.draw(mutated(words.files[name], words.others(name))), vouched)
+    check_load(word_run, name, data.draw(mutated_bytes(word_run.files[name], word_run.others(name))), vouched)
 
 
-def went_on(kept: Kept, name: str, content: bytes, vouched: bool = False) -> None:
-    """The run is taken up with one file changed."""
+def check_resume(kept: RestorableRun, name: str, content: bytes, vouched: bool = False) -> None:
+    """Resume the run with one file replaced."""
     kept.restore()
     kept.change(name, content, vouched)
 
@@ -311,34 +326,41 @@ def went_on(kept: Kept, name: str, content: bytes, vouched: bool = False) -> Non
         next(kept.trainer.shares())
         forget_after(kept.run, kept.trainer.position.step)
 
-    tried(go, kept.run.folder)
+    check_works_or_user_error(go, kept.run.folder)
 
 
 @given(st.data())
-def test_state_of_a_run_that_goes_on(resumable: Kept, data: st.DataObject) -> None:
-    went_on(resumable, STATE, data.draw(mutated(resumable.files[STATE], resumable.others(STATE))))
+def test_run_with_mutated_state_resumes_or_is_a_user_error(resumable_run: RestorableRun, data: st.DataObject) -> None:
+    check_resume(
+        resumable_run, STATE, data.draw(mutated_bytes(resumable_run.files[STATE], resumable_run.others(STATE)))
+    )
 
 
+@pytest.mark.slow
 @given(st.data())
-def test_state_with_other_values(resumable: Kept, data: st.DataObject) -> None:
-    document = data.draw(rewritten(json.loads(resumable.files[STATE])))
+def test_state_with_other_values_resumes_or_is_a_user_error(resumable_run: RestorableRun, data: st.DataObject) -> None:
+    document = data.draw(changed_documents(json.loads(resumable_run.files[STATE])))
     with suppress(ValueError):
         Position.of(document)
-    went_on(resumable, STATE, json.dumps(document).encode())
+    check_resume(resumable_run, STATE, json.dumps(document).encode())
 
 
 @given(st.data(), st.sampled_from((OPTIMIZER, OPTIMIZER, MODEL)), st.booleans())
-def test_optimizer(resumable: Kept, data: st.DataObject, name: str, vouched: bool) -> None:
-    went_on(resumable, name, data.draw(mutated(resumable.files[name], resumable.others(name))), vouched)
+def test_mutated_optimizer_resumes_or_is_a_user_error(
+    resumable_run: RestorableRun, data: st.DataObject, name: str, vouched: bool
+) -> None:
+    check_resume(
+        resumable_run, name, data.draw(mutated_bytes(resumable_run.files[name], resumable_run.others(name))), vouched
+    )
 
 
 @given(st.data())
-def test_metrics(resumable: Kept, data: st.DataObject) -> None:
+def test_mutated_metrics_are_read_or_a_user_error(resumable_run: RestorableRun, data: st.DataObject) -> None:
     name = "metrics.jsonl"
-    changed = resumable.run
-    changed.metrics_path.write_bytes(data.draw(mutated(resumable.files[name], resumable.others(name))))
-    tried(changed.metrics, changed.folder)
-    tried(lambda: forget_after(changed, 3), changed.folder)
+    changed = resumable_run.run
+    changed.metrics_path.write_bytes(data.draw(mutated_bytes(resumable_run.files[name], resumable_run.others(name))))
+    check_works_or_user_error(changed.metrics, changed.folder)
+    check_works_or_user_error(lambda: forget_after(changed, 3), changed.folder)
 
 
 @pytest.fixture(scope="module")
@@ -346,27 +368,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files")
 
 
-@given(mutated(RECIPE.encode()))
-def test_recipe(folder: Path, content: bytes) -> None:
+@given(mutated_bytes(RECIPE.encode()))
+def test_mutated_recipe_is_read_or_a_user_error(folder: Path, content: bytes) -> None:
     path = folder / "own" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    tried(lambda: check(read(path)), folder, Path(recipes.__file__).parent)
+    check_works_or_user_error(lambda: check(read(path)), folder, Path(recipes.__file__).parent)
 
 
-@given(st.sampled_from((PHARAOH, NAACL)).flatmap(lambda text: mutated(text.encode())), st.sampled_from((None, 0, 1)))
-def test_gold_alignment(folder: Path, content: bytes, first: int | None) -> None:
+@given(
+    st.sampled_from((PHARAOH, NAACL)).flatmap(lambda text: mutated_bytes(text.encode())), st.sampled_from((None, 0, 1))
+)
+def test_mutated_gold_alignment_is_read_or_a_user_error(folder: Path, content: bytes, first: int | None) -> None:
     path = folder / "gold.align"
     path.write_bytes(content)
-    tried(lambda: read_gold(path, PAIRS, first), folder)
+    check_works_or_user_error(lambda: read_gold(path, PAIRS, first), folder)
 
 
 @given(st.data())
-def test_vocabulary_alone(kept: Kept, folder: Path, data: st.DataObject) -> None:
+def test_mutated_vocabulary_file_is_read_or_a_user_error(
+    any_run: RestorableRun, folder: Path, data: st.DataObject
+) -> None:
     readers: dict[str, Callable[[Path], Any]] = {".vocab": Words.load, ".model": Subwords.load}
-    name = next(name for name in kept.files if name.startswith("tokenizer/target"))
+    name = next(name for name in any_run.files if name.startswith("tokenizer/target"))
     path = folder / Path(name).name
-    path.write_bytes(data.draw(mutated(kept.files[name])))
+    path.write_bytes(data.draw(mutated_bytes(any_run.files[name])))
 
     def use() -> None:
         found = readers[path.suffix](path)
@@ -376,24 +402,24 @@ def test_vocabulary_alone(kept: Kept, folder: Path, data: st.DataObject) -> None
         found.words(ids)
         found.word_ends()
 
-    tried(use, folder)
+    check_works_or_user_error(use, folder)
 
 
-def test_files_that_a_state_names_do_not_matter(words: Kept, tmp_path: Path) -> None:
+def test_file_names_in_a_state_cannot_reach_other_files(word_run: RestorableRun, tmp_path: Path) -> None:
     outside = tmp_path / "x"
-    outside.write_text("nobody's business", encoding="utf-8")
-    document = json.loads(words.files[STATE])
+    outside.write_text("private", encoding="utf-8")
+    document = json.loads(word_run.files[STATE])
     for name in (str(outside), "../../../x", f"{checkpoint.MODEL}/../../../x"):
         document["files"][name] = digest(outside)
-    changed = words.restore()
-    words.change(STATE, json.dumps(document).encode())
-    with confined(changed.folder):
+    changed = word_run.restore()
+    word_run.change(STATE, json.dumps(document).encode())
+    with confine_to(changed.folder):
         load(changed.folder)
         checkpoint.rewrite(changed.checkpoint_folder(4), {"step": 4})
-    assert outside.read_text(encoding="utf-8") == "nobody's business"
+    assert outside.read_text(encoding="utf-8") == "private"
 
 
-def test_a_few_lines_that_would_fill_a_memory(folder: Path) -> None:
+def test_yaml_bomb_is_refused(folder: Path) -> None:
     doubled = "".join(f"  - &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
     path = folder / "bomb.yaml"
     path.write_text(f"base: default\npaper:\n  - &a0 [x]\n{doubled}model: {{size: *a11}}\n", encoding="utf-8")
@@ -402,20 +428,29 @@ def test_a_few_lines_that_would_fill_a_memory(folder: Path) -> None:
     assert len(str(caught.value)) < 5000
 
 
-@pytest.mark.parametrize("change", [{"size": 90_000}, {"layers": 999}, {"size": 10**30}, {"layers": 10**6}])
-def test_a_config_that_asks_for_more_than_the_weights_have(configured: Kept, change: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 90_000},
+        pytest.param({"layers": 999}, marks=pytest.mark.slow),
+        {"size": 10**30},
+        {"layers": 10**6},
+    ],
+    ids=str,
+)
+def test_config_larger_than_the_weights_is_refused(configured_run: RestorableRun, change: dict[str, int]) -> None:
     model = {**CONFIG["model"], **change}
-    configured.restore()
-    configured.change("config.yaml", yaml.safe_dump({**CONFIG, "model": model}).encode())
+    configured_run.restore()
+    configured_run.change("config.yaml", yaml.safe_dump({**CONFIG, "model": model}).encode())
     with pytest.raises(UserError, match=r"does not fit|must be at most"):
-        load(configured.run.folder)
+        load(configured_run.run.folder)
 
 
-def test_the_watch_sees_what_it_should(tmp_path: Path) -> None:
+def test_audit_hook_detects_writes_reads_and_commands(tmp_path: Path) -> None:
     for offence in (
         lambda: (tmp_path / ".." / "x").write_text("x"),
         lambda: os.system("true"),
         lambda: Path("/etc/hostname").read_bytes(),
     ):
-        with pytest.raises(AssertionError, match=r"open|os\.system"), confined(tmp_path / "inside"):
+        with pytest.raises(AssertionError, match=r"open|os\.system"), confine_to(tmp_path / "inside"):
             offence()

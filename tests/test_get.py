@@ -1,4 +1,4 @@
-"""Downloads, against a real server on loopback that breaks off, changes its files and lies."""
+"""`regard data get`: downloads from a local HTTP server that fails in many ways, unpacking, and the catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import io
 import re
 import tarfile
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from sacrebleu.dataset import DATASETS
+from support.archives import make_zip
 from support.commands import Command
 
 from regard.data import catalogue
@@ -33,7 +33,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Site:
-    """What the server gives, and how badly."""
+    """Files and faults of the local server, and the requests it received."""
 
     files: dict[str, bytes] = field(default_factory=lambda: {"/x.txt": CONTENT})
     etag: str | None = '"one"'
@@ -41,19 +41,17 @@ class Site:
     ranges: bool = True
     wrong_start: bool = False
     honest_length: bool = True
-    break_after: list[int] = field(default_factory=list)  # bytes after which each connection in turn ends
-    status: list[int] = field(default_factory=list)  # what it answers to each request in turn, before it works
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    break_after: list[int] = field(default_factory=list)  # bytes after which the next connections are closed
+    status: list[int] = field(default_factory=list)  # status codes of the next requests
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range header
     address: str = ""
 
 
-def handler(site: Site) -> type[BaseHTTPRequestHandler]:
-    """What answers for a site."""
-
+def make_handler(site: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            site.asked.append((self.path, wanted))
+            range_header = self.headers.get("Range")
+            site.requests.append((self.path, range_header))
             if site.status and (status := site.status.pop(0)) != 200:
                 self.send_error(status)
                 return
@@ -62,8 +60,8 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 return
             content, start = site.files[self.path], 0
             condition = self.headers.get("If-Range")
-            if wanted and site.ranges and condition in (None, site.etag, site.modified):
-                start = int(wanted.removeprefix("bytes=").rstrip("-"))
+            if range_header and site.ranges and condition in (None, site.etag, site.modified):
+                start = int(range_header.removeprefix("bytes=").rstrip("-"))
                 if start >= len(content):
                     self.send_error(416)
                     return
@@ -90,21 +88,21 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A server in a thread, for as long as a test runs."""
+    """Run the server in a thread."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     made = Site()
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler(made)) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), make_handler(made)) as server:
         made.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds that shutdown() waits
         thread.start()
         yield made
         server.shutdown()
         thread.join()
 
 
-class Pauses:
-    """Nobody waits, but somebody counts."""
+class PauseRecorder:
+    """Records the pauses between attempts instead of sleeping."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -113,144 +111,152 @@ class Pauses:
         self.seconds.append(seconds)
 
 
-def got(site: Site, folder: Path, **options: Any) -> bytes:
-    """The file as `fetch` leaves it, with nothing beside it but its checksum."""
-    fetched = fetch(f"{site.address}/x.txt", folder / "x.txt", pause=Pauses(), **options)
+def fetch_content(site: Site, folder: Path, **options: Any) -> bytes:
+    """Download a file and return its content; only its checksum is stored beside it."""
+    fetched = fetch(f"{site.address}/x.txt", folder / "x.txt", pause=PauseRecorder(), **options)
     assert {path.name for path in folder.iterdir()} == {"x.txt", "x.txt.sha256"}
     assert (folder / "x.txt.sha256").read_text() == f"{fetched.sha256}  x.txt\n"
     return fetched.path.read_bytes()
 
 
-def refused(site: Site, folder: Path, **options: Any) -> str:
+def fetch_error(site: Site, folder: Path, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
-        fetch(f"{site.address}/x.txt", folder / "x.txt", pause=Pauses(), **options)
+        fetch(f"{site.address}/x.txt", folder / "x.txt", pause=PauseRecorder(), **options)
     assert not (folder / "x.txt").exists()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_whole_download(site: Site, tmp_path: Path) -> None:
+def test_file_is_downloaded_once_with_progress(site: Site, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    assert got(site, tmp_path, sha256=SHA256, progress=lambda done, total: seen.append((done, total))) == CONTENT
+    assert (
+        fetch_content(site, tmp_path, sha256=SHA256, progress=lambda done, total: seen.append((done, total))) == CONTENT
+    )
     assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert seen == sorted(seen)
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
-    assert site.asked == [("/x.txt", None)], "what is there is not fetched again"
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
+    assert site.requests == [("/x.txt", None)], "a complete file was downloaded again"
 
 
-@pytest.mark.parametrize(("etag", "modified"), [('"one"', None), (None, "Sat, 01 Jan 2022 00:00:00 GMT"), (None, None)])
-def test_broken_connections_are_resumed(etag: str | None, modified: str | None, site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("etag", "modified"),
+    [('"one"', None), (None, "Sat, 01 Jan 2022 00:00:00 GMT"), (None, None)],
+    ids=["etag", "last-modified", "neither"],
+)
+def test_broken_connection_is_resumed_by_range_request(
+    etag: str | None, modified: str | None, site: Site, tmp_path: Path
+) -> None:
     site.etag, site.modified, site.break_after = etag, modified, [100_000, 50_000]
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
-    assert [wanted for _, wanted in site.asked] == [None, "bytes=100000-", "bytes=150000-"]
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [range_header for _, range_header in site.requests] == [None, "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_later_run_goes_on(site: Site, tmp_path: Path) -> None:
+def test_later_run_resumes_a_partial_download(site: Site, tmp_path: Path) -> None:
     site.break_after = [1000] * ATTEMPTS
-    said = refused(site, tmp_path, sha256=SHA256)
-    assert f"the connection broke after 5,000 of {len(CONTENT):,} bytes, 5 times over" in said
-    assert "it goes on where it stopped" in said
+    message = fetch_error(site, tmp_path, sha256=SHA256)
+    assert f"the connection broke after 5,000 of {len(CONTENT):,} bytes, 5 times over" in message
+    assert "it goes on where it stopped" in message
     assert (tmp_path / "x.txt.part").read_bytes() == CONTENT[:5000]
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
-    assert site.asked[-1] == ("/x.txt", "bytes=5000-")
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
+    assert site.requests[-1] == ("/x.txt", "bytes=5000-")
 
 
-def test_a_server_that_knows_no_ranges(site: Site, tmp_path: Path) -> None:
+def test_server_without_range_support_restarts_the_download(site: Site, tmp_path: Path) -> None:
     site.ranges, site.break_after = False, [100_000]
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
-    assert [wanted for _, wanted in site.asked] == [None, "bytes=100000-"]
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [range_header for _, range_header in site.requests] == [None, "bytes=100000-"]
 
 
 @pytest.mark.parametrize("etag", ['"one"', None, 'W/"one"'])
-def test_a_file_that_changed_is_fetched_from_its_start(etag: str | None, site: Site, tmp_path: Path) -> None:
+def test_file_changed_on_the_server_is_downloaded_from_the_start(etag: str | None, site: Site, tmp_path: Path) -> None:
     site.etag, site.break_after = etag, [100_000] * ATTEMPTS
     site.ranges = False
-    refused(site, tmp_path)
+    fetch_error(site, tmp_path)
     site.ranges = True
     site.files["/x.txt"] = CONTENT.upper() + b"more"
     site.etag = '"two"' if etag == '"one"' else etag
-    assert got(site, tmp_path) == CONTENT.upper() + b"more"
+    assert fetch_content(site, tmp_path) == CONTENT.upper() + b"more"
 
 
-def test_a_file_that_became_shorter(site: Site, tmp_path: Path) -> None:
+def test_file_that_became_shorter_is_downloaded_from_the_start(site: Site, tmp_path: Path) -> None:
     site.etag, site.break_after = None, [100_000] * ATTEMPTS
     site.ranges = False
-    refused(site, tmp_path)
+    fetch_error(site, tmp_path)
     site.ranges = True
     site.files["/x.txt"] = b"short"
-    assert got(site, tmp_path) == b"short"
+    assert fetch_content(site, tmp_path) == b"short"
 
 
-def test_a_server_that_gives_another_range(site: Site, tmp_path: Path) -> None:
+def test_wrong_range_from_the_server_restarts_the_download(site: Site, tmp_path: Path) -> None:
     site.wrong_start, site.break_after = True, [1000]
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
-    assert [wanted for _, wanted in site.asked] == [None, "bytes=1000-", None]
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
+    assert [range_header for _, range_header in site.requests] == [None, "bytes=1000-", None]
 
 
-def test_a_server_that_does_not_say_how_much_comes(site: Site, tmp_path: Path) -> None:
+def test_missing_content_length_is_accepted(site: Site, tmp_path: Path) -> None:
     site.honest_length = False
-    assert got(site, tmp_path, sha256=SHA256) == CONTENT
+    assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
 
 
-def test_a_wrong_checksum(site: Site, tmp_path: Path) -> None:
-    said = refused(site, tmp_path, sha256="0" * 64)
-    assert f"has the SHA-256 checksum {SHA256} and should have {'0' * 64}; it was not kept" in said
+def test_wrong_checksum_is_refused_and_nothing_kept(site: Site, tmp_path: Path) -> None:
+    message = fetch_error(site, tmp_path, sha256="0" * 64)
+    assert f"has the SHA-256 checksum {SHA256} and should have {'0' * 64}; it was not kept" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_checksum_is_trusted_and_later_ones_are_held_to_it(site: Site, tmp_path: Path) -> None:
-    first = fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=Pauses())
+def test_first_checksum_is_recorded_and_required_later(site: Site, tmp_path: Path) -> None:
+    first = fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=PauseRecorder())
     assert (first.sha256, first.known) == (SHA256, False)
-    assert fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=Pauses()).known
+    assert fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=PauseRecorder()).known
     (tmp_path / "x.txt").unlink()
     site.files["/x.txt"] = b"another"
-    assert f"should have {SHA256}" in refused(site, tmp_path)
+    assert f"should have {SHA256}" in fetch_error(site, tmp_path)
     (tmp_path / "x.txt.sha256").write_text("nonsense\n")
-    assert "holds no SHA-256 checksum" in refused(site, tmp_path)
+    assert "holds no SHA-256 checksum" in fetch_error(site, tmp_path)
 
 
-def test_a_file_that_was_changed_here(site: Site, tmp_path: Path) -> None:
-    got(site, tmp_path)
+def test_locally_changed_file_is_refused(site: Site, tmp_path: Path) -> None:
+    fetch_content(site, tmp_path)
     (tmp_path / "x.txt").write_bytes(b"changed")
     with pytest.raises(UserError, match="remove it and fetch it again"):
         fetch(f"{site.address}/x.txt", tmp_path / "x.txt")
 
 
-def test_what_is_not_there(site: Site, tmp_path: Path) -> None:
+def test_http_404_is_not_retried(site: Site, tmp_path: Path) -> None:
     site.files.clear()
-    said = refused(site, tmp_path)
-    assert said.startswith(f"{site.address}/x.txt: the server answers 404 (Not Found);")
-    assert len(site.asked) == 1, "asking again would not help"
+    message = fetch_error(site, tmp_path)
+    assert message.startswith(f"{site.address}/x.txt: the server answers 404 (Not Found);")
+    assert len(site.requests) == 1
 
 
-def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
+def test_http_server_errors_are_retried_with_backoff(site: Site, tmp_path: Path) -> None:
     site.status = [503, 429, 500]
-    pauses = Pauses()
+    pauses = PauseRecorder()
     fetch(f"{site.address}/x.txt", tmp_path / "x.txt", SHA256, pause=pauses)
     assert pauses.seconds == [1.0, 2.0, 4.0]
     (tmp_path / "x.txt").unlink()
     site.status = [503] * ATTEMPTS
-    assert "the server answers 503 (Service Unavailable), 5 times over" in refused(site, tmp_path)
+    assert "the server answers 503 (Service Unavailable), 5 times over" in fetch_error(site, tmp_path)
 
 
-def test_what_never_begins_leaves_no_folder(site: Site, tmp_path: Path) -> None:
+def test_failed_download_leaves_no_folder(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         fetch(f"{site.address}/nothing", tmp_path / "corpus" / "downloads" / "nothing")
     assert not list(tmp_path.iterdir())
 
 
-def test_nobody_there(tmp_path: Path, site: Site) -> None:
+def test_unreachable_server_and_unsupported_url_are_refused(tmp_path: Path, site: Site) -> None:
     site.address = "http://127.0.0.1:1"
-    assert "cannot be reached" in refused(site, tmp_path)
+    assert "cannot be reached" in fetch_error(site, tmp_path)
     for address in ("file:///etc/passwd", "ftp://x.org/y", "x"):
         with pytest.raises(UserError, match="is no web address"):
             fetch(address, tmp_path / "x.txt")
 
 
-# archives
+# Archives
 
 
-def tar(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+def make_tgz(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as file:
         for name, content in members.items():
@@ -264,72 +270,64 @@ def tar(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes
     return out.getvalue()
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return out.getvalue()
+ARCHIVES: dict[str, Callable[[dict[str, bytes]], bytes]] = {"x.tgz": make_tgz, "x.zip": make_zip}
 
 
-PACKERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {"x.tgz": tar, "x.zip": zipped}
-
-
-def unpacked(folder: Path, name: str, content: bytes, wanted: str = "a.txt", most: int | None = None) -> bytes:
+def unpack_member(folder: Path, name: str, content: bytes, member: str = "a.txt", limit: int | None = None) -> bytes:
     archive, out = folder / name, folder / "out" / "mine.txt"
     archive.write_bytes(content)
-    unpack(archive, {wanted: (out, as_it_is)}, most)
+    unpack(archive, {member: (out, as_it_is)}, limit)
     return out.read_bytes()
 
 
-@pytest.mark.parametrize("name", PACKERS)
-def test_members_are_found_in_any_folder(name: str, tmp_path: Path) -> None:
-    assert unpacked(tmp_path, name, PACKERS[name]({"b.txt": b"b", "./deep/er/a.txt": b"a\nb"})) == b"a\nb"
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archive_member_is_found_in_any_folder(name: str, tmp_path: Path) -> None:
+    assert unpack_member(tmp_path, name, ARCHIVES[name]({"b.txt": b"b", "./deep/er/a.txt": b"a\nb"})) == b"a\nb"
     assert {path.name for path in tmp_path.rglob("*")} == {name, "out", "mine.txt"}
     with pytest.raises(UserError, match=r"holds no file a.txt; it has b.txt"):
-        unpacked(tmp_path, name, PACKERS[name]({"b.txt": b"b"}))
+        unpack_member(tmp_path, name, ARCHIVES[name]({"b.txt": b"b"}))
 
 
-def test_a_gz_file_has_one_member(tmp_path: Path) -> None:
-    assert unpacked(tmp_path, "a.txt.gz", gzip.compress(b"a\nb\n")) == b"a\nb\n"
+def test_gz_file_is_unpacked_as_one_member(tmp_path: Path) -> None:
+    assert unpack_member(tmp_path, "a.txt.gz", gzip.compress(b"a\nb\n")) == b"a\nb\n"
 
 
 @pytest.mark.parametrize("evil", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:\\evil.txt"])
-@pytest.mark.parametrize("name", PACKERS)
-def test_archives_that_lead_out_of_their_folder_are_refused(name: str, evil: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archive_with_path_traversal_is_refused(name: str, evil: str, tmp_path: Path) -> None:
     folder = tmp_path / "inner"
     folder.mkdir()
     with pytest.raises(UserError, match=r"which leads out of its folder; nothing of it was unpacked"):
-        unpacked(folder, name, PACKERS[name]({"a.txt": b"a", evil: b"evil"}))
+        unpack_member(folder, name, ARCHIVES[name]({"a.txt": b"a", evil: b"evil"}))
     assert {path.name for path in tmp_path.rglob("*")} == {"inner", name}
 
 
-def test_links_are_no_files(tmp_path: Path) -> None:
+def test_symbolic_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no file a\.txt"):
-        unpacked(tmp_path, "x.tgz", tar({"b.txt": b"b"}, {"a.txt": "/etc/passwd"}))
+        unpack_member(tmp_path, "x.tgz", make_tgz({"b.txt": b"b"}, {"a.txt": "/etc/passwd"}))
 
 
-@pytest.mark.parametrize("name", [*PACKERS, "a.txt.gz"])
-def test_archives_that_swell_are_refused(name: str, tmp_path: Path) -> None:
-    content = PACKERS[name]({"a.txt": bytes(3_000_000)}) if name in PACKERS else gzip.compress(bytes(3_000_000))
+@pytest.mark.parametrize("name", [*ARCHIVES, "a.txt.gz"])
+def test_archive_over_the_size_limit_is_refused(name: str, tmp_path: Path) -> None:
+    content = ARCHIVES[name]({"a.txt": bytes(3_000_000)}) if name in ARCHIVES else gzip.compress(bytes(3_000_000))
     with pytest.raises(UserError, match="unpacks to more than 2,000,000 bytes"):
-        unpacked(tmp_path, name, content, most=2_000_000)
+        unpack_member(tmp_path, name, content, limit=2_000_000)
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [*PACKERS, "a.txt.gz"])
-def test_damaged_archives(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*ARCHIVES, "a.txt.gz"])
+def test_damaged_archive_is_refused(name: str, tmp_path: Path) -> None:
     content = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(200))
-    whole = PACKERS[name]({"a.txt": content}) if name in PACKERS else gzip.compress(content)
+    whole = ARCHIVES[name]({"a.txt": content}) if name in ARCHIVES else gzip.compress(content)
     for damaged in (whole[: len(whole) // 2], b"no archive", whole[:60] + bytes(80) + whole[140:]):
         with pytest.raises(UserError, match="is damaged, it cannot be unpacked"):
-            unpacked(tmp_path, name, damaged)
+            unpack_member(tmp_path, name, damaged)
 
 
-# the corpora
+# The catalogue and the command
 
 
-def test_what_talks_are_wrapped_in() -> None:
+def test_markup_of_ted_talks_is_removed() -> None:
     tagged = b"<url>http://x</url>\n<title>A title</title>\n A sentence . \n<speaker>S</speaker>\nMore .\n"
     assert b"".join(untagged(iter(tagged.splitlines(keepends=True)))) == b"A sentence .\nMore .\n"
     xml = b'<doc>\n<title>t</title>\n<seg id="1"> Tom &amp; Ana . </seg>\n<seg id="2">Z\xc3\xbcge</seg>\n</doc>\n'
@@ -337,7 +335,7 @@ def test_what_talks_are_wrapped_in() -> None:
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_every_corpus_is_whole(name: str) -> None:
+def test_catalogue_entry_is_complete(name: str) -> None:
     corpus = CORPORA[name]
     assert corpus.about
     assert corpus.licence
@@ -353,22 +351,19 @@ def test_every_corpus_is_whole(name: str) -> None:
         assert download.sha256 is None or re.fullmatch("[0-9a-f]{64}", download.sha256)
 
 
-def served(site: Site, name: str) -> dict[str, bytes]:
-    """Makes a site offer every file of a corpus, packed as its name says; gives the members."""
-    members: dict[str, bytes] = {}
+def serve_corpus(site: Site, name: str) -> None:
+    """Serve every file of a corpus, compressed as its name says."""
     for download in CORPORA[name].downloads:
         file = download.address.rsplit("/", 1)[-1]
         inside = {member: f"{member} 1\n{member} 2\n".encode() for member in download.members}
-        members |= inside
-        packer = tar if file.endswith(".tgz") else zipped if file.endswith(".zip") else None
+        packer = make_tgz if file.endswith(".tgz") else make_zip if file.endswith(".zip") else None
         site.files[f"/mirror/{file}"] = (
             packer(inside) if packer else gzip.compress(next(iter(inside.values())), mtime=0)
         )
-    return members
 
 
-def test_get(regard: Command, site: Site, tmp_path: Path) -> None:
-    served(site, "europarl-v7-de-en")
+def test_get_downloads_corpus_and_checks_it_against_first_checksum(regard: Command, site: Site, tmp_path: Path) -> None:
+    serve_corpus(site, "europarl-v7-de-en")
     done = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror/", "--out", "ep")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ep/train.de", "ep/train.en"]
@@ -377,7 +372,7 @@ def test_get(regard: Command, site: Site, tmp_path: Path) -> None:
     checksum = hashlib.sha256(site.files["/mirror/de-en.tgz"]).hexdigest()
     assert f"nobody vouches for its checksum; this one, {checksum}, is written down" in done.stderr
     again = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror", "--out", "ep")
-    assert (again.returncode, len(site.asked)) == (0, 1)
+    assert (again.returncode, len(site.requests)) == (0, 1)
     assert "nobody vouches" not in again.stderr
     (tmp_path / "ep/downloads/de-en.tgz").unlink()
     site.files["/mirror/de-en.tgz"] += b"x"
@@ -386,8 +381,8 @@ def test_get(regard: Command, site: Site, tmp_path: Path) -> None:
     assert f"should have {checksum}; it was not kept" in changed.stderr
 
 
-def test_a_mirror_that_gives_something_else(regard: Command, site: Site, tmp_path: Path) -> None:
-    served(site, "multi30k-en-de")
+def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tmp_path: Path) -> None:
+    serve_corpus(site, "multi30k-en-de")
     done = regard("data", "get", "multi30k-en-de", "--from", f"{site.address}/mirror")
     assert done.returncode == 2
     assert f"should have {catalogue.MULTI30K_SHA256['train.en.gz']}; it was not kept" in done.stderr
@@ -395,15 +390,15 @@ def test_a_mirror_that_gives_something_else(regard: Command, site: Site, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "iwslt2017-de-en", "opus-books-en-fr"])
-def test_every_kind_of_corpus_is_unpacked(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
-    served(site, name)
+def test_every_archive_layout_is_unpacked(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
+    serve_corpus(site, name)
     done = regard("data", "get", name, "--from", f"{site.address}/mirror")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{name}/{file}" for file in CORPORA[name].files()]
     assert all((tmp_path / file).is_file() for file in done.stdout.splitlines())
 
 
-def test_names(regard: Command) -> None:
+def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     listed = regard("data", "get", "--list")
     assert listed.returncode == 0
     assert all(name in listed.stdout for name in CORPORA)
@@ -424,15 +419,15 @@ def test_names(regard: Command) -> None:
     assert found("europarl") is None
 
 
-# sacreBLEU asks once where it keeps what it has, when it is loaded.
-def test_test_sets_of_sacrebleu(
+# In a new interpreter: sacreBLEU reads the location of its cache when it is imported.
+def test_sacrebleu_test_sets_are_downloaded(
     regard_process: Command, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
     wrong = regard_process("data", "get", "wmt14-de-en", "--from", site.address)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "could not be fetched from" in wrong.stderr
-    assert site.asked == [("/test-filtered.tgz", None)]
+    assert site.requests == [("/test-filtered.tgz", None)]
     (tmp_path / "cache/wmt14").mkdir(parents=True, exist_ok=True)
     for name in DATASETS["wmt14"].fieldnames("de-en"):
         text = {"src": "Haus\n", "ref": "house\n"}.get(name, "x\n")

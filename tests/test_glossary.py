@@ -1,4 +1,4 @@
-"""The glossary of a service: terms that are translated as its owner wants them."""
+"""Glossaries of the HTTP service."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TEXTS = ["the old house", "the dog sees the house", "the young man"]
 TERMS = {"house": "Katze"}
 
 
-def test_terms_are_translated_as_the_glossary_says_also_among_others(fluent_run: Run) -> None:
+def test_service_translates_terms_by_its_glossary(run: Run) -> None:
     async def ask(client: httpx.AsyncClient) -> Any:
         return (await client.post("/translate", json={"q": TEXTS, "source": "en", "target": "de"})).json()
 
-    made = ask_in_process(fluent_run.folder, Settings(glossary={"": TERMS}), ask)["translatedText"]
-    translator = load(fluent_run.folder)
+    made = ask_in_process(run.folder, Settings(glossary={"": TERMS}), ask)["translatedText"]
+    translator = load(run.folder)
     assert made == [one.text for one in translator.translate(TEXTS, beam=5, glossary=TERMS)]
     assert ["Katze" in text for text in made[:2]] == [True, True]
     assert made[2] == translator.translate(TEXTS[2:], beam=5)[0].text
 
 
-def test_a_glossary_is_for_one_pair_of_languages() -> None:
+def test_service_glossary_belongs_to_one_language_pair() -> None:
     one, two = {("en", "de")}, {("en", "de"), ("de", "pb")}
     assert glossaries({"": TERMS}, one) == {("en", "de"): TERMS}
     assert glossaries({"de-pt-BR": TERMS}, two) == {("de", "pb"): TERMS}
@@ -42,20 +42,20 @@ def test_a_glossary_is_for_one_pair_of_languages() -> None:
         glossaries({"fr-de": TERMS}, two)
 
 
-@pytest.mark.thorough
-def test_a_glossary_that_cannot_be_is_one_sentence(regard: Command, fluent_run: Run, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_bad_service_glossary_is_a_one_line_error(regard: Command, run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("house\n", encoding="utf-8")
     (tmp_path / "odd.tsv").write_text("house\tXylophon\n", encoding="utf-8")
     (tmp_path / "good.tsv").write_text("house\tKatze\n", encoding="utf-8")
     other = tmp_path / "other"
-    shutil.copytree(fluent_run.folder, other)
-    for arguments, said in (
+    shutil.copytree(run.folder, other)
+    for arguments, message in (
         (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
         (["--glossary", "odd.tsv"], "'Xylophon' cannot be forced"),
         (["--glossary", "good.tsv", "--glossary", "good.tsv"], "there is one already; put them in one file"),
         ([f"{other}=de-en", "--glossary", "good.tsv"], "say whose glossary it is"),
     ):
-        done = regard("serve", fluent_run.folder, *arguments, "--port", 0)
+        done = regard("serve", run.folder, *arguments, "--port", 0)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.stderr.count("\n") == 1

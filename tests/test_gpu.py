@@ -1,4 +1,4 @@
-"""The same on a GPU: numbers, training in bf16, and going on where a run was stopped."""
+"""Models, training, kernels, CUDA graphs and device search on a GPU, against the CPU or the reference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from typing import Any
 import pytest
 import torch
 from support.corpora import translation_recipes
-from support.search import make_sources as sources
-from support.training import TINY, corpus_files
-from test_fast_decoding import FORMS, LUONG, TRANSFORMER
-from test_fast_decoding import model_of as searched_model
-from test_fast_layer import CELLS
-from test_fast_packed import batch, everything
-from test_fast_packed import model as transformer
+from support.fast_models import (
+    CELLS,
+    DEVICE_SEARCH_MODELS,
+    LUONG,
+    TRANSFORMER,
+    loss_and_gradients,
+    make_batch,
+    make_device_search_model,
+    make_training_transformer,
+    randomize,
+)
+from support.search import make_sources
+from support.training import train_tiny
 
 from regard.fast import quicken
 from regard.fast.captured import CAPTURED, PATIENCE, Captured, graphs
@@ -50,20 +56,18 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU"),
 ]
 RECURRENT = ["luong2015-global", "luong2015-local-p", "bahdanau2015", "cho2014", "sutskever2014"]
-NAMES = [name for name in translation_recipes() if name != "vaswani2017-big"]
+RECIPES = [name for name in translation_recipes() if name != "vaswani2017-big"]
 
 
-def small(name: str) -> dict[str, Any]:
-    return {**TINY, **({"model.heads": 2} if name in ("vaswani2017-base", "default") else {})}
+def tiny_options(name: str) -> dict[str, Any]:
+    return {"model.heads": 2} if name in ("vaswani2017-base", "default") else {}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_gpu_gives_the_cpus_numbers(name: str) -> None:
+@pytest.mark.parametrize("name", RECIPES)
+def test_model_on_a_gpu_has_the_outputs_of_the_cpu(name: str) -> None:
     torch.manual_seed(0)
     model = build(name, 20, 30, size=16, layers=2).eval()
-    with torch.no_grad():  # with the papers' first weights all words are equally likely, and the order is chance
-        for parameter in model.parameters():
-            parameter.normal_(std=0.4)
+    randomize(model, 0.4)  # with the initial weights of the papers all words are nearly equally likely
     source, lengths = torch.randint(4, 20, (3, 7)), torch.tensor([7, 4, 1])
     target = torch.randint(4, 30, (3, 5))
     target[:, 0] = BOS
@@ -77,22 +81,21 @@ def test_the_gpu_gives_the_cpus_numbers(name: str) -> None:
     assert [[hypothesis.tokens for hypothesis in row] for row in there] == [[h.tokens for h in row] for row in best]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_training_in_bf16_goes_on_and_translates(name: str, corpus: Path, tmp_path: Path) -> None:
-    first = {**small(name), "training.steps": 10}
-    run = train(name, corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **first)
+@pytest.mark.parametrize("name", RECIPES)
+def test_bf16_run_is_trained_resumed_and_translates(name: str, corpus: Path, tmp_path: Path) -> None:
+    run = train_tiny(name, corpus, tmp_path / "run", **{**tiny_options(name), "training.steps": 10})
     more: dict[str, Any] = {"training.steps": 24}
     run = train(name, None, run.folder, resume=True, **more)
     losses = [row["loss"] for row in run.metrics() if row["kind"] == "dev"]
     assert losses[-1] < losses[0]
-    looks = load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
-    assert looks == (name not in ("sutskever2014", "cho2014"))
+    aligned = load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
+    assert aligned == (name not in ("sutskever2014", "cho2014"))
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
 @pytest.mark.parametrize("name", CELLS)
-def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype: torch.dtype, close: float) -> None:
-    def everything(run: Any) -> list[torch.Tensor]:
+def test_layer_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, dtype: torch.dtype, close: float) -> None:
+    def run_layer(run: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
         cell = CELLS[name](24, 40).cuda()
         x = torch.randn(5, 17, 24).cuda().requires_grad_()
@@ -104,15 +107,15 @@ def test_a_layers_kernel_gives_the_loops_numbers_and_gradients(name: str, dtype:
         return [*found, x.grad, *(parameter.grad for parameter in cell.parameters())]
 
     torch.backends.cudnn.allow_tf32 = False
-    fast = everything(unrolled)
+    fast = run_layer(unrolled)
     assert fast[0].dtype == dtype
-    for found, expected in zip(fast, everything(unroll), strict=True):
+    for found, expected in zip(fast, run_layer(unroll), strict=True):
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", CELLS)
-def test_a_layer_does_not_wait_for_the_card(name: str) -> None:
+def test_layer_kernel_does_not_synchronize(name: str) -> None:
     cell, x = CELLS[name](24, 40).cuda(), torch.randn(5, 17, 24).cuda()
     lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
     unrolled(cell, x, lengths, None)
@@ -124,23 +127,23 @@ def test_a_layer_does_not_wait_for_the_card(name: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
-def test_a_recorded_gru_gives_the_loops_numbers_for_each_shape(dtype: torch.dtype, close: float) -> None:
+def test_captured_gru_has_the_outputs_of_the_loop_for_each_shape(dtype: torch.dtype, close: float) -> None:
     torch.manual_seed(0)
     cell = CELLS["gru-paper"](24, 40).cuda()
     for sizes in ([17, 1, 9, 0, 3], [4, 16], [17, 1, 9, 0, 3]):
         for turn in range(PATIENCE + 1):
             lengths = torch.tensor(sizes).cuda()
             x = torch.randn(len(sizes), max(sizes), 24).cuda()
-            found = [passed(run, cell, x, lengths, dtype) for run in (unrolled, unroll)]
+            found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (unrolled, unroll)]
             for one, expected in zip(*found, strict=True):
                 assert (one - expected).norm() <= close * expected.norm() + 1e-7, turn
     assert len(graphs(cell).graphs) == 2
 
 
-def passed(
+def run_layer_with_gradients(
     run: Any, cell: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor, dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """Outputs and all gradients of a layer."""
+    """Return outputs, last state and all gradients of a layer."""
     cell.zero_grad()
     x = x.detach().requires_grad_()
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -149,29 +152,26 @@ def passed(
     return [one.detach().float() for one in (outputs, last, x.grad, *(weight.grad for weight in cell.parameters()))]
 
 
-def test_a_model_takes_the_kernels_and_learns_as_without(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_recurrent_training_with_kernels_has_the_reference_losses(
+    corpus: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
-        changes: dict[str, Any] = {**TINY, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
-        run = train(
-            "luong2015-global",
-            corpus_files(corpus, "train"),
-            tmp_path / fast,
-            dev=corpus_files(corpus, "dev"),
-            **changes,
-        )
+        changes: dict[str, Any] = {"training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
+        run = train_tiny("luong2015-global", corpus, tmp_path / fast, **changes)
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernels_from_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use kernels at once, not only after some batches."""
     for each in (way, output, decoding):
         monkeypatch.setattr(each, "FIRST", 0)
 
 
-PACKED = (
+BATCH_LENGTHS = (
     ([5, 1, 3, 4], [2, 6, 1, 3]),
     ([1], [1]),
     ([40, 17, 33], [50, 64, 2]),
@@ -180,71 +180,75 @@ PACKED = (
 )
 
 
-def errors(found: list[torch.Tensor], exact: list[torch.Tensor]) -> torch.Tensor:
-    """How far each tensor is off, as a share of its length."""
+def relative_errors(found: list[torch.Tensor], exact: list[torch.Tensor]) -> torch.Tensor:
+    """Return the norm of the error of each tensor as a fraction of its norm."""
     return torch.stack([(a.double() - b).norm() / (b.norm() + 1e-6) for a, b in zip(found, exact, strict=True)])
 
 
-def exactly(norm: str, r_drop: float, given: Any) -> list[torch.Tensor]:
-    """What double precision says."""
-    made = transformer(norm, r_drop).double().cuda()
-    return everything(made, made.summed(*given))
+def compute_in_fp64(norm: str, r_drop: float, given: Any) -> list[torch.Tensor]:
+    """Return the loss and all gradients in double precision."""
+    model = make_training_transformer(norm, r_drop).double().cuda()
+    return loss_and_gradients(model, model.summed(*given))
 
 
-def close_but_for_bends(found: torch.Tensor, share: float = 0.8) -> bool:
-    """A hidden unit that is all but 0 may go either way, and changes all gradients below it by a thousandth."""
-    return bool(found[0] < 1e-5 and (found < 1e-5).float().mean() > share and found.max() < 5e-3)
+def is_close_except_relu(found: torch.Tensor, fraction: float = 0.8) -> bool:
+    """Allow for ReLU units near 0, which may switch and change all gradients below them by a thousandth."""
+    return bool(found[0] < 1e-5 and (found < 1e-5).float().mean() > fraction and found.max() < 5e-3)
 
 
-@pytest.mark.parametrize("lengths", PACKED, ids=str)
+@pytest.mark.parametrize("lengths", BATCH_LENGTHS, ids=str)
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_packed_transformer_gives_the_readable_loss_and_gradients(norm: str, r_drop: float, lengths: Any) -> None:
-    made = transformer(norm, r_drop).cuda()
-    given = tuple(tensor.cuda() for tensor in batch(*lengths))
-    exact = exactly(norm, r_drop, given)
+def test_packed_transformer_has_the_reference_loss_and_gradients(norm: str, r_drop: float, lengths: Any) -> None:
+    model = make_training_transformer(norm, r_drop).cuda()
+    given = tuple(tensor.cuda() for tensor in make_batch(*lengths))
+    exact = compute_in_fp64(norm, r_drop, given)
     with torch.autocast("cuda", torch.bfloat16):
-        loss = made.summed(*given)
-    readable = errors(everything(made, loss), exact)
-    quicken(made)
-    assert close_but_for_bends(errors(everything(made, made.summed(*given)), exact))
+        loss = model.summed(*given)
+    reference = relative_errors(loss_and_gradients(model, loss), exact)
+    quicken(model)
+    assert is_close_except_relu(relative_errors(loss_and_gradients(model, model.summed(*given)), exact))
     with torch.autocast("cuda", torch.bfloat16):
-        loss = made.summed(*given)
-    found = everything(made, loss)
+        loss = model.summed(*given)
+    found = loss_and_gradients(model, loss)
     assert {each.dtype for each in found} == {torch.float32}
-    packed = errors(found, exact)
-    assert packed.mean() < 1.3 * readable.mean() + 1e-3  # bf16 is off by some hundredths either way
+    packed = relative_errors(found, exact)
+    assert packed.mean() < 1.3 * reference.mean() + 1e-3  # bf16 is off by some hundredths either way
 
 
-ALIKE = (
+SIMILAR_BATCHES = (
     (([29, 9, 26], [17, 20, 30]), ([29, 7, 28], [19, 20, 28]), ([28, 8, 27], [17, 20, 29])),
     (([140, 9, 26], [150, 20, 3]), ([145, 4, 26], [150, 19, 4]), ([141, 8, 25], [149, 20, 4])),
 )
 
 
-@pytest.mark.parametrize(("alike", "share"), list(zip(ALIKE, (0.8, 0.1), strict=True)), ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("similar", "fraction"), list(zip(SIMILAR_BATCHES, (0.8, 0.1), strict=True)), ids=["short", "long"]
+)
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_recorded_updates_are_the_readable_ones(norm: str, r_drop: float, alike: Any, share: float) -> None:
-    made = transformer(norm, r_drop).cuda()
-    batches = [tuple(tensor.cuda() for tensor in batch(*each)) for each in alike]
-    expected = [exactly(norm, r_drop, given) for given in batches]
-    quicken(made)
+def test_captured_updates_are_those_of_the_reference(norm: str, r_drop: float, similar: Any, fraction: float) -> None:
+    model = make_training_transformer(norm, r_drop).cuda()
+    batches = [tuple(tensor.cuda() for tensor in make_batch(*each)) for each in similar]
+    expected = [compute_in_fp64(norm, r_drop, given) for given in batches]
+    quicken(model)
     for _ in range(4):
         for given, exact in zip(batches, expected, strict=True):
-            assert close_but_for_bends(errors(everything(made, made.summed(*given)), exact), share)
-    assert isinstance(made.way, way.Packed)
-    assert len(made.way.recorder.recordings) == 1
+            assert is_close_except_relu(
+                relative_errors(loss_and_gradients(model, model.summed(*given)), exact), fraction
+            )
+    assert isinstance(model.way, way.Packed)
+    assert len(model.way.recorder.recordings) == 1
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_after_a_recording_that_was_broken_off_chance_and_memory_are_as_before() -> None:
-    recorder, place = Recorder("testing"), torch.zeros(4, device="cuda")
+def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
+    recorder, buffer = Recorder("testing"), torch.zeros(4, device="cuda")
 
     def fail() -> None:
-        place.uniform_()
+        buffer.uniform_()
         if torch.cuda.is_current_stream_capturing():
-            torch.cuda.synchronize()  # which breaks a recording off
+            torch.cuda.synchronize()  # which invalidates a capture
 
     assert recorder.record(fail) is None
     assert torch.rand(4, device="cuda").std() > 0
@@ -252,46 +256,48 @@ def test_after_a_recording_that_was_broken_off_chance_and_memory_are_as_before()
     drawn = torch.rand(4, device="cuda")
 
     def draw() -> None:
-        place.uniform_().mul_(2.0)
+        buffer.uniform_().mul_(2.0)
 
     again = Recorder("testing").record(draw)
     assert again is not None
     torch.manual_seed(1)
     again()
-    torch.testing.assert_close(place, 2 * drawn)
+    torch.testing.assert_close(buffer, 2 * drawn)
 
 
-def test_two_losses_may_be_added_up_before_the_way_back() -> None:
-    made = transformer("pre").cuda()
-    one, other = (tuple(tensor.cuda() for tensor in batch([s, 3], [7, 5])) for s in (9, 4))
-    double = transformer("pre").double().cuda()
-    exact = everything(double, double.summed(*one) + 2 * double.summed(*other))
-    quicken(made)
+def test_two_captured_losses_may_be_added_before_backward() -> None:
+    model = make_training_transformer("pre").cuda()
+    one, other = (tuple(tensor.cuda() for tensor in make_batch([s, 3], [7, 5])) for s in (9, 4))
+    double = make_training_transformer("pre").double().cuda()
+    exact = loss_and_gradients(double, double.summed(*one) + 2 * double.summed(*other))
+    quicken(model)
     for _ in range(5):
-        assert close_but_for_bends(errors(everything(made, made.summed(*one) + 2 * made.summed(*other)), exact))
+        assert is_close_except_relu(
+            relative_errors(loss_and_gradients(model, model.summed(*one) + 2 * model.summed(*other)), exact)
+        )
 
 
-def test_recorded_dropout_is_drawn_anew_and_follows_the_seed() -> None:
-    made = transformer("pre").cuda()
-    for module in made.modules():
+def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
+    model = make_training_transformer("pre").cuda()
+    for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.4
-    given = tuple(tensor.cuda() for tensor in batch([5, 3], [7, 5]))
-    quicken(made)
+    given = tuple(tensor.cuda() for tensor in make_batch([5, 3], [7, 5]))
+    quicken(model)
     for _ in range(5):
-        made.summed(*given)
-    assert isinstance(made.way, way.Packed)
-    assert made.way.recorder.recordings
+        model.summed(*given)
+    assert isinstance(model.way, way.Packed)
+    assert model.way.recorder.recordings
     losses = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        losses.append((made.summed(*given).item(), made.summed(*given).item()))
+        losses.append((model.summed(*given).item(), model.summed(*given).item()))
     assert losses[0] == losses[2]
     assert len({*losses[0], *losses[1]}) == 4
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
-def test_the_loss_of_an_output_layer_is_added_up_in_pieces(r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.fast.output import fused
 
     monkeypatch.setattr(fused, "LOGITS", 5 * 10_007)
@@ -310,39 +316,37 @@ def test_the_loss_of_an_output_layer_is_added_up_in_pieces(r_drop: float, monkey
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
 @pytest.mark.parametrize(("kind", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
-@pytest.mark.parametrize(
-    "recipe", ["luong2015-global", "luong2015-local-p", "bahdanau2015", "cho2014", "sutskever2014"]
-)
-def test_the_loss_of_a_recurrent_model_is_the_readable_one(
+@pytest.mark.parametrize("recipe", RECURRENT)
+def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
     recipe: str, kind: torch.dtype, close: float, r_drop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from regard.fast.output import fused
 
-    taken = []
+    calls = []
     losses = fused.losses
-    monkeypatch.setattr(fused, "losses", lambda *given: taken.append(given) or losses(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(fused, "losses", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
     output.fused.cache_clear()
     torch.manual_seed(0)
-    made: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
-    made.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
-    given = [each.cuda() for each in batch([5, 1, 9, 4], [2, 6, 1, 3])]
+    model: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
+    model.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
+    given = [each.cuda() for each in make_batch([5, 1, 9, 4], [2, 6, 1, 3])]
 
-    def everything(way: Any) -> list[torch.Tensor]:
-        made.zero_grad()
+    def compute(implementation: Any) -> list[torch.Tensor]:
+        model.zero_grad()
         with torch.autocast("cuda", kind, enabled=kind != torch.float32):
-            loss = way(made, *given, None)
+            loss = implementation(model, *given, None)
         loss.backward()
-        return [loss.detach(), *(weight.grad for weight in made.parameters() if weight.grad is not None)]
+        return [loss.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
 
     thin = output.Thin()
-    everything(thin)  # the first tries the kernels
-    found, expected = everything(thin), everything(seq2seq.added_up)
-    assert len(taken) == 4  # two of the trial, and two
+    compute(thin)  # the first call tests the kernels
+    found, expected = compute(thin), compute(seq2seq.added_up)
+    assert len(calls) == 4  # two of the self-test, and two
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.float() - theirs.float()).norm() <= close * theirs.float().norm() + 1e-5
 
 
-def test_dropout_drops_its_share_and_the_same_on_the_way_back() -> None:
+def test_fused_dropout_is_the_same_in_forward_and_backward() -> None:
     from regard.fast.packed import fused
 
     torch.manual_seed(0)
@@ -357,7 +361,7 @@ def test_dropout_drops_its_share_and_the_same_on_the_way_back() -> None:
     torch.testing.assert_close(y.grad, kept / 0.7)
 
 
-def test_sentences_beside_each_other_do_not_see_each_other() -> None:
+def test_packed_sentences_do_not_attend_to_each_other() -> None:
     from regard.fast.packed import fused
 
     torch.manual_seed(0)
@@ -369,7 +373,7 @@ def test_sentences_beside_each_other_do_not_see_each_other() -> None:
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (64, 32), (200, 33), (801, 7), (3, 1000)])
-def test_a_batch_is_counted_by_one_kernel(rows: int, size: int) -> None:
+def test_fused_counts_of_a_batch_are_right(rows: int, size: int) -> None:
     from regard.fast.packed import fused
 
     torch.manual_seed(rows)
@@ -379,11 +383,11 @@ def test_a_batch_is_counted_by_one_kernel(rows: int, size: int) -> None:
         assert fused.counts(lengths, *given).tolist() == plain.counts(lengths, *given).tolist()
 
 
-def test_a_transformer_learns_packed_as_it_does_readably(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    taken = []
+def test_packed_training_has_the_reference_losses(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    calls = []
 
     def spy(*given: Any) -> torch.Tensor:
-        taken.append(given)
+        calls.append(given)
         return summed(*given)
 
     summed = stack.summed
@@ -391,30 +395,27 @@ def test_a_transformer_learns_packed_as_it_does_readably(corpus: Path, tmp_path:
 
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
-        changes: dict[str, Any] = {**small("default"), "training.precision": "fp32", "model.dropout": 0.0}
-        changes |= {"training.steps": 10, "loss.r_drop": 1.0}
-        run = train(
-            "default", corpus_files(corpus, "train"), tmp_path / fast, dev=corpus_files(corpus, "dev"), **changes
-        )
+        changes: dict[str, Any] = {**tiny_options("default"), "training.precision": "fp32", "model.dropout": 0.0}
+        run = train_tiny("default", corpus, tmp_path / fast, **changes, **{"training.steps": 10, "loss.r_drop": 1.0})
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
-    assert taken
+    assert calls
 
 
-def near(found: torch.Tensor, expected: torch.Tensor, close: float) -> bool:
-    """By norm: in bf16 two orders of adding up differ by some last digits everywhere."""
+def is_near(found: torch.Tensor, expected: torch.Tensor, close: float) -> bool:
+    """Compare by norm: in bf16 two orders of summation differ in the last digits everywhere."""
     return bool((found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-6)
 
 
 SIZES = [(1, 1, 1, 1), (2, 7, 3, 5), (3, 33, 1, 33), (5, 1000, 30, 1000), (3, 40, 70, 80), (2, 16, 1000, 24)]
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_kernels_give_the_plain_steps_numbers(
-    sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float, kept: bool
+def test_triton_kernels_have_the_outputs_of_the_plain_steps(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float, dropout: bool
 ) -> None:
     pytest.importorskip("triton")
     from regard.fast.kernels import Kernels
@@ -427,44 +428,44 @@ def test_kernels_give_the_plain_steps_numbers(
     def wide(*shape: int) -> torch.Tensor:
         return normal(*shape, dtype=torch.float32)
 
-    def everything(way: Any) -> list[torch.Tensor]:
+    def run_steps(steps: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        leaves = (torch.rand(B, 3, H, device="cuda") < 0.6)[:, 1] if kept else None
+        kept = (torch.rand(B, 3, H, device="cuda") < 0.6)[:, 1] if dropout else None
         pre, c, d_c = normal(B, 3, 4 * H)[:, 1], wide(B, H), wide(B, H)
         after, own, seen, d_pre = wide(B, 3, H), normal(B, 3, 2 * H), normal(B, 3, V + H), normal(B, 3, 4 * H)
-        way.lstm(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], leaves, 1 / 0.6)
-        way.lstm_back(pre, c, after[:, 1], normal(B, H), leaves, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2])
+        steps.lstm(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], kept, 1 / 0.6)
+        steps.lstm_back(pre, c, after[:, 1], normal(B, H), kept, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2])
         keys, values = normal(B, S, H), normal(B, S, V)
         mask = torch.arange(S, device="cuda") < torch.randint(0, S + 1, (B, 1), device="cuda")
         weights, d_scores, d_all = wide(B, 3, S), normal(B, 3, S), wide(B, H)
-        way.look(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
+        steps.look(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
         assert not weights[:, 1][~mask].any()
-        looks = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask
-        way.look_back(normal(B, V), wide(B, 3, S)[:, 1], looks, keys, values, normal(B, H), d_scores[:, 1], d_all)
+        attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask
+        steps.look_back(normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H), d_scores[:, 1], d_all)
         out, fed, d_z = normal(B, 3, H), normal(B, 2 * H), normal(B, H)
-        way.squash(normal(B, H), out[:, 1], fed[:, :H], leaves, 1 / 0.6)
-        came, late, shown = normal(B, 3, H)[:, 1], normal(B, 2 * H)[:, :H], torch.tanh(normal(B, H))
-        way.squash_back(came, shown, late, leaves, 1 / 0.6, d_z)
+        steps.squash(normal(B, H), out[:, 1], fed[:, :H], kept, 1 / 0.6)
+        d_out, d_fed, squashed = normal(B, 3, H)[:, 1], normal(B, 2 * H)[:, :H], torch.tanh(normal(B, H))
+        steps.squash_back(d_out, squashed, d_fed, kept, 1 / 0.6, d_z)
         lengths, u, v, p, d_p, d_u = mask.sum(1).float(), wide(B, 3, H), wide(H), wide(B, 3), wide(B, 3), wide(B, 3, H)
-        way.aim(u[:, 1], v, lengths, p[:, 2])
-        near_by, around, d_near, d_around = wide(B, 3, S), normal(B, V), normal(B, 3, S), wide(B, H)
+        steps.aim(u[:, 1], v, lengths, p[:, 2])
+        local, around, d_near, d_around = wide(B, 3, S), normal(B, V), normal(B, 3, S), wide(B, H)
         window, centre = Window(2, 1.5), (torch.rand(B, 3, device="cuda") * S)[:, 1]
-        way.look(normal(B, H), keys, values, mask, near_by[:, 1], around, centre, window)
-        looks = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask * (near_by[:, 1] != 0)
-        given = (normal(B, V), wide(B, 3, S)[:, 1], looks, keys, values, normal(B, H))
-        way.look_back(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
-        way.aim_back(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
-        told = wide(B, 3, S)
-        way.look(normal(B, H), keys, values, mask, told[:, 1], normal(B, V), centre.floor(), Window(3))
-        local = [p, near_by, around, d_near, d_around, d_p, d_u, told]
-        return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z, *local]
+        steps.look(normal(B, H), keys, values, mask, local[:, 1], around, centre, window)
+        attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask * (local[:, 1] != 0)
+        given = (normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H))
+        steps.look_back(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
+        steps.aim_back(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
+        windowed = wide(B, 3, S)
+        steps.look(normal(B, H), keys, values, mask, windowed[:, 1], normal(B, V), centre.floor(), Window(3))
+        local_outputs = [p, local, around, d_near, d_around, d_p, d_u, windowed]
+        return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z, *local_outputs]
 
-    for number, (found, expected) in enumerate(zip(everything(Kernels()), everything(Plain()), strict=True)):
-        assert near(found, expected, close), number
+    for number, (found, expected) in enumerate(zip(run_steps(Kernels()), run_steps(Plain()), strict=True)):
+        assert is_near(found, expected, close), number
 
 
-def looping(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False, seed: int = 0) -> list[torch.Tensor]:
-    """Outputs and all gradients of a decoder whose loop is `run`."""
+def run_decoder(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False, seed: int = 0) -> list[torch.Tensor]:
+    """Return outputs and all gradients of a decoder whose loop is `run`."""
     torch.manual_seed(seed)
     source, target = torch.randint(4, 20, (B, S)).cuda(), torch.randint(4, 30, (B, T)).cuda()
     lengths = torch.randint(0, S + 1, (B,)).cuda()
@@ -476,20 +477,19 @@ def looping(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False, se
     loss = (decoded.logits.float() * came).sum() + decoded.attended.weights.square().sum()
     loss.backward()
     found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
-    # Hard attention that does not learn leaves its score without a gradient, and a graph has zeros for it.
-    slopes = [torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in model.parameters()]
-    return [one.detach() for one in found] + slopes
+    # Hard attention without training leaves its score without a gradient, for which a graph has zeros.
+    gradients = [torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in model.parameters()]
+    return [one.detach() for one in found] + gradients
 
 
-def model_of(**form: Any) -> Any:
+def make_luong(**options: Any) -> Any:
     torch.manual_seed(0)
-    model = quicken(build("luong2015-global", 20, 30, **{"size": 24, "layers": 2, "dropout": 0.0, **form})).cuda()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+    model = quicken(build("luong2015-global", 20, 30, **{"size": 24, "layers": 2, "dropout": 0.0, **options})).cuda()
+    randomize(model, 0.3)
     return model
 
 
-FED: list[dict[str, Any]] = [
+FED_MODELS: list[dict[str, Any]] = [
     {},
     {"score": "dot", "layers": 1, "size": 33},
     {"bidirectional": True, "layers": 3},
@@ -503,69 +503,71 @@ SHAPES = [(1, 1, 1), (5, 7, 9), (17, 19, 21), (64, 12, 30)]
 
 @pytest.mark.parametrize(("bf16", "close"), [(False, 1e-5), (True, 5e-2)])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("form", FED, ids=str)
-def test_a_decoders_loop_gives_the_readable_ones_numbers(
-    form: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
+@pytest.mark.parametrize("options", FED_MODELS, ids=str)
+def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(
+    options: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
 ) -> None:
-    model = model_of(**form)
-    expected = looping(one_by_one, model, *shape, bf16=bf16)
-    for found, other in zip(looping(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True):
-        assert near(found, other, close)
+    model = make_luong(**options)
+    expected = run_decoder(one_by_one, model, *shape, bf16=bf16)
+    for found, other in zip(
+        run_decoder(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True
+    ):
+        assert is_near(found, other, close)
     captured = Captured(patience=1)
     run = partial(played, captured=captured)
     for _ in range(2):
-        for found, other in zip(looping(run, model, *shape, bf16=bf16), expected, strict=True):
-            assert near(found, other, close)
+        for found, other in zip(run_decoder(run, model, *shape, bf16=bf16), expected, strict=True):
+            assert is_near(found, other, close)
     assert captured.able
     assert len(captured.graphs) == 1
 
 
-def test_graphs_of_many_shapes_share_their_memory_and_stay_right() -> None:
-    model, captured = model_of(dropout=0.3), Captured(patience=1, most=6)
+def test_graphs_of_many_shapes_share_memory_and_stay_exact() -> None:
+    model, captured = make_luong(dropout=0.3), Captured(patience=1, most=6)
     run, plain = partial(played, captured=captured), partial(played, captured=None)
     shapes = [(17, 9, 11), (18, 9, 12), (64, 5, 5), (8, 30, 31), (8, 30, 30), (33, 3, 40), (2, 2, 2), (90, 9, 9)]
     for seed, shape in enumerate(shapes * 2):
-        expected = looping(plain, model, *shape, seed=seed)
-        for found, other in zip(looping(run, model, *shape, seed=seed), expected, strict=True):
-            assert near(found, other, 1e-4)
+        expected = run_decoder(plain, model, *shape, seed=seed)
+        for found, other in zip(run_decoder(run, model, *shape, seed=seed), expected, strict=True):
+            assert is_near(found, other, 1e-4)
     assert captured.able
     assert len(captured.graphs) == 6
 
 
-def test_forward_passes_before_a_backward_pass_do_not_disturb_it() -> None:
+def test_backward_is_right_after_further_forward_passes() -> None:
     def gradients(run: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model.zero_grad()
         model.decoder.loop = run
         source, target = torch.randint(4, 20, (6, 9)).cuda(), torch.randint(4, 30, (6, 8)).cuda()
         lengths = torch.tensor([9, 3, 0, 5, 9, 1]).cuda()
-        passes = [model.loss(source, lengths, target, target) for _ in range(3)]  # each with dropout of its own
+        passes = [model.loss(source, lengths, target, target) for _ in range(3)]  # each with its own dropout
         (passes[0] - 2 * passes[2]).backward()
         passes[1].backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
-    model, captured = model_of(dropout=0.3), Captured(patience=1)
+    model, captured = make_luong(dropout=0.3), Captured(patience=1)
     expected = gradients(partial(played, captured=None))
     for _ in range(2):
         for found, other in zip(gradients(partial(played, captured=captured)), expected, strict=True):
-            assert near(found, other, 1e-4)
+            assert is_near(found, other, 1e-4)
     assert len(captured.graphs) == 1
 
 
-def test_what_a_graph_has_given_is_not_overwritten() -> None:
-    model, captured = model_of(), Captured(patience=1)
+def test_outputs_survive_the_next_replay() -> None:
+    model, captured = make_luong(), Captured(patience=1)
     run = partial(played, captured=captured)
-    first = looping(run, model, 5, 7, 9)
+    first = run_decoder(run, model, 5, 7, 9)
     before = [one.clone() for one in first]
-    looping(run, model, 5, 7, 9, seed=1)
+    run_decoder(run, model, 5, 7, 9, seed=1)
     assert all(torch.equal(one, other) for one, other in zip(first, before, strict=True))
 
 
-def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
-    model = model_of()
+def test_graphs_are_freed_with_their_model() -> None:
+    model = make_luong()
     assert model.decoder.loop is looped
     for seed in range(4):
-        looping(looped, model, 5, 7, 9, seed=seed)
+        run_decoder(looped, model, 5, 7, 9, seed=seed)
     assert len(CAPTURED[model.decoder].graphs) == 1
     with torch.no_grad():
         model.loss(*(torch.full((2, 3), 5).cuda(), torch.tensor([3, 2]).cuda(), *[torch.full((2, 4), 5).cuda()] * 2))
@@ -575,7 +577,7 @@ def test_a_model_takes_the_loop_and_its_graphs_go_with_it() -> None:
     assert captured() is None
 
 
-LOOPS: list[tuple[str, dict[str, Any]]] = [
+CAPTURED_LOOPS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau2015", {}),
     ("bahdanau2015", {"alignment": "local-p", "window": 3, "layers": 2, "cell": "lstm"}),
     ("xu2015-soft", {"layers": 2}),
@@ -586,72 +588,74 @@ LOOPS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("bf16", "close"), [(False, 1e-4), (True, 5e-2)])
-@pytest.mark.parametrize(("name", "form"), LOOPS, ids=str)
-def test_a_readable_loop_gives_its_numbers_by_graphs_too(
-    name: str, form: dict[str, Any], bf16: bool, close: float
+@pytest.mark.parametrize(("name", "options"), CAPTURED_LOOPS, ids=str)
+def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
+    name: str, options: dict[str, Any], bf16: bool, close: float
 ) -> None:
     torch.manual_seed(0)
-    model: Any = build(name, 20, 30, **{"size": 24, "dropout": 0.3, **form}).cuda()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+    model: Any = build(name, 20, 30, **{"size": 24, "dropout": 0.3, **options}).cuda()
+    randomize(model, 0.3)
     captured, feeds = Captured(patience=1), name == "luong2015-global"
     plain: Any = model.decoder.loop
     step_by_step = partial(replayed, plain, drops_input=feeds, captured=None)
     by_graph = partial(replayed, plain, drops_input=feeds, captured=captured)
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):
-        expected = looping(step_by_step, model, *shape, bf16=bf16, seed=seed)
-        found = looping(by_graph, model, *shape, bf16=bf16, seed=seed)
+        expected = run_decoder(step_by_step, model, *shape, bf16=bf16, seed=seed)
+        found = run_decoder(by_graph, model, *shape, bf16=bf16, seed=seed)
         assert captured.able
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            assert near(one, other, close), number
+            assert is_near(one, other, close), number
     assert len(captured.graphs) == 2
     model.eval()
-    expected = looping(plain, model, 17, 9, 11, bf16=bf16)
-    for one, other in zip(looping(by_graph, model, 17, 9, 11, bf16=bf16), expected, strict=True):
-        assert near(one, other, close)
+    expected = run_decoder(plain, model, 17, 9, 11, bf16=bf16)
+    for one, other in zip(run_decoder(by_graph, model, 17, 9, 11, bf16=bf16), expected, strict=True):
+        assert is_near(one, other, close)
 
 
 @pytest.mark.parametrize("changes", [{}, {"loss.r_drop": 1.0}, {"training.accumulate": 2}], ids=str)
-def test_training_with_graphs_has_the_losses_of_training_without(
+def test_training_with_graphs_has_the_reference_losses(
     changes: dict[str, Any], corpus: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
-        given: dict[str, Any] = {
-            **TINY, "training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes
-        }  # fmt: skip
-        run = train(
-            "luong2015-global", corpus_files(corpus, "train"), tmp_path / fast, dev=corpus_files(corpus, "dev"), **given
-        )
+        options = {"training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes}
+        run = train_tiny("luong2015-global", corpus, tmp_path / fast, **options)
         return [row["loss"] for row in run.metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
 
 
-def on_the_card(form: dict[str, Any], spread: float = 0.5, seed: int = 0) -> Any:
-    return quicken(searched_model(form, spread, seed).float()).cuda()
+def make_search_model(options: dict[str, Any], std: float = 0.5, seed: int = 0) -> Any:
+    return quicken(make_device_search_model(options, std, seed).float()).cuda()
 
 
-def ways(model: Any, *lengths: int, seed: int = 1, bf16: bool = False, **options: Any) -> list[list[list[Hypothesis]]]:
-    """What the readable search finds, and the one on the device, twice: step by step, and by graphs.
+def run_searches(
+    model: Any, *lengths: int, seed: int = 1, bf16: bool = False, **options: Any
+) -> list[list[list[Hypothesis]]]:
+    """Return the hypotheses of the reference search and of the device search, first without, then with graphs.
 
-    The graphs are recorded by a search for others, as many and as long in all.
+    The graphs are captured by a search for other sources of the same lengths in reverse order.
     """
-    these, others = sources(*lengths, seed=seed), sources(*lengths[::-1], seed=seed + 1)
-    shortcut, found = model.shortcut, []
+    these, others = make_sources(*lengths, seed=seed), make_sources(*lengths[::-1], seed=seed + 1)
+    device_search, found = model.shortcut, []
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-        for way_of, some in ((None, these), (shortcut, these), (shortcut, others), (shortcut, these)):
-            model.shortcut = way_of
-            source, sizes = (each.cuda() for each in some)
+        for chosen, batch in (
+            (None, these),
+            (device_search, these),
+            (device_search, others),
+            (device_search, these),
+        ):
+            model.shortcut = chosen
+            source, sizes = (each.cuda() for each in batch)
             found.append(search(model, source, sizes, **options))
     del found[2]
-    assert shortcut.chances == decoding.CHANCES
-    assert shortcut.finders
-    assert all(finder.recorder.able for finder in shortcut.finders.values())
+    assert device_search.chances == decoding.CHANCES
+    assert device_search.finders
+    assert all(one.recorder.able for one in device_search.finders.values())
     return found
 
 
-def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close: float) -> None:
+def assert_close_hypotheses(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close: float) -> None:
     assert [[one.tokens for one in some] for some in found] == [[one.tokens for one in some] for some in expected]
     for one, other in zip(chain(*found), chain(*expected), strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, rel=close, abs=close)
@@ -662,97 +666,95 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], close:
 
 @pytest.mark.parametrize("attention", [True, False])
 @pytest.mark.parametrize("beam", [1, 4, 5])
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_search_on_the_device_finds_what_the_readable_one_does(
-    form: dict[str, Any], beam: int, attention: bool
-) -> None:
+@pytest.mark.parametrize("name", DEVICE_SEARCH_MODELS)
+def test_device_search_finds_the_reference_hypotheses(name: str, beam: int, attention: bool) -> None:
     pytest.importorskip("triton")
-    model = on_the_card(form, spread=0.3)
+    model = make_search_model(DEVICE_SEARCH_MODELS[name], std=0.3)
     options: dict[str, Any] = {"n_best": min(beam, 2), "max_length": 20, "attention": attention}
-    readable, eagerly, played_back = ways(model, 9, 1, 5, 20, beam=beam, **options)
-    same(eagerly, readable, 1e-3)
-    same(played_back, eagerly, 1e-4)
+    reference, eager, with_graphs = run_searches(model, 9, 1, 5, 20, beam=beam, **options)
+    assert_close_hypotheses(eager, reference, 1e-3)
+    assert_close_hypotheses(with_graphs, eager, 1e-4)
 
 
-def test_a_search_of_one_sentence_goes_by_kernels_for_a_few_rows() -> None:
+def test_device_search_for_one_sentence_uses_kernels_for_few_rows() -> None:
     pytest.importorskip("triton")
-    model = on_the_card({**LUONG, "size": 40}, spread=0.3)
+    model = make_search_model({**LUONG, "size": 40}, std=0.3)
     for beam in (1, 3, 8):
-        readable, eagerly, played_back = ways(model, 7, beam=beam, max_length=30)
-        same(eagerly, readable, 1e-3)
-        same(played_back, eagerly, 1e-4)
+        reference, eager, with_graphs = run_searches(model, 7, beam=beam, max_length=30)
+        assert_close_hypotheses(eager, reference, 1e-3)
+        assert_close_hypotheses(with_graphs, eager, 1e-4)
 
 
 @pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
-def test_a_search_in_bf16_is_as_good_as_the_readable_one(form: dict[str, Any]) -> None:
-    """Words that are all but equally likely change places; what is found is as likely by the model in fp32."""
+def test_device_search_in_bf16_is_as_good_as_the_reference(form: dict[str, Any]) -> None:
+    """Words of nearly equal probability may be swapped, but the hypotheses have about the same score."""
     pytest.importorskip("triton")
-    model = on_the_card(form, spread=0.3)
-    readable, eagerly, played_back = ways(model, *range(1, 21), bf16=True, beam=4, max_length=16)
-    same(played_back, eagerly, 1e-4)
-    alike = [one[0].tokens == other[0].tokens for one, other in zip(eagerly, readable, strict=True)]
-    assert sum(alike) >= 0.7 * len(alike)
-    gaps = [abs(one[0].score - other[0].score) for one, other in zip(eagerly, readable, strict=True)]
+    model = make_search_model(form, std=0.3)
+    reference, eager, with_graphs = run_searches(model, *range(1, 21), bf16=True, beam=4, max_length=16)
+    assert_close_hypotheses(with_graphs, eager, 1e-4)
+    equal = [one[0].tokens == other[0].tokens for one, other in zip(eager, reference, strict=True)]
+    assert sum(equal) >= 0.7 * len(equal)
+    gaps = [abs(one[0].score - other[0].score) for one, other in zip(eager, reference, strict=True)]
     assert sum(gaps) / len(gaps) < 0.1
 
 
 @pytest.mark.parametrize("attention", [True, False])
 @pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
-def test_searches_of_many_shapes_share_memory_and_stay_right(form: dict[str, Any], attention: bool) -> None:
+def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[str, Any], attention: bool) -> None:
     pytest.importorskip("triton")
-    model = on_the_card(form, spread=0.2)
+    model = make_search_model(form, std=0.2)
     for seed in range(8):
-        lengths = [1 + (7 * seed + 5 * place) % 33 for place in range(1 + 11 * seed % 40)]
+        lengths = [1 + (7 * seed + 5 * row) % 33 for row in range(1 + 11 * seed % 40)]
         options: dict[str, Any] = {"beam": 1 + seed % 4, "length_penalty": 0.0, "attention": attention}
-        readable, eagerly, played_back = ways(model, *lengths, seed=seed, **options)
-        same(eagerly, readable, 1e-3)
-        same(played_back, eagerly, 1e-4)
-    finder = model.shortcut.finders[torch.float32]
-    assert len({size.sentences for size, _ in finder.rooms}) > 3
-    names = {name for room in finder.rooms.values() for name in room.play.replays}
+        reference, eager, with_graphs = run_searches(model, *lengths, seed=seed, **options)
+        assert_close_hypotheses(eager, reference, 1e-3)
+        assert_close_hypotheses(with_graphs, eager, 1e-4)
+    device_search = model.shortcut.finders[torch.float32]
+    assert len({size.sentences for size, _ in device_search.rooms}) > 3
+    names = {name for room in device_search.rooms.values() for name in room.play.replays}
     assert "steps" in names
-    assert len(names) > 1, "how many words are read is a name as well"
+    assert len(names) > 1, "graphs differ by the number of words that are read"
 
 
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("form", [TRANSFORMER, LUONG], ids=str)
-def test_a_search_notices_that_weights_have_changed(form: dict[str, Any], bf16: bool) -> None:
+def test_device_search_uses_changed_weights(form: dict[str, Any], bf16: bool) -> None:
     pytest.importorskip("triton")
-    model = on_the_card(form)
-    before = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)[2]
+    model = make_search_model(form)
+    before = run_searches(model, 5, 3, bf16=bf16, beam=2, max_length=12)[2]
     for weight in model.parameters():
         weight.grad = torch.randn_like(weight)
-    torch.optim.AdamW(model.parameters(), 0.5, fused=True).step()  # it does not count up what tells of changes
-    readable, _, after = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)
+    torch.optim.AdamW(model.parameters(), 0.5, fused=True).step()  # fused: it does not count up tensor versions
+    reference, _, after = run_searches(model, 5, 3, bf16=bf16, beam=2, max_length=12)
     assert [some[0].log_prob for some in after] != [some[0].log_prob for some in before]
     if not bf16:
-        same(after, readable, 1e-3)
-    for weight in model.parameters():  # elsewhere
+        assert_close_hypotheses(after, reference, 1e-3)
+    for weight in model.parameters():  # at other addresses
         weight.data = -weight.data.clone()
-    readable, _, after = ways(model, 5, 3, bf16=bf16, beam=2, max_length=12)
+    reference, _, after = run_searches(model, 5, 3, bf16=bf16, beam=2, max_length=12)
     if not bf16:
-        same(after, readable, 1e-3)
+        assert_close_hypotheses(after, reference, 1e-3)
 
 
 @pytest.mark.parametrize("lengths", [(3, 2), (3,)], ids=str)
 @pytest.mark.parametrize("beam", [1, 2])
-def test_damaged_weights_are_told_by_a_search_on_the_device(lengths: tuple[int, ...], beam: int) -> None:
+def test_device_search_reports_nan_weights(lengths: tuple[int, ...], beam: int) -> None:
     pytest.importorskip("triton")
     torch.manual_seed(0)
     model = quicken(build(source_size=20, target_size=10_000, **LUONG)).cuda().eval()
-    ways(model, *lengths, beam=beam)
+    run_searches(model, *lengths, beam=beam)
     with torch.no_grad():
         model.decoder.W_s.weight[5] = torch.nan
-    source, sizes = (each.cuda() for each in sources(*lengths))
+    source, sizes = (each.cuda() for each in make_sources(*lengths))
     with pytest.raises(ArithmeticError, match="at step 1 are not numbers"):
         search(model, source, sizes, beam=beam)
 
 
-def test_a_search_that_fails_on_the_device_goes_on_readably(
+def test_failing_device_search_falls_back_to_the_reference(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = on_the_card(LUONG)
-    source, sizes = (each.cuda() for each in sources(3, 2))
+    model = make_search_model(LUONG)
+    source, sizes = (each.cuda() for each in make_sources(3, 2))
     expected = search(model, source, sizes)
 
     def fail(*_: object) -> None:
@@ -761,35 +763,35 @@ def test_a_search_that_fails_on_the_device_goes_on_readably(
     monkeypatch.setattr(decoding, "made", fail)
     model.shortcut.finders.clear()
     for _ in range(2):
-        same(search(model, source, sizes), expected, 1e-3)
+        assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert "more slowly: ValueError: no such kernel" in capsys.readouterr().err
     assert not model.shortcut.chances
 
 
-def test_a_search_without_memory_goes_on_readably_and_the_next_is_on_the_device(
+def test_search_without_memory_falls_back_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("triton")
-    model = on_the_card(LUONG)
-    source, sizes = (each.cuda() for each in sources(3, 2))
+    model = make_search_model(LUONG)
+    source, sizes = (each.cuda() for each in make_sources(3, 2))
     expected = search(model, source, sizes)
 
-    def full(*_: object) -> None:
+    def run_out_of_memory(*_: object) -> None:
         raise torch.OutOfMemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Finder, "__call__", full)
-        same(search(model, source, sizes), expected, 1e-3)
+        patch.setattr(Finder, "__call__", run_out_of_memory)
+        assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert "more slowly: out of memory" in capsys.readouterr().err
     assert not model.shortcut.finders
-    same(search(model, source, sizes), expected, 1e-3)
+    assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert model.shortcut.finders
 
 
-def board_of(A: int, W: int, taken: int, fill: Any) -> Board:
-    """In the middle of a search: some hypotheses have ended, some sentences are done."""
+def make_board(A: int, W: int, taken: int, fill: Any) -> Board:
+    """Return the state of a search after `taken` steps: some hypotheses have ended, some sentences are done."""
     board = laid(Places(), torch.empty(0, device="cuda"), A, W, 8, False)
-    limits, penalties = [5 + place % 20 for place in range(A)], [1 + n / 7 for n in range(40)]
+    limits, penalties = [5 + row % 20 for row in range(A)], [1 + n / 7 for n in range(40)]
     tell(board, Wish(W, min(2, W), 3, limits, penalties, False, [8] * A))
     begin(board)
     board.taken.fill_(taken)
@@ -801,35 +803,35 @@ def board_of(A: int, W: int, taken: int, fill: Any) -> Board:
 
 @pytest.mark.parametrize("taken", [0, 1, 16])
 @pytest.mark.parametrize("sizes", [(1, 1, 50), (3, 1, 5000), (5, 4, 33), (64, 5, 4500), (2, 16, 100)], ids=str)
-def test_kernels_of_a_search_choose_as_the_plain_ones_do(sizes: tuple[int, int, int], taken: int) -> None:
+def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, int], taken: int) -> None:
     pytest.importorskip("triton")
     from regard.fast.decoding import fused
 
     A, W, V = sizes
 
-    def everything(scan: Any, choose: Any) -> list[torch.Tensor]:
+    def run_search(scan: Any, choose: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = board_of(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
+        board = make_board(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
         logits = 4 * torch.randn(A * W, V, device="cuda")
         logits[:, EOS] += 6
         for number in range(CHUNK):
             choose(board, scan(logits.roll(number, 0), board, number), number)
-        probable = board.steps[:, 0].view(torch.float32)
-        return [board.done, board.ended, board.scores, board.tokens, board.rows, probable, board.steps[:, 1:]]
+        log_probs = board.steps[:, 0].view(torch.float32)
+        return [board.done, board.ended, board.scores, board.tokens, board.rows, log_probs, board.steps[:, 1:]]
 
-    found = everything(fused.scan, fused.choose)
-    expected = everything(decoding_plain.scan, decoding_plain.choose)
-    chances = expected[5]
-    real = chances > -torch.inf
+    found = run_search(fused.scan, fused.choose)
+    expected = run_search(decoding_plain.scan, decoding_plain.choose)
+    log_probs = expected[5]
+    real = log_probs > -torch.inf
     for one, other in zip(found[:3], expected[:3], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found[5], chances, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[5], log_probs, rtol=1e-4, atol=1e-4)
     assert torch.equal(found[6].transpose(0, 1)[:, real], expected[6].transpose(0, 1)[:, real])
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=str)
 @pytest.mark.parametrize("sizes", [(1, 1, 16, 2), (3, 4, 33, 3), (40, 5, 64, 8), (2, 1, 128, 1)], ids=str)
-def test_kernels_of_a_transformers_step_give_the_plain_ones_numbers(
+def test_kernels_of_a_transformer_step_have_the_plain_outputs(
     sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
@@ -841,27 +843,27 @@ def test_kernels_of_a_transformers_step_give_the_plain_ones_numbers(
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda").to(dtype)
 
-    def everything(parts: Any) -> list[torch.Tensor]:
+    def run_step(parts: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = board_of(A, W, 40, lambda *shape: torch.randn(*shape, device="cuda"))
+        board = make_board(A, W, 40, lambda *shape: torch.randn(*shape, device="cuda"))
         board.rows.copy_(torch.randint(0, W, (A, W)) + W * torch.arange(A)[:, None])
         board.tokens.copy_(torch.randint(0, 50, (A, W)))
-        cache, words, places = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
+        cache, words, positions = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
         tables = torch.randint(0, W, (2, R, capacity), device="cuda").int()
-        x = parts.enter(board, 3, words, 1.5, places, tables[0], tables[1])
-        heard = parts.attend(normal(R, 3 * D), cache, tables[1], board, 3, heads)
+        x = parts.enter(board, 3, words, 1.5, positions, tables[0], tables[1])
+        self_attended = parts.attend(normal(R, 3 * D), cache, tables[1], board, 3, heads)
         lengths = torch.randint(1, S + 1, (A,), device="cuda").int()
-        seen = parts.look(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
-        return [x, tables[1][:, :44], heard, cache, seen]
+        cross_attended = parts.look(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
+        return [x, tables[1][:, :44], self_attended, cache, cross_attended]
 
-    for found, expected in zip(everything(fused.FUSED), everything(decoding_plain.PLAIN), strict=True):
-        assert near(found, expected, close)
+    for found, expected in zip(run_step(fused.FUSED), run_step(decoding_plain.PLAIN), strict=True):
+        assert is_near(found, expected, close)
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=str)
 @pytest.mark.parametrize("concat", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 1, 1000), (2, 3, 33), (1, 8, 100), (9, 5, 40)], ids=str)
-def test_kernels_of_a_recurrent_step_give_the_plain_ones_numbers(
+def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
     sizes: tuple[int, int, int], concat: bool, dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
@@ -873,9 +875,9 @@ def test_kernels_of_a_recurrent_step_give_the_plain_ones_numbers(
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda").to(dtype)
 
-    def everything(parts: Any) -> list[torch.Tensor]:
+    def run_step(parts: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = board_of(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
+        board = make_board(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
         rows, tokens = torch.randint(0, R, (R,), device="cuda"), torch.randint(0, 50, (R,), device="cuda")
         pieces = [Piece(normal(50, 20), tokens), Piece(normal(R, H), rows), Piece(normal(R, H), None)]
         gates = Gates(normal(4 * H, 20 + 2 * H) / H**0.5, normal(4 * H))
@@ -890,5 +892,5 @@ def test_kernels_of_a_recurrent_step_give_the_plain_ones_numbers(
         norm = top + (found.sums * (found.tops - top).exp()).sum(1, keepdim=True).log()
         return [after, h, weights, context, fed, norm, found.values.sort(1, descending=True).values[:, :W]]
 
-    for found, expected in zip(everything(fused.FUSED), everything(decoding_plain.PLAIN), strict=True):
-        assert near(found, expected, close)
+    for found, expected in zip(run_step(fused.FUSED), run_step(decoding_plain.PLAIN), strict=True):
+        assert is_near(found, expected, close)

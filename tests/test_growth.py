@@ -1,4 +1,4 @@
-"""What grows with a sentence, and how fast: memory, which can be counted byte for byte."""
+"""Growth of activation memory with sentence length, counted in bytes saved for the backward pass."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from typing import Any
 
 import pytest
 import torch
+from support.pairwise import slow_after
 from torch import Tensor
 
 from benchmarks.growth import distinct, kept, model, training
 
-RECURRENT = ["sutskever2014", "bahdanau2015", "luong2015-global", "luong2015-local-m", "luong2015-local-p"]
+TRAINED_RECIPES = [
+    "bahdanau2015",
+    "luong2015-local-m",
+    "vaswani2017-base",
+    "luong2015-global",
+    "luong2015-local-p",
+    "sutskever2014",
+]
 
 
-def steps(name: str, source: int) -> int:
-    """Bytes that 8 steps of a decoder keep for the way back, besides the source that they look at."""
+def saved_bytes_of_decoder_steps(name: str, source: int) -> int:
+    """Return the bytes that 8 decoder steps save for the backward pass, without the encoded source."""
     made = model(name)
     state: Any = made.decoder.start(made.encode(torch.randint(4, 1000, (1, source)), torch.tensor([source])))
     there = {tensor.untyped_storage().data_ptr() for tensor in [*made.parameters(), *distinct(state)]}
@@ -26,20 +34,22 @@ def steps(name: str, source: int) -> int:
         return sum(size for address, size in held.items() if address not in there)
 
 
-@pytest.mark.parametrize("name", ["sutskever2014", "luong2015-local-m", "luong2015-local-p"])
-def test_steps_that_look_through_a_window_or_at_nothing_are_flat_in_the_source(name: str) -> None:
-    assert steps(name, 64) == pytest.approx(steps(name, 2048), rel=0.15)  # a mask of the source is a byte a word
+@pytest.mark.parametrize("name", slow_after(1, ["luong2015-local-m", "luong2015-local-p", "sutskever2014"]))
+def test_local_attention_memory_is_constant_in_source_length(name: str) -> None:
+    assert saved_bytes_of_decoder_steps(name, 64) == pytest.approx(
+        saved_bytes_of_decoder_steps(name, 2048), rel=0.15
+    )  # the source mask takes a byte per token
 
 
-@pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global", "vaswani2017-base"])
-def test_steps_that_look_at_the_whole_source_grow_in_proportion_to_it(name: str) -> None:
-    short, middle, long = (steps(name, source) for source in (256, 512, 1024))
+@pytest.mark.parametrize("name", slow_after(2, ["bahdanau2015", "vaswani2017-base", "luong2015-global"]))
+def test_global_attention_memory_is_linear_in_source_length(name: str) -> None:
+    short, middle, long = (saved_bytes_of_decoder_steps(name, source) for source in (256, 512, 1024))
     assert long - middle == pytest.approx(2 * (middle - short), rel=0.1)
     assert long > middle > short
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "vaswani2017-base"])
-def test_training_grows_no_faster_than_the_method_demands(name: str) -> None:
+@pytest.mark.parametrize("name", slow_after(3, TRAINED_RECIPES))
+def test_training_memory_grows_as_the_method_requires(name: str) -> None:
     made = model(name)
     short, middle, long = (training(made, words, words)[1]() for words in (32, 64, 128))
     linear = name in ("sutskever2014", "luong2015-local-m", "luong2015-local-p")

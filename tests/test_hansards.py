@@ -1,4 +1,4 @@
-"""The Hansards' spelling: what it makes of sentences, and that it leaves alone what is spelt so."""
+"""Normalisation of English and French text to the tokenisation of the Hansards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.reproduce.hansards import english, french
 
 
 @pytest.mark.parametrize(
-    ("text", "spelt"),
+    ("text", "normalised"),
     [
         ("C'est l'ordre du jour.", "Ce est le ordre de le jour ."),
         ("Qu’il s'en aille, lorsqu'il pleut aux champs !", "Que il se en aille , lorsque il pleut à les champs !"),
@@ -18,12 +18,12 @@ from regard.reproduce.hansards import english, french
         ("M. Côté a 1 122 000 $, soit 3,5 % de plus...", "M. Côté a 1 122 000 $ , soit 3,5 % de plus ..."),
     ],
 )
-def test_french(text: str, spelt: str) -> None:
-    assert french(text) == spelt
+def test_french_elisions_contractions_and_punctuation_are_split(text: str, normalised: str) -> None:
+    assert french(text) == normalised
 
 
 @pytest.mark.parametrize(
-    ("text", "spelt"),
+    ("text", "normalised"),
     [
         ("I don't know, Mr. Speaker.", "I do not know , Mr. Speaker ."),
         ("We can't, won't and shan't.", "We cannot , will not and shall not ."),
@@ -31,8 +31,8 @@ def test_french(text: str, spelt: str) -> None:
         ("At 3 p.m. -- in the 1960s", "At 3 p.m. -- in the 1960s"),
     ],
 )
-def test_english(text: str, spelt: str) -> None:
-    assert english(text) == spelt
+def test_english_contractions_and_punctuation_are_split(text: str, normalised: str) -> None:
+    assert english(text) == normalised
 
 
 @given(
@@ -40,14 +40,14 @@ def test_english(text: str, spelt: str) -> None:
         st.sampled_from(["L'un", "du", "aux", "can't", "I'm", "p.m.", "2.8c", ".5", "(a)", "«x»", "--", "M.", "é"])
     )
 )
-def test_what_is_spelt_so_stays(words: list[str]) -> None:
+def test_normalisation_is_idempotent(words: list[str]) -> None:
     text = " ".join(words)
     assert french(french(text)) == french(text)
     assert english(english(text)) == english(text)
 
 
 @given(st.text())
-def test_nothing_but_space_is_lost(text: str) -> None:
-    for spelt in (french(text), english(text)):
-        assert spelt.split() == spelt.split(" ") or not spelt
-        assert bool(spelt) == bool(text.split())
+def test_normalisation_never_empties_a_text_and_uses_single_spaces(text: str) -> None:
+    for normalised in (french(text), english(text)):
+        assert normalised.split() == normalised.split(" ") or not normalised
+        assert bool(normalised) == bool(text.split())

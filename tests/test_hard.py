@@ -1,4 +1,4 @@
-"""Hard attention's three estimators, held against enumeration: no sampling noise in here."""
+"""Gradient estimators of hard attention against the enumeration of all positions, without sampling noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGET_IN, TARGET_OUT = torch.tensor([[BOS, 5]]), torch.tensor([[5, EOS]])
 BATCH = (SOURCE, LENGTHS, TARGET_IN, TARGET_OUT)
 
 
-def model_of(**overrides: Any) -> HardModel:
+def make_model(**overrides: Any) -> HardModel:
     torch.manual_seed(3)
     settings = {"size": 4, "dropout": 0.0, "soft_share": 0.0, "entropy": 0.0, "reward": 1.0, **overrides}
     model = build("xu2015-hard", 7, 7, **settings).double().train()
@@ -30,9 +30,9 @@ def model_of(**overrides: Any) -> HardModel:
     return model
 
 
-def forced(model: HardModel, places: tuple[int, ...]) -> None:
-    """Makes the next steps look where they are told."""
-    given = iter(places)
+def force_positions(model: HardModel, positions: tuple[int, ...]) -> None:
+    """Make the next steps attend to the given positions."""
+    given = iter(positions)
 
     def choose(probabilities: Tensor) -> Tensor:
         return torch.full(probabilities.shape[:2], next(given))
@@ -40,15 +40,15 @@ def forced(model: HardModel, places: tuple[int, ...]) -> None:
     model.decoder.attention.alignment.choose = choose  # type: ignore[attr-defined]
 
 
-def outcome(model: HardModel, places: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """log p(y | places) and log p(places)."""
-    forced(model, places)
+def score_positions(model: HardModel, positions: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return log p(y | positions) and log p(positions)."""
+    force_positions(model, positions)
     decoded = model.decoder(model.encode(SOURCE, LENGTHS), TARGET_IN)
     log_prob = decoded.logits.log_softmax(-1).gather(2, TARGET_OUT[..., None]).sum()
     return log_prob, decoded.attended.log_prob.sum()
 
 
-def gradient(model: HardModel, loss: Tensor) -> dict[str, Tensor]:
+def compute_gradients(model: HardModel, loss: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     return {name: p.grad.clone() if p.grad is not None else torch.zeros_like(p) for name, p in model.named_parameters()}
@@ -56,30 +56,30 @@ def gradient(model: HardModel, loss: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("baseline", [0.0, -3.0])
 @pytest.mark.parametrize("estimator", ["reinforce", "soft-baseline"])
-def test_the_estimators_mean_is_the_exact_gradient(estimator: str, baseline: float) -> None:
-    model = model_of(estimator=estimator)
+def test_the_mean_of_the_gradient_estimates_is_the_exact_gradient(estimator: str, baseline: float) -> None:
+    model = make_model(estimator=estimator)
     every = list(itertools.product(range(3), repeat=2))
     bound = torch.zeros((), dtype=torch.float64)
-    for places in every:
-        log_prob, chance = outcome(model, places)
-        bound = bound - chance.exp() * log_prob
-    exact = gradient(model, bound)
+    for positions in every:
+        log_prob, log_chosen = score_positions(model, positions)
+        bound = bound - log_chosen.exp() * log_prob
+    exact = compute_gradients(model, bound)
     mean = {name: torch.zeros_like(value) for name, value in exact.items()}
     total = 0.0
-    for places in every:
-        probability = outcome(model, places)[1].exp().item()
+    for positions in every:
+        probability = score_positions(model, positions)[1].exp().item()
         total += probability
         model.baseline.fill_(baseline)
-        forced(model, places * 2)  # the soft baseline walks through the same steps again
-        for name, value in gradient(model, model.loss(*BATCH)).items():
+        force_positions(model, positions * 2)  # the soft baseline runs the same steps again
+        for name, value in compute_gradients(model, model.loss(*BATCH)).items():
             mean[name] += probability * value
     assert total == pytest.approx(1.0)
     for name, value in exact.items():
         torch.testing.assert_close(mean[name], value)
 
 
-def test_the_marginal_is_the_sum_over_all_places() -> None:
-    model = model_of(estimator="marginal")
+def test_marginal_likelihood_sums_over_all_positions() -> None:
+    model = make_model(estimator="marginal")
     decoder = model.decoder
     encoded = model.encode(SOURCE, LENGTHS)
     state = decoder.start(encoded)
@@ -101,30 +101,30 @@ def test_the_marginal_is_the_sum_over_all_places() -> None:
     torch.testing.assert_close(log_probs.exp().sum(), torch.ones((), dtype=torch.float64))
 
 
-def test_the_baseline_moves_a_tenth_of_the_way_and_is_saved() -> None:
-    model = model_of()
-    log_prob, _ = outcome(model, (1, 2))
+def test_the_baseline_is_a_saved_moving_average_of_rewards() -> None:
+    model = make_model()
+    log_prob, _ = score_positions(model, (1, 2))
     model.baseline.fill_(-2.0)
-    forced(model, (1, 2))
+    force_positions(model, (1, 2))
     model.loss(*BATCH)
     torch.testing.assert_close(model.baseline, 0.9 * torch.tensor(-2.0).double() + 0.1 * log_prob.detach())
     assert "baseline" in model.state_dict()
     before = model.baseline.clone()
     model.eval()
-    forced(model, (1, 2))
+    force_positions(model, (1, 2))
     model.loss(*BATCH)
     assert torch.equal(model.baseline, before)
 
 
-def test_a_sentence_that_takes_the_expectation_is_soft_attention() -> None:
-    hard = model_of(soft_share=1.0)
+def test_soft_fraction_of_one_equals_soft_attention() -> None:
+    hard = make_model(soft_share=1.0)
     soft = build("xu2015-soft", 7, 7, size=4, dropout=0.0, doubly_stochastic=0.0).double()
     soft.load_state_dict({name: value for name, value in hard.state_dict().items() if name != "baseline"})
     torch.testing.assert_close(hard.loss(*BATCH), soft.loss(*BATCH))
 
 
-def test_half_of_the_sentences_take_the_expectation() -> None:
-    model = model_of(soft_share=0.5)
+def test_soft_fraction_of_a_half_samples_half_of_the_sentences() -> None:
+    model = make_model(soft_share=0.5)
     torch.manual_seed(0)
     many = model.encode(SOURCE.expand(4000, -1), LENGTHS.expand(4000))
     soft = model.decoder.start(many).soft
@@ -132,20 +132,20 @@ def test_half_of_the_sentences_take_the_expectation() -> None:
     assert 0.45 < soft.double().mean().item() < 0.55
 
 
-def test_entropy_is_rewarded() -> None:
-    plain, rewarded = model_of(), model_of(entropy=0.3)
+def test_entropy_bonus_lowers_the_loss() -> None:
+    plain, rewarded = make_model(), make_model(entropy=0.3)
     losses = []
     for model in (plain, rewarded):
-        forced(model, (0, 1))
+        force_positions(model, (0, 1))
         losses.append(model.loss(*BATCH))
-    forced(plain, (0, 1))
+    force_positions(plain, (0, 1))
     p = plain.decoder(plain.encode(SOURCE, LENGTHS), TARGET_IN).attended.probabilities
     torch.testing.assert_close(losses[0] - losses[1], 0.3 * -(p * p.log()).sum())
 
 
-def test_the_soft_baseline_sees_the_dropout_of_the_draw() -> None:
-    """With one source word there is one place to look: hard is soft, and nothing is better than its baseline."""
-    model = model_of(estimator="soft-baseline", dropout=0.5)
+def test_the_soft_baseline_uses_the_dropout_mask_of_the_sample() -> None:
+    """With one source word hard attention equals soft attention, so that the advantage is zero."""
+    model = make_model(estimator="soft-baseline", dropout=0.5)
     source, lengths = torch.tensor([[4]]), torch.tensor([1])
     seen = []
     plain = model.advantage

@@ -1,4 +1,4 @@
-"""A run that is killed, at whatever moment, goes on as if it had never been."""
+"""Runs killed by SIGKILL or a full disk resume with the result of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 from support.commands import environment, regard_command
-from support.training import TINY, corpus_files, make_trainer
+from support.pairwise import slow_after
+from support.training import TINY, corpus_files, format_overrides, make_trainer, train_tiny
 from torch import Tensor
 
 from regard.runs import Run, checkpoint
@@ -36,42 +37,44 @@ SETTINGS: dict[str, Any] = {
     "patience": 3,
 }
 BLEUS = {4: 3.0, 8: 5.0, 10: 4.0}
-WRITES = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 fork = multiprocessing.get_context("fork")
 
 
-def job(folder: Path) -> loop.Trainer:
-    made = make_trainer(folder, **SETTINGS)
-    validate = made.validate
-    made.validate = lambda model, device: validate(model, device)._replace(figures={"bleu": BLEUS[made.position.step]})
-    return made
+def make_killable_trainer(folder: Path) -> loop.Trainer:
+    trainer = make_trainer(folder, **SETTINGS)
+    validate = trainer.validate
+    trainer.validate = lambda model, device: validate(model, device)._replace(
+        figures={"bleu": BLEUS[trainer.position.step]}
+    )
+    return trainer
 
 
-def go(folder: Path, prepare: Callable[[], None] = lambda: None) -> None:
-    """Trains to the end, from wherever the run is."""
+def train_to_the_end(folder: Path, prepare: Callable[[], None] = lambda: None) -> None:
+    """Start the run, or resume it if it has a checkpoint."""
     prepare()
-    made = job(folder)
-    if made.run.steps():
-        made.resume()
-    made.fit()
+    trainer = make_killable_trainer(folder)
+    if trainer.run.steps():
+        trainer.resume()
+    trainer.fit()
 
 
-def in_a_process(folder: Path, prepare: Callable[[], None]) -> int | None:
-    """The same in a process of its own; how it ended."""
-    process = fork.Process(target=go, args=(folder, prepare))
+def train_in_a_process(folder: Path, prepare: Callable[[], None]) -> int | None:
+    """Start or resume the run in a forked process and return its exit code."""
+    process = fork.Process(target=train_to_the_end, args=(folder, prepare))
     process.start()
     process.join()
     return process.exitcode
 
 
-def count_events(folder: Path, die_at: int | None, log: Path | None = None) -> Callable[[], None]:
-    """Counts what happens to the run's files, and dies by SIGKILL at one of these events."""
+def watch_file_events(folder: Path, die_at: int | None, log: Path | None = None) -> Callable[[], None]:
+    """Return a function that installs an audit hook: it logs file events and kills the process at the given one."""
 
     def install() -> None:
         seen = [0]
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
-            if event in WRITES and str(arguments[0]).startswith(str(folder)):
+            if event in FILE_EVENTS and str(arguments[0]).startswith(str(folder)):
                 seen[0] += 1
                 if log is not None:
                     os.write(descriptor, f"{event} {arguments[0]}\n".encode())
@@ -84,8 +87,8 @@ def count_events(folder: Path, die_at: int | None, log: Path | None = None) -> C
     return install
 
 
-def last(folder: Path) -> dict[str, Any]:
-    """All that a run ends with, but for the time that it took."""
+def final_state(folder: Path) -> dict[str, Any]:
+    """Return the last checkpoint, the kept steps and the metrics of a run, without timings."""
     run = Run(folder)
     path = run.checkpoint_folder(run.newest())
     state = checkpoint.read_state(path)
@@ -103,42 +106,46 @@ def last(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
-    """What a run that is never killed ends with, and what happens to its files."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
+    """Train without a kill; return the final state and the file events."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     folder.mkdir()
     log = folder.parent / "log"
-    assert in_a_process(folder, count_events(folder, None, log)) == 0
-    return last(folder), log.read_text(encoding="utf-8").splitlines()
+    assert train_in_a_process(folder, watch_file_events(folder, None, log)) == 0
+    return final_state(folder), log.read_text(encoding="utf-8").splitlines()
 
 
-def test_the_events_are_those_of_a_checkpoint(whole: tuple[dict[str, Any], list[str]]) -> None:
-    events = whole[1]
-    assert any(".step-4.part/state.json" in event for event in events), "the middle of a write is among them"
+def test_file_events_include_checkpoint_writes_and_renames(uninterrupted: tuple[dict[str, Any], list[str]]) -> None:
+    events = uninterrupted[1]
+    assert any(".step-4.part/state.json" in event for event in events), "a kill can hit an unfinished checkpoint"
     assert any(event.startswith("os.rename") for event in events)
     assert len(events) > 50
 
 
-@pytest.mark.parametrize("number", range(20))
-def test_killed_at_a_random_moment(number: int, whole: tuple[dict[str, Any], list[str]], tmp_path: Path) -> None:
-    end, events = whole
+@pytest.mark.parametrize("seed", slow_after(1, range(20)))
+def test_run_killed_at_random_file_events_resumes_identically(
+    seed: int, uninterrupted: tuple[dict[str, Any], list[str]], tmp_path: Path
+) -> None:
+    end, events = uninterrupted
     folder = tmp_path / "run"
     folder.mkdir()
-    random = np.random.default_rng(number)
+    random = np.random.default_rng(seed)
     kills = 0
     for _ in range(3):
         die_at = int(random.integers(1, len(events)))
-        if in_a_process(folder, count_events(folder, die_at)) == 0:
+        if train_in_a_process(folder, watch_file_events(folder, die_at)) == 0:
             break
         kills += 1
-    assert in_a_process(folder, lambda: None) == 0
-    assert kills or number
-    found = last(folder)
+    assert train_in_a_process(folder, lambda: None) == 0
+    assert kills or seed
+    found = final_state(folder)
     assert found == end
-    assert not list((folder / "checkpoints").glob(".*")), "and nothing is left lying about"
+    assert not list((folder / "checkpoints").glob(".*")), "no temporary folders remain"
 
 
-def test_killed_between_two_updates(whole: tuple[dict[str, Any], list[str]], tmp_path: Path) -> None:
+def test_run_killed_between_updates_resumes_identically(
+    uninterrupted: tuple[dict[str, Any], list[str]], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     for step in (3, 5, 5, 9):
@@ -153,24 +160,25 @@ def test_killed_between_two_updates(whole: tuple[dict[str, Any], list[str]], tmp
 
             loop.Trainer.update = updated  # type: ignore[method-assign]
 
-        assert in_a_process(folder, die) == -signal.SIGKILL
-    assert in_a_process(folder, lambda: None) == 0
-    assert last(folder) == whole[0]
+        assert train_in_a_process(folder, die) == -signal.SIGKILL
+    assert train_in_a_process(folder, lambda: None) == 0
+    assert final_state(folder) == uninterrupted[0]
 
 
-def test_a_full_disk_ends_with_a_sentence_and_the_last_checkpoint_whole(corpus: Path, tmp_path: Path) -> None:
-    changes = {**TINY, "model.dropout": 0.2}
-    whole = train("luong2015-global", corpus_files(corpus, "train"), tmp_path / "whole", **changes)
+@pytest.mark.slow
+def test_full_disk_keeps_the_last_checkpoint_and_training_resumes(corpus: Path, tmp_path: Path) -> None:
+    overrides = {"model.dropout": 0.2}
+    whole = train_tiny("luong2015-global", corpus, tmp_path / "whole", **overrides)
     folder = tmp_path / "full"
-    train("luong2015-global", corpus_files(corpus, "train"), folder, **{**changes, "training.steps": 12})
+    train_tiny("luong2015-global", corpus, folder, **{**overrides, "training.steps": 12})
     arguments = regard_command(["train", "--resume", "--out", folder, "training.steps=24"])
 
-    def little_room() -> None:  # a file that grows over its limit fails as one does on a full disk
+    def limit_file_size() -> None:  # writing past the limit fails like writing to a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 
     full = subprocess.run(
-        arguments, env=environment(), capture_output=True, text=True, check=False, preexec_fn=little_room
+        arguments, env=environment(), capture_output=True, text=True, check=False, preexec_fn=limit_file_size
     )
     assert full.returncode == 2
     last_line = full.stderr.splitlines()[-1]
@@ -185,13 +193,13 @@ def test_a_full_disk_ends_with_a_sentence_and_the_last_checkpoint_whole(corpus: 
     assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
 
 
-KILLED = """
+KILLED_COMMAND = """
 import os, signal
 from regard.cli import app
 from regard.training import loop
 update = loop.Trainer.update
 def killed(self, share):
-    if self.position.step == 17:
+    if self.position.step == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return update(self, share)
 loop.Trainer.update = killed
@@ -199,59 +207,53 @@ app.main()
 """
 
 
-ORPHANED = """
+ORPHANED_CHILD = """
 import os, signal, sys
 from pathlib import Path
 from regard.runs.lock import held
 with held(Path(sys.argv[1])):
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)
-    print("reads", flush=True)
+    print("child", flush=True)
     print(sys.stdin.read())
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="without forks children hold nothing")
-def test_what_reads_for_one_that_was_killed_does_not_hold_on_to_its_folder(tmp_path: Path) -> None:
-    script = [sys.executable, "-c", ORPHANED, str(tmp_path)]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only forked children inherit the lock")
+def test_child_of_a_killed_process_does_not_hold_the_run_lock(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", ORPHANED_CHILD, str(tmp_path)]
     with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.wait() == -signal.SIGKILL
         assert process.stdout is not None
-        assert process.stdout.readline() == "reads\n"
+        assert process.stdout.readline() == "child\n"
         with held(tmp_path):
             assert process.communicate("on")[0] == "on\n"
 
 
-def test_the_command_is_killed_and_goes_on(corpus: Path, tmp_path: Path) -> None:
-    changes = {
-        **TINY,
+def test_killed_command_resumes_identically(corpus: Path, tmp_path: Path) -> None:
+    overrides: dict[str, Any] = {
+        "model.heads": 2,
         "training.log_every": 1,
         "training.checkpoint_every": 3,
+        "training.steps": 6,
         "model.dropout": 0.2,
         "data.workers": 1,
     }
-    end = train("vaswani2017-base", corpus_files(corpus, "train"), tmp_path / "whole", **{**changes, "model.heads": 2})
-    written = [f"{key}={'null' if value is None else value}" for key, value in changes.items()]
-    arguments = ["train", *corpus_files(corpus, "train"), "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
+    whole = train_tiny("vaswani2017-base", corpus, tmp_path / "whole", **overrides)
+    data = [*corpus_files(corpus, "train"), "--dev", *corpus_files(corpus, "dev")]
+    arguments = ["train", *data, "--recipe", "vaswani2017-base", "--out", tmp_path / "killed"]
     process = subprocess.run(
-        [sys.executable, "-c", KILLED, *map(str, arguments), "model.heads=2", *written],
+        [sys.executable, "-c", KILLED_COMMAND, *map(str, arguments), *format_overrides({**TINY, **overrides})],
         env=environment(),
-        stdout=subprocess.DEVNULL,  # not a pipe, whose end would be that of those who read for it, too
+        stdout=subprocess.DEVNULL,  # data workers outlive the kill for a moment and would keep a pipe open
         stderr=subprocess.DEVNULL,
         check=False,
     )
     assert process.returncode == -signal.SIGKILL
     killed = Run(tmp_path / "killed")
-    assert killed.newest() < 24
-    again = subprocess.run(
-        regard_command(["train", "--resume", "--out", killed.folder]),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr
+    assert killed.newest() == 3
+    train(None, None, killed.folder, resume=True)
     tensors: list[dict[str, Tensor]] = [
-        checkpoint.read_tensors(run.checkpoint_folder(24), checkpoint.MODEL) for run in (end, killed)
+        checkpoint.read_tensors(run.checkpoint_folder(6), checkpoint.MODEL) for run in (whole, killed)
     ]
     assert all(torch.equal(tensors[1][name], tensor) for name, tensor in tensors[0].items())

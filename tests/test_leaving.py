@@ -1,4 +1,4 @@
-"""A client that goes away takes its work with it."""
+"""Clients that disconnect: their request is cancelled and no longer decoded."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 import socket
 import struct
 
-import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
-from support.server import start_server
+from support.server import Client, hold_decoding, serve_in_thread
 
 from regard.runs import Run
+from regard.serve import connection
 from regard.serve.leaving import Leaving
 
 HTTP: Scope = {"type": "http"}
@@ -23,65 +23,65 @@ BODY: list[Message] = [
 ]
 
 
-def heard(messages: list[Message], then: asyncio.Event) -> Receive:
-    """What a client sends, and that it goes when the event comes."""
+def make_receive(messages: list[Message], disconnect: asyncio.Event) -> Receive:
+    """Return an ASGI `receive` that gives the messages, then the disconnect once its event is set."""
     left = iter(messages)
 
     async def receive() -> Message:
         for message in left:
             return message
-        await then.wait()
+        await disconnect.wait()
         return {"type": "http.disconnect"}
 
     return receive
 
 
-async def send(message: Message) -> None:
+async def refuse_to_send(message: Message) -> None:
     raise AssertionError(message)
 
 
-def test_work_is_called_off_when_the_client_goes() -> None:
-    async def asked() -> list[str]:
+def test_request_is_cancelled_when_the_client_disconnects() -> None:
+    async def disconnect_after_body() -> list[str]:
         seen: list[str] = []
-        leaves = asyncio.Event()
+        disconnect = asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             seen.append((b"".join([(await receive())["body"] for _ in BODY])).decode())
-            leaves.set()
+            disconnect.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                seen.append("called off")
+                seen.append("cancelled")
                 raise
 
-        await Leaving(app)(HTTP, heard(BODY, leaves), send)
+        await Leaving(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
         return seen
 
-    assert asyncio.run(asked()) == ["ab", "called off"]
+    assert asyncio.run(disconnect_after_body()) == ["ab", "cancelled"]
 
 
-def test_who_listens_for_it_hears_that_the_client_has_gone() -> None:
-    async def asked() -> str:
-        found: list[str] = []
-        leaves = asyncio.Event()
+def test_application_that_waits_for_a_disconnect_is_notified() -> None:
+    async def disconnect_after_body() -> str:
+        seen: list[str] = []
+        disconnect = asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             for _ in BODY:
                 await receive()
-            leaves.set()
+            disconnect.set()
             try:
-                found.append((await receive())["type"])
+                seen.append((await receive())["type"])
             except asyncio.CancelledError:
-                found.append("called off")
+                seen.append("cancelled")
 
-        await Leaving(app)(HTTP, heard(BODY, leaves), send)
-        return found[0]
+        await Leaving(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
+        return seen[0]
 
-    assert asyncio.run(asked()) in ("http.disconnect", "called off")
+    assert asyncio.run(disconnect_after_body()) in ("http.disconnect", "cancelled")
 
 
-def test_a_client_that_stays_is_answered_and_errors_come_through() -> None:
-    async def asked(error: Exception | None) -> str:
+def test_connected_client_gets_answers_and_exceptions_propagate() -> None:
+    async def answer(error: Exception | None) -> list[str]:
         sent: list[str] = []
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,38 +90,40 @@ def test_a_client_that_stays_is_answered_and_errors_come_through() -> None:
                 raise error
             await send({"type": "http.response.start"})
 
-        async def kept(message: Message) -> None:
+        async def send(message: Message) -> None:
             sent.append(message["type"])
 
-        await Leaving(app)(HTTP, heard(BODY, asyncio.Event()), kept)
-        return str(sent)
+        await Leaving(app)(HTTP, make_receive(BODY, asyncio.Event()), send)
+        return sent
 
-    assert asyncio.run(asked(None)) == "['http.response.start']"
+    assert asyncio.run(answer(None)) == ["http.response.start"]
     with pytest.raises(ArithmeticError, match="lost"):
-        asyncio.run(asked(ArithmeticError("lost")))
+        asyncio.run(answer(ArithmeticError("lost")))
 
 
-@pytest.mark.parametrize("reset", [True, False], ids=["the connection breaks", "it ends in peace"])
-def test_what_nobody_waits_for_is_not_decoded(fluent_run: Run, reset: bool) -> None:
-    texts = [f"The dog number {number} sees the old house." for number in range(3000)]
+@pytest.mark.parametrize("reset", [True, False], ids=["connection reset", "connection closed"])
+def test_sentences_of_a_disconnected_client_are_not_decoded(
+    fluent_run: Run, reset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SOON", 0.1)  # seconds after which a half-closed connection is given up
+    texts = [f"The dog number {number} sees the old house." for number in range(100)]
     body = json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
-    with start_server(fluent_run.folder, "--batch-limit", "-1", "--patience", "1") as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as client:
-            head = (
-                f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-            )
-            client.sendall(head.encode() + b"\r\n\r\n" + body)
-            while not figure(server.url, "regard_batch_sentences_sum"):
+    head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with serve_in_thread(fluent_run.folder, batch_pieces=4) as server:
+        with hold_decoding(server) as started:
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(head.encode() + b"\r\n\r\n" + body)
+                started.wait()
+                if reset:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            while not read_metric(server, 'regard_requests_total{path="/translate",status="499"}'):
                 pass
-            if reset:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        while not any(line.get("status") == 499 for line in server.log):
-            server.translate("The old house.")
         server.translate("The dog sees the house.")
-        assert figure(server.url, "regard_batch_sentences_sum") < 3000
+        decoded = read_metric(server, f'regard_batch_sentences_sum{{model="{fluent_run.folder.name}"}}')
+        assert decoded == 4 + 1, "one batch was in progress when the client disconnected"
 
 
-def figure(url: str, name: str) -> float:
-    """One figure that the service tells Prometheus; 0 where it is not there yet."""
-    found = re.search(rf"^{name}{{.*}} (.+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
+def read_metric(server: Client, name: str) -> float:
+    """Return a metric of the server; 0 while it does not exist."""
+    found = re.search(rf"^{re.escape(name)} (.+)$", server.http.get("/metrics").text, re.MULTILINE)
     return float(found[1]) if found else 0.0

@@ -1,4 +1,4 @@
-"""Work on many examples: lots of about one size, halved where the memory is too small, and answers in order."""
+"""Batched inference: batches of similar length, halved when memory runs out, results in input order."""
 
 import numpy as np
 import pytest
@@ -11,32 +11,30 @@ from regard.tasks.memory import in_lots, in_order
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 100), st.integers(1, 30))
-def test_every_example_has_its_own_answer_whatever_fits_into_the_memory(
-    sizes: list[int], batch_tokens: int, most: int
-) -> None:
-    def work(rows: Indices) -> list[str]:
+def test_results_are_in_input_order_when_memory_runs_out(sizes: list[int], batch_tokens: int, most: int) -> None:
+    def process(rows: Indices) -> list[str]:
         if len(rows) > most:
             raise torch.OutOfMemoryError
         return [f"example {row}" for row in rows.tolist()]
 
-    found = in_order(work, np.array(sizes, dtype=np.int32), batch_tokens)
+    found = in_order(process, np.array(sizes, dtype=np.int32), batch_tokens)
     assert found == [f"example {row}" for row in range(len(sizes))]
 
 
-def test_lots_hold_examples_of_about_one_size_within_the_tokens() -> None:
+def test_batches_hold_examples_of_similar_length_within_the_limit() -> None:
     sizes = np.array([9, 2, 30, 2, 8, 3])
-    lots = in_lots(lambda rows: sizes[rows].tolist(), sizes, 18)
-    assert lots == [[2, 2, 3], [8, 9], [30]]
+    batches = in_lots(lambda rows: sizes[rows].tolist(), sizes, 18)
+    assert batches == [[2, 2, 3], [8, 9], [30]]
 
 
-def test_what_does_not_fit_alone_and_other_errors_are_not_hidden() -> None:
-    def starved(rows: Indices) -> list[int]:
+def test_an_example_too_large_alone_and_other_errors_are_raised() -> None:
+    def run_out_of_memory(rows: Indices) -> list[int]:
         raise torch.OutOfMemoryError("too large")
 
-    def broken(rows: Indices) -> list[int]:
+    def fail(rows: Indices) -> list[int]:
         raise RuntimeError("no such kernel")
 
     with pytest.raises(torch.OutOfMemoryError, match="too large"):
-        in_order(starved, np.array([4, 4, 4]), 100)
+        in_order(run_out_of_memory, np.array([4, 4, 4]), 100)
     with pytest.raises(RuntimeError, match="no such kernel"):
-        in_order(broken, np.array([4, 4, 4]), 100)
+        in_order(fail, np.array([4, 4, 4]), 100)

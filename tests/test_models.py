@@ -1,12 +1,19 @@
-"""What must hold for every model, in every form it can take."""
+"""Properties of every translation model in every configuration, and the equations of the papers.
+
+Each property is tested for every recipe, every option and a pairwise cover of the options that combine; one slow test
+checks all properties for each remaining combination.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from support.pairwise import each_value, pairwise
 from torch import Tensor
 
 from regard.errors import UserError
@@ -14,6 +21,7 @@ from regard.models import Seq2Seq, Viewpoint, build
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.cho import ChoDecoder
 from regard.models.luong import LuongDecoder
+from regard.models.seq2seq import Decoded, Encoded
 from regard.models.sutskever import SutskeverDecoder
 from regard.models.xu import XuDecoder
 from regard.nn import hidden, prefix_mask
@@ -24,111 +32,134 @@ SOURCE, TARGET, SIZE = 11, 13, 8
 LENGTHS = torch.tensor([6, 3, 1])
 B, S, T = 3, 6, 5
 
+TRANSLATION = [name for name in names() if read(name)["task"] == "translate"]
 SCORES = ("dot", "general", "concat", "location")
 CELLS = ("gru", "lstm", "elman")
 ALIGNMENTS = ("global", "local-m", "local-p")
-CORES: dict[str, dict[str, Any]] = {  # every score × alignment × cell of each family with soft attention
-    "bahdanau2015": {},
-    "luong2015-global": {"layers": 2},
-    "mino2017": {},
-    "xu2015-soft": {},
-}
+SOFT = ("bahdanau2015", "luong2015-global", "mino2017", "xu2015-soft")  # recurrent, with soft attention
+WITHOUT_ATTENTION = ("sutskever2014", "cho2014")
 
 
-def narrow(name: str, score: str) -> dict[str, Any]:
-    """What makes keys as wide as queries, where a dot product needs it."""
+class Variant(NamedTuple):
+    """A recipe and what is overridden in its `model` section."""
+
+    recipe: str
+    overrides: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return " ".join([self.recipe, *(f"{key}={value}" for key, value in self.overrides)])
+
+    @property
+    def attends(self) -> bool:
+        return self.recipe not in WITHOUT_ATTENTION
+
+    @property
+    def shares_memory(self) -> bool:
+        return self.attends and self.recipe != "xu2015-hard"
+
+
+def make_variant(recipe: str, **overrides: Any) -> Variant:
+    return Variant(recipe, tuple(overrides.items()))
+
+
+def _equal_sizes(recipe: str, score: str) -> dict[str, Any]:
+    """Return what makes keys as wide as queries, where a dot product needs it."""
     if score != "dot":
         return {}
-    return {"key_value": "separate"} if name == "mino2017" else {"bidirectional": False}
+    return {"key_value": "separate"} if recipe == "mino2017" else {"bidirectional": False}
 
 
-FORMS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {"cell": cell, "layers": 2}) for name in ("sutskever2014", "cho2014") for cell in CELLS),
-    *((name, {"bidirectional": True, "layers": 1, "cell": "lstm"}) for name in ("sutskever2014", "cho2014")),
-    ("sutskever2014", {"tie": True, "layers": 1}),
-    ("cho2014", {"tie": True, "maxout": SIZE, "embedding": SIZE}),
-    *(
-        (
-            name,
-            {"score": score, "alignment": alignment, "cell": cell, "window": 1, **narrow(name, score), **core},
-        )
-        for name, core in CORES.items()
-        for score in SCORES
-        for alignment in ALIGNMENTS
-        for cell in CELLS
+def _make_soft_variant(recipe: str, score: str, alignment: str, cell: str, **more: Any) -> Variant:
+    layers = {"layers": 2} if recipe == "luong2015-global" else {}
+    options = {"score": score, "alignment": alignment, "cell": cell, **_equal_sizes(recipe, score), **layers, **more}
+    return make_variant(recipe, window=1, **options) if alignment != "global" else make_variant(recipe, **options)
+
+
+def _make_hard_variant(method: tuple[str, str], score: tuple[str, str]) -> Variant:
+    sizes = _equal_sizes("xu2015-hard", score[0])
+    return make_variant("xu2015-hard", estimator=method[0], decode=method[1], score=score[0], cell=score[1], **sizes)
+
+
+def _make_coverage_variant(recipe: str, coverage: str, alignment: str) -> Variant:
+    layers = {"layers": 2} if recipe == "luong2015-global" else {}
+    return make_variant(recipe, coverage=coverage, alignment=alignment, window=1, **layers)
+
+
+def _variants(make: Callable[..., Variant], cases: Sequence[Any]) -> list[tuple[Variant, bool]]:
+    """Return the variant of each case and whether it is slow."""
+    return [(make(*case.values), bool(case.marks)) for case in cases]
+
+
+ESTIMATORS = (
+    ("reinforce", "argmax"),
+    ("reinforce", "marginal"),
+    ("soft-baseline", "argmax"),
+    ("marginal", "argmax"),
+    ("marginal", "marginal"),
+)
+HARD_SCORES = (("dot", "gru"), ("general", "lstm"), ("concat", "elman"), ("location", "gru"), ("concat", "lstm"))
+
+COMBINED = [
+    *_variants(_make_soft_variant, pairwise(SOFT, SCORES, ALIGNMENTS, CELLS)),
+    *_variants(_make_hard_variant, each_value(ESTIMATORS, HARD_SCORES)),
+    *_variants(_make_coverage_variant, each_value(SOFT, ("linguistic", "neural"), ALIGNMENTS)),
+    *_variants(lambda recipe, cell: make_variant(recipe, cell=cell, layers=2), each_value(WITHOUT_ATTENTION, CELLS)),
+    *_variants(
+        lambda kind, score: make_variant("mino2017", key_value=kind, score=score),
+        each_value(("split", "separate"), ("concat", "general")),
     ),
-    *(
-        ("xu2015-hard", {"estimator": estimator, "decode": decode, "score": score, "cell": cell, **narrow("", score)})
-        for estimator, decode in (
-            ("reinforce", "argmax"),
-            ("reinforce", "marginal"),
-            ("soft-baseline", "argmax"),
-            ("marginal", "argmax"),
-            ("marginal", "marginal"),
-        )
-        for score, cell in zip((*SCORES, "concat"), (*CELLS, *CELLS), strict=False)
+    *_variants(
+        lambda norm, heads: make_variant("vaswani2017-base", norm=norm, heads=heads, layers=2),
+        each_value(("pre", "post"), (1, 4)),
     ),
-    *(
-        (name, {"coverage": kind, "alignment": alignment, "window": 1, **core})
-        for name, core in CORES.items()
-        for kind in ("linguistic", "neural")
-        for alignment in ALIGNMENTS
-    ),
-    ("luong2015-global", {"coverage": "neural", "score": "dot"}),
-    ("luong2015-global", {"coverage": "linguistic", "input_feeding": False}),
-    *(
-        (name, {"layers": 3, "residual": True})
-        for name in ("bahdanau2015", "luong2015-global", "sutskever2014", "cho2014")
-    ),
-    ("bahdanau2015", {"layers": 3}),
-    ("bahdanau2015", {"readout": "current"}),
-    ("bahdanau2015", {"tie": True, "maxout": SIZE}),
-    ("bahdanau2015", {"embedding": 5, "attention": 6, "maxout": 3}),
-    ("bahdanau2015", {"reverse": True, "initialisation": "torch"}),
-    ("luong2015-global", {"bidirectional": True, "reverse": False, "cell": "lstm"}),
-    ("luong2015-global", {"tie": True, "layers": 1}),
-    ("luong2015-global", {"embedding": 5}),
-    *(
-        ("mino2017", {"key_value": kind, "score": score})
-        for kind in ("split", "separate")
-        for score in ("concat", "general")
-    ),
-    ("xu2015-soft", {"gate": False, "doubly_stochastic": 0.0, "layers": 2, "cell": "gru", "tie": True}),
-    *((f"luong2015-{kind}", {"input_feeding": False, "window": 2}) for kind in ("local-m", "local-p")),
-    ("luong2015-global", {"input_feeding": False}),
-    *(
-        ("vaswani2017-base", {"norm": norm, "heads": heads, "layers": 2})
-        for norm in ("pre", "post")
-        for heads in (1, 4)
-    ),
-    *(("vaswani2017-base", {"positions": places, "heads": 2, "layers": 1}) for places in ("learned", "none")),
-    ("vaswani2017-base", {"positions": "learned", "max_positions": 3, "heads": 2, "layers": 1}),
-    *(("vaswani2017-base", {"tie": tie, "layers": 1, "feedforward": 16}) for tie in ("all", "decoder", "none")),
-    ("default", {"heads": 2, "layers": 2}),
 ]
+SINGLE = [
+    *(
+        make_variant(name, **({"heads": 2, "layers": 2} if "heads" in read(name)["model"] else {}))
+        for name in TRANSLATION
+    ),
+    *(make_variant(name, bidirectional=True, layers=1, cell="lstm") for name in WITHOUT_ATTENTION),
+    make_variant("sutskever2014", tie=True, layers=1),
+    make_variant("cho2014", tie=True, maxout=SIZE, embedding=SIZE),
+    make_variant("luong2015-global", coverage="neural", score="dot"),
+    make_variant("luong2015-global", coverage="linguistic", input_feeding=False),
+    *(make_variant(name, layers=3, residual=True) for name in ("bahdanau2015", "luong2015-global", *WITHOUT_ATTENTION)),
+    make_variant("bahdanau2015", layers=3),
+    make_variant("bahdanau2015", readout="current"),
+    make_variant("bahdanau2015", tie=True, maxout=SIZE),
+    make_variant("bahdanau2015", embedding=5, attention=6, maxout=3),
+    make_variant("bahdanau2015", reverse=True, initialisation="torch"),
+    make_variant("luong2015-global", bidirectional=True, reverse=False, cell="lstm"),
+    make_variant("luong2015-global", tie=True, layers=1),
+    make_variant("luong2015-global", embedding=5),
+    make_variant("xu2015-soft", gate=False, doubly_stochastic=0.0, layers=2, cell="gru", tie=True),
+    *(make_variant(f"luong2015-{kind}", input_feeding=False, window=2) for kind in ("local-m", "local-p")),
+    make_variant("luong2015-global", input_feeding=False),
+    *(make_variant("vaswani2017-base", positions=kind, heads=2, layers=1) for kind in ("learned", "none")),
+    make_variant("vaswani2017-base", positions="learned", max_positions=3, heads=2, layers=1),
+    *(make_variant("vaswani2017-base", tie=tie, layers=1, feedforward=16) for tie in ("all", "decoder", "none")),
+]
+COVER = [*SINGLE, *(variant for variant, is_slow in COMBINED if not is_slow)]
+REMAINING = [variant for variant, is_slow in COMBINED if is_slow]
+
+every_variant = pytest.mark.parametrize("variant", COVER, ids=str)
+every_attention = pytest.mark.parametrize("variant", [variant for variant in COVER if variant.attends], ids=str)
 
 
-def form_name(form: tuple[str, dict[str, Any]]) -> str:
-    return form[0] + "".join(f" {key}={value}" for key, value in form[1].items())
-
-
-LOOKING = [form for form in FORMS if form[0] not in ("sutskever2014", "cho2014")]
-forms = pytest.mark.parametrize("form", FORMS, ids=form_name)
-looking = pytest.mark.parametrize("form", LOOKING, ids=form_name)
-sharing = pytest.mark.parametrize("form", [form for form in LOOKING if form[0] != "xu2015-hard"], ids=form_name)
-
-
-def model_of(form: tuple[str, dict[str, Any]], **more: Any) -> Seq2Seq:
+@cache
+def make_model(variant: Variant, **more: Any) -> Seq2Seq:
+    """Return a model in double precision and evaluation mode; tests only read it."""
     torch.manual_seed(7)
-    name, overrides = form
-    model: Seq2Seq = build(name, SOURCE, TARGET, **({"size": SIZE} | overrides | more)).double().eval()
-    with torch.no_grad():  # the papers' first weights are too small to tell a mistake from a rounding
+    model: Seq2Seq = build(variant.recipe, SOURCE, TARGET, **({"size": SIZE} | dict(variant.overrides) | more))
+    model.double().eval()
+    with torch.no_grad():  # the papers' initial weights are so small that a mistake would look like a rounding error
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     return model
 
 
-def batch() -> tuple[Tensor, Tensor]:
+def make_batch() -> tuple[Tensor, Tensor]:
+    """Return sources (B, S), padded, and targets (B, T) that begin with BOS."""
     generator = torch.Generator().manual_seed(3)
     source = torch.randint(4, SOURCE, (B, S), generator=generator).masked_fill(~prefix_mask(LENGTHS, S), PAD)
     target = torch.randint(4, TARGET, (B, T), generator=generator)
@@ -136,25 +167,35 @@ def batch() -> tuple[Tensor, Tensor]:
     return source, target
 
 
-@forms
-def test_forward_is_repeated_step(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
+@cache
+@torch.no_grad()
+def run_batch(variant: Variant) -> tuple[Encoded, Decoded]:
+    """Return the encoded sources and the decoded targets of the batch; tests only read them."""
+    model, (source, target) = make_model(variant), make_batch()
     encoded = model.encode(source, LENGTHS)
-    decoded = model.decoder(encoded, target)
+    return encoded, model.decoder(encoded, target)
+
+
+@every_variant
+@torch.no_grad()
+def test_forward_equals_repeated_step(variant: Variant) -> None:
+    model, (_, target) = make_model(variant), make_batch()
+    encoded, decoded = run_batch(variant)
     state = model.decoder.start(encoded)
     for position in range(T):
         log_probs, state, attended = model.decoder.step(state, target[:, position])
         expected = decoded.logits[:, position].log_softmax(-1)
         torch.testing.assert_close(log_probs, expected, rtol=1e-9, atol=1e-9)
-        assert (attended is None) == (decoded.attended is None)
-        if attended is not None:
+        assert (attended is None) == (decoded.attended is None) == (not variant.attends)
+        if attended is not None and decoded.attended is not None:
             torch.testing.assert_close(attended.dense(S)[:, 0], decoded.attended.dense(S)[:, position])
 
 
-@forms
-def test_batch_mates_and_padding_do_not_matter(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
-    together = model.decoder(model.encode(source, LENGTHS), target)
+@every_variant
+@torch.no_grad()
+def test_padding_and_other_sources_do_not_change_the_output(variant: Variant) -> None:
+    model, (source, target) = make_model(variant), make_batch()
+    _, together = run_batch(variant)
     padded = torch.cat((source, torch.full((B, 3), PAD)), 1)
     with_padding = model.decoder(model.encode(padded, LENGTHS), target)
     torch.testing.assert_close(with_padding.logits, together.logits)
@@ -163,142 +204,157 @@ def test_batch_mates_and_padding_do_not_matter(form: tuple[str, dict[str, Any]])
             model.encode(source[row : row + 1, :length], LENGTHS[row : row + 1]), target[row : row + 1]
         )
         torch.testing.assert_close(alone.logits[0], together.logits[row])
-        if form in LOOKING:
-            torch.testing.assert_close(alone.attended.dense(length)[0], together.attended.dense(S)[row, :, :length])
-            assert not together.attended.dense(S)[row, :, length:].any()
+        if together.attended is not None:
+            weights = together.attended.dense(S)[row]
+            torch.testing.assert_close(alone.attended.dense(length)[0], weights[:, :length])
+            assert not weights[:, length:].any()
 
 
-@forms
-def test_the_past_does_not_see_the_future(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
-    encoded = model.encode(source, LENGTHS)
+@every_variant
+@torch.no_grad()
+def test_logits_depend_on_past_target_tokens_only(variant: Variant) -> None:
+    model, (_, target) = make_model(variant), make_batch()
+    encoded, decoded = run_batch(variant)
     changed = target.clone()
     changed[:, 3] = (target[:, 3] - 4 + 1) % (TARGET - 4) + 4
-    before, after = model.decoder(encoded, target).logits, model.decoder(encoded, changed).logits
+    before, after = decoded.logits, model.decoder(encoded, changed).logits
     torch.testing.assert_close(before[:, :3], after[:, :3])
     assert not torch.allclose(before[:, 3], after[:, 3])
 
 
-@forms
-def test_every_parameter_gets_a_gradient(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = (
-        model_of(form, **({"max_source": S} if form[1].get("score") == "location" else {})),
-        batch(),
-    )
-    model.loss(source, LENGTHS, target, target).backward()  # type: ignore[no-untyped-call]
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any(), name
+@every_variant
+def test_every_parameter_gets_a_gradient(variant: Variant) -> None:
+    short = {"max_source": S} if dict(variant.overrides).get("score") == "location" else {}
+    model, (source, target) = make_model(variant, **short), make_batch()
+    parameters = dict(model.named_parameters())
+    loss = model.loss(source, LENGTHS, target, target)
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    for name, gradient in zip(parameters, gradients, strict=True):
+        assert gradient is not None, name
+        assert gradient.isfinite().all(), name
+        assert gradient.any(), name
 
 
-@looking
-def test_every_row_of_attention_is_a_distribution_over_the_source(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
-    mass = model.decoder(model.encode(source, LENGTHS), target).attended.dense(S).sum(-1)
+@every_attention
+@torch.no_grad()
+def test_attention_is_a_distribution_over_the_source(variant: Variant) -> None:
+    _, decoded = run_batch(variant)
+    assert decoded.attended is not None
+    mass = decoded.attended.dense(S).sum(-1)
     assert (mass > 0).all()
-    if "local-p" in (
-        form[1].get("alignment"),
-        form[0].removeprefix("luong2015-"),
-    ):  # what the Gaussian takes away is not given back
-        assert (mass <= 1).all()
+    if "local-p" in (dict(variant.overrides).get("alignment"), variant.recipe.removeprefix("luong2015-")):
+        assert (mass <= 1).all(), "local-p multiplies the softmax by a Gaussian and does not renormalise"
     else:
         torch.testing.assert_close(mass, torch.ones(B, T, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("name", CORES)
-def test_a_window_as_wide_as_the_sentence_is_global(name: str, score: str, cell: str) -> None:
-    shared = {"score": score, "cell": cell, **narrow(name, score), **CORES[name]}
-    everywhere = model_of((name, {**shared, "alignment": "global"}))
-    wide = model_of((name, {**shared, "alignment": "local-m", "window": S}))
-    wide.load_state_dict(everywhere.state_dict())
-    source, target = batch()
+@pytest.mark.parametrize(("recipe", "score", "cell"), each_value(SOFT, SCORES, CELLS))
+@torch.no_grad()
+def test_local_attention_with_a_wide_window_equals_global_attention(recipe: str, score: str, cell: str) -> None:
+    everywhere = make_model(_make_soft_variant(recipe, score, "global", cell))
+    wide = make_model(_make_soft_variant(recipe, score, "local-m", cell), window=S)
+    for left, right in zip(wide.parameters(), everywhere.parameters(), strict=True):
+        assert torch.equal(left, right), "both are drawn from one seed"
+    source, target = make_batch()
     expected = everywhere.decoder(everywhere.encode(source, LENGTHS), target)
     found = wide.decoder(wide.encode(source, LENGTHS), target)
     torch.testing.assert_close(found.logits, expected.logits)
     torch.testing.assert_close(found.attended.dense(S), expected.attended.dense(S))
 
 
-@forms
-def test_selected_rows_go_their_own_way(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
-    decoder = model.decoder
-    _, state, _ = decoder.step(decoder.start(model.encode(source, LENGTHS)), target[:, 0])
+@every_variant
+@torch.no_grad()
+def test_selected_rows_of_a_decoder_state_continue_on_their_own(variant: Variant) -> None:
+    decoder, (_, target) = make_model(variant).decoder, make_batch()
+    _, state, _ = decoder.step(decoder.start(run_batch(variant)[0]), target[:, 0])
     rows = torch.tensor([2, 0, 0, 1])
     expected, _, _ = decoder.step(state, target[:, 1])
     found, _, _ = decoder.step(decoder.select(state, rows), target[rows, 1])
     torch.testing.assert_close(found, expected[rows])
 
 
-@sharing
-def test_hypotheses_that_share_their_source_are_as_those_that_do_not(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, _) = model_of(form), batch()
-    decoder, begun = model.decoder, model.decoder.start(model.encode(source, LENGTHS))
-    plain, shared = decoder.select(begun, torch.arange(B).repeat_interleave(2)), decoder.widen(begun, 2)
+@pytest.mark.parametrize("variant", [variant for variant in COVER if variant.shares_memory], ids=str)
+@torch.no_grad()
+def test_hypotheses_that_share_a_memory_equal_copies(variant: Variant) -> None:
+    model, (source, _) = make_model(variant), make_batch()
+    decoder, begun = model.decoder, model.decoder.start(run_batch(variant)[0])
+    copied, shared = decoder.select(begun, torch.arange(B).repeat_interleave(2)), decoder.widen(begun, 2)
     generator = torch.Generator().manual_seed(1)
 
     def step(rows: int) -> None:
-        nonlocal plain, shared
+        nonlocal copied, shared
         tokens = torch.randint(4, TARGET, (rows,), generator=generator)
-        expected, plain, looked = decoder.step(plain, tokens)
-        found, shared, look = decoder.step(shared, tokens)
+        expected, copied, expected_attention = decoder.step(copied, tokens)
+        found, shared, attention = decoder.step(shared, tokens)
         torch.testing.assert_close(found, expected)
-        assert look is not None
-        assert looked is not None
-        torch.testing.assert_close(look.dense(S), looked.dense(S))
+        assert attention is not None
+        assert expected_attention is not None
+        torch.testing.assert_close(attention.dense(S), expected_attention.dense(S))
 
     step(2 * B)
     rows = torch.tensor([1, 1, 3, 2, 4, 5])
-    plain, shared = decoder.select(plain, rows), decoder.reorder(shared, rows)
+    copied, shared = decoder.select(copied, rows), decoder.reorder(shared, rows)
     step(2 * B)
     rows = torch.tensor([1, 0, 4, 4])
-    plain, shared = decoder.select(plain, rows), decoder.keep(shared, rows, torch.tensor([0, 2]))
+    copied, shared = decoder.select(copied, rows), decoder.keep(shared, rows, torch.tensor([0, 2]))
     step(4)
     late = decoder.start(model.encode(source[:1], LENGTHS[:1]))
     twice = decoder.select(late, torch.zeros(2, dtype=torch.long))
-    plain, shared = decoder.join(plain, twice), decoder.join(shared, decoder.widen(late, 2))
+    copied, shared = decoder.join(copied, twice), decoder.join(shared, decoder.widen(late, 2))
     step(6)
 
 
-@forms
-def test_rows_that_join_later_and_leave_earlier_go_their_own_way(form: tuple[str, dict[str, Any]]) -> None:
-    model, (source, target) = model_of(form), batch()
+@every_variant
+@torch.no_grad()
+def test_sources_may_join_and_leave_a_batch_at_any_step(variant: Variant) -> None:
+    model, (source, target) = make_model(variant), make_batch()
     decoder, lengths = model.decoder, LENGTHS.tolist()
     encoded = [
         model.encode(source[row : row + 1, :length], LENGTHS[row : row + 1]) for row, length in enumerate(lengths)
     ]
     alone = [decoder(one, target[row : row + 1]) for row, one in enumerate(encoded)]
     state: Any = None
-    for position in range(T + 1):
-        there = {row: position - row for row in reversed(range(B)) if 0 <= position - row < T - row}  # and its age
-        there = dict(sorted(there.items(), key=lambda item: -item[1]))  # who came first is first
+    counts = (3, 4, 5)  # row r joins at step r and leaves after so many tokens: the longest source leaves first
+    for position in range(B - 1 + T):
+        ages = {row: position - row for row in range(B) if 0 <= position - row < counts[row]}  # the oldest first
         if position < B:
             new = decoder.start(encoded[position])
             state = new if state is None else decoder.join(state, new)
-        if not there:
-            break
-        tokens = torch.stack([target[row, age] for row, age in there.items()])
+        tokens = torch.stack([target[row, age] for row, age in ages.items()])
         found, state, attended = decoder.step(state, tokens)
-        size = max(lengths[row] for row in there)
-        for place, (row, age) in enumerate(there.items()):
+        size = max(lengths[row] for row in ages)
+        for index, (row, age) in enumerate(ages.items()):
             expected = alone[row].logits[0, age].log_softmax(-1)
-            torch.testing.assert_close(found[place], expected, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(found[index], expected, rtol=1e-9, atol=1e-9)
             if attended is not None:
-                dense = attended.dense(size)[place, 0]
+                dense = attended.dense(size)[index, 0]
                 torch.testing.assert_close(dense[: lengths[row]], alone[row].attended.dense(lengths[row])[0, age])
                 assert not dense[lengths[row] :].any()
-        stay = [place for place, (row, age) in enumerate(there.items()) if age + 1 < T - row]
+        stay = {index: row for index, (row, age) in enumerate(ages.items()) if age + 1 < counts[row]}
         if stay:
-            left = [row for place, row in enumerate(there) if place in stay]
-            state = decoder.select(state, torch.tensor(stay))
-            state = decoder.trim(state, max(lengths[row] for row in left), max(there[row] + 1 for row in left))
+            state = decoder.select(state, torch.tensor(list(stay)))
+            source_size = max(lengths[row] for row in stay.values())
+            state = decoder.trim(state, source_size, max(ages[row] + 1 for row in stay.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", REMAINING, ids=str)
+def test_remaining_combinations_of_options_have_all_these_properties(variant: Variant) -> None:
+    test_forward_equals_repeated_step(variant)
+    test_padding_and_other_sources_do_not_change_the_output(variant)
+    test_logits_depend_on_past_target_tokens_only(variant)
+    test_every_parameter_gets_a_gradient(variant)
+    test_selected_rows_of_a_decoder_state_continue_on_their_own(variant)
+    test_sources_may_join_and_leave_a_batch_at_any_step(variant)
+    if variant.attends:
+        test_attention_is_a_distribution_over_the_source(variant)
+    if variant.shares_memory:
+        test_hypotheses_that_share_a_memory_equal_copies(variant)
 
 
 @pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global"])
-def test_reading_reversed_leaves_the_memory_in_order(name: str) -> None:
-    model, (source, _) = model_of((name, {"reverse": True, "bidirectional": False})), batch()
+def test_an_encoder_that_reads_reversed_keeps_the_memory_in_order(name: str) -> None:
+    model, (source, _) = make_model(make_variant(name, reverse=True, bidirectional=False)), make_batch()
     changed = source.clone()
     changed[0, 2] = (source[0, 2] - 4 + 1) % (SOURCE - 4) + 4
     before, after = model.encode(source, LENGTHS).memory, model.encode(changed, LENGTHS).memory
@@ -306,25 +362,25 @@ def test_reading_reversed_leaves_the_memory_in_order(name: str) -> None:
     assert differs.tolist() == [True, True, True, False, False, False]
 
 
-def test_the_loss_is_per_token_or_per_sentence_and_padding_counts_for_nothing() -> None:
-    source, target = batch()
+def test_loss_is_averaged_per_token_or_sentence_and_ignores_padding() -> None:
+    source, target = make_batch()
     out = target.clone()
     out[1, 2:] = PAD
-    per_token = model_of(("vaswani2017-base", {"layers": 1, "heads": 2}))
+    per_token = make_model(make_variant("vaswani2017-base", layers=1, heads=2))
     log_probs = per_token(source, LENGTHS, target).log_softmax(-1)
     real = out != PAD
     picked = log_probs.gather(2, out[..., None])[..., 0]
     smooth = log_probs.mean(-1)
     expected = -((0.9 * picked + 0.1 * smooth) * real).sum() / real.sum()
     torch.testing.assert_close(per_token.loss(source, LENGTHS, target, out), expected)
-    per_sentence = model_of(("luong2015-global", {"layers": 1}))
+    per_sentence = make_model(make_variant("luong2015-global", layers=1))
     log_probs = per_sentence(source, LENGTHS, target).log_softmax(-1)
     expected = -(log_probs.gather(2, out[..., None])[..., 0] * real).sum() / B
     torch.testing.assert_close(per_sentence.loss(source, LENGTHS, target, out), expected)
 
 
-def test_bahdanau_step_is_the_papers_equations() -> None:
-    model, (source, target) = model_of(("bahdanau2015", {})), batch()
+def test_bahdanau_decoder_follows_the_equations_of_the_paper() -> None:
+    model, (source, target) = make_model(make_variant("bahdanau2015")), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, BahdanauDecoder)
     encoded = model.encode(source, LENGTHS)
@@ -343,8 +399,8 @@ def test_bahdanau_step_is_the_papers_equations() -> None:
     torch.testing.assert_close(hidden(state.recurrent[0]), cell(torch.cat((word, c), -1), s))
 
 
-def test_luong_step_is_the_papers_equations() -> None:
-    model, (source, target) = model_of(("luong2015-global", {"layers": 1})), batch()
+def test_luong_decoder_follows_the_equations_of_the_paper() -> None:
+    model, (source, target) = make_model(make_variant("luong2015-global", layers=1)), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, LuongDecoder)
     encoded = model.encode(source, LENGTHS)
@@ -364,8 +420,8 @@ def test_luong_step_is_the_papers_equations() -> None:
         torch.testing.assert_close(decoded.logits[:, t], decoder.W_s(fed))
 
 
-def test_cho_step_is_the_papers_equations() -> None:
-    model, (source, target) = model_of(("cho2014", {})), batch()
+def test_cho_decoder_follows_the_equations_of_the_paper() -> None:
+    model, (source, target) = make_model(make_variant("cho2014")), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, ChoDecoder)
     encoded = model.encode(source, LENGTHS)
@@ -380,8 +436,8 @@ def test_cho_step_is_the_papers_equations() -> None:
         torch.testing.assert_close(logits[:, t], out.W_o(torch.maximum(pairs[..., 0], pairs[..., 1])))
 
 
-def test_xu_step_is_the_papers_equations() -> None:
-    model, (source, target) = model_of(("xu2015-soft", {})), batch()
+def test_xu_decoder_follows_the_equations_of_the_paper() -> None:
+    model, (source, target) = make_model(make_variant("xu2015-soft")), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, XuDecoder)
     encoded = model.encode(source, LENGTHS)
@@ -401,26 +457,28 @@ def test_xu_step_is_the_papers_equations() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_transformer_is_pytorchs(norm: str) -> None:
+def test_transformer_equals_the_one_of_pytorch(norm: str) -> None:
     model, (source, target) = (
-        model_of(("vaswani2017-base", {"norm": norm, "heads": 2, "layers": 2, "feedforward": 4 * SIZE})),
-        batch(),
+        make_model(make_variant("vaswani2017-base", norm=norm, heads=2, layers=2, feedforward=4 * SIZE)),
+        make_batch(),
     )
     pre, hidden = norm == "pre", 4 * SIZE
     sizes: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": pre, "dtype": torch.float64}
 
-    def last() -> torch.nn.LayerNorm | None:
+    def make_last_norm() -> torch.nn.LayerNorm | None:
         return torch.nn.LayerNorm(SIZE, dtype=torch.float64) if pre else None
 
     layer = torch.nn.TransformerEncoderLayer(SIZE, 2, hidden, **sizes)
-    encoder = torch.nn.TransformerEncoder(layer, 2, last(), enable_nested_tensor=False)
-    decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(SIZE, 2, hidden, **sizes), 2, last())
+    encoder = torch.nn.TransformerEncoder(layer, 2, make_last_norm(), enable_nested_tensor=False)
+    decoder = torch.nn.TransformerDecoder(
+        torch.nn.TransformerDecoderLayer(SIZE, 2, hidden, **sizes), 2, make_last_norm()
+    )
     for theirs, ours in ((encoder, model.encoder), (decoder, model.decoder)):
-        copy_layers(theirs, ours)
+        _copy_layers(theirs, ours)
         if pre:
             theirs.norm.load_state_dict(ours.norm.state_dict())  # type: ignore[union-attr]
     padding = ~prefix_mask(LENGTHS, S)
-    positions = sinusoids(max(S, T), SIZE)
+    positions = _sinusoids(max(S, T), SIZE)
     words = model.encoder.embedding.words.weight, model.decoder.embedding.words.weight  # type: ignore[union-attr]
     read = words[0][source] * SIZE**0.5 + positions[:S]  # type: ignore[index]
     written = words[1][target] * SIZE**0.5 + positions[:T]  # type: ignore[index]
@@ -431,8 +489,8 @@ def test_the_transformer_is_pytorchs(norm: str) -> None:
     torch.testing.assert_close(model(source, LENGTHS, target), expected)
 
 
-def copy_layers(theirs: Any, ours: Any) -> None:
-    """PyTorch's stack with our weights."""
+def _copy_layers(theirs: Any, ours: Any) -> None:
+    """Copy our weights into PyTorch's layers."""
     for left, right in zip(theirs.layers, ours.layers, strict=True):
         crosses = hasattr(right, "cross_attention")
         pairs = [(left.self_attn, right.attention), (left.norm1, right.around_attention.norm)]
@@ -444,8 +502,8 @@ def copy_layers(theirs: Any, ours: Any) -> None:
             to.load_state_dict(of.state_dict())
 
 
-def sinusoids(count: int, size: int) -> Tensor:
-    """The paper's positions, number by number."""
+def _sinusoids(count: int, size: int) -> Tensor:
+    """Return the position table of the paper (count, size), entry by entry."""
     rows = [
         [(math.sin if i % 2 == 0 else math.cos)(pos / 10000 ** (2 * (i // 2) / size)) for i in range(size)]
         for pos in range(count)
@@ -453,8 +511,8 @@ def sinusoids(count: int, size: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def test_luongs_coverage_is_told_who_looked() -> None:
-    model, (source, target) = model_of(("luong2015-global", {"coverage": "neural", "layers": 1})), batch()
+def test_luong_updates_coverage_with_the_state_that_attended() -> None:
+    model, (source, target) = make_model(make_variant("luong2015-global", coverage="neural", layers=1)), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, LuongDecoder)
     state = decoder.start(model.encode(source, LENGTHS))
@@ -466,8 +524,8 @@ def test_luongs_coverage_is_told_who_looked() -> None:
     torch.testing.assert_close(after.memory.covered.amount, expected.covered.amount)
 
 
-def test_sutskever_starts_from_the_encoders_last_state_and_sees_the_source_no_more() -> None:
-    model, (source, target) = model_of(("sutskever2014", {"layers": 2})), batch()
+def test_sutskever_decoder_sees_only_the_last_state_of_the_encoder() -> None:
+    model, (source, target) = make_model(make_variant("sutskever2014", layers=2)), make_batch()
     decoder = model.decoder
     assert isinstance(decoder, SutskeverDecoder)
     encoded = model.encode(source, LENGTHS)
@@ -484,8 +542,8 @@ def test_sutskever_starts_from_the_encoders_last_state_and_sees_the_source_no_mo
     torch.testing.assert_close(decoder(blind, target).logits, logits)
 
 
-def test_keys_and_values_are_different_things_in_mino() -> None:
-    model, (source, _) = model_of(("mino2017", {})), batch()
+def test_mino_splits_encoder_states_into_keys_and_values() -> None:
+    model, (source, _) = make_model(make_variant("mino2017")), make_batch()
     memory = model.encode(source, LENGTHS).memory
     assert memory.keys.shape == memory.values.shape == (B, S, SIZE // 2)
     assert not torch.equal(memory.keys, memory.values)
@@ -493,13 +551,13 @@ def test_keys_and_values_are_different_things_in_mino() -> None:
     assert wide.keys.shape == wide.values.shape == (B, S, SIZE)
 
 
-def test_the_doubly_stochastic_penalty_is_the_papers() -> None:
-    source, target = batch()
+def test_doubly_stochastic_penalty_follows_the_equation_of_the_paper() -> None:
+    source, target = make_batch()
     out = target.clone()
     out[1, 2:] = PAD
     losses = []
     for weight in (0.0, 0.7):
-        model = model_of(("xu2015-soft", {"doubly_stochastic": weight}))
+        model = make_model(make_variant("xu2015-soft", doubly_stochastic=weight))
         losses.append(model.loss(source, LENGTHS, target, out))
     weights = model.decoder(model.encode(source, LENGTHS), target).attended.dense(S).detach()
     expected = 0.0
@@ -509,7 +567,7 @@ def test_the_doubly_stochastic_penalty_is_the_papers() -> None:
     torch.testing.assert_close(losses[1] - losses[0], torch.tensor(0.7 * expected / B, dtype=torch.float64))
 
 
-def test_without_input_feeding_the_first_layer_is_narrower() -> None:
+def test_input_feeding_widens_the_input_of_the_first_layer() -> None:
     widths = {
         feeding: build("luong2015-global", 9, 9, size=8, input_feeding=feeding).decoder.recurrent.forwards[0].input_size
         for feeding in (True, False)
@@ -517,7 +575,7 @@ def test_without_input_feeding_the_first_layer_is_narrower() -> None:
     assert widths == {True: 16, False: 8}
 
 
-def test_paper_sizes_and_ties() -> None:
+def test_recipes_have_the_sizes_of_the_papers_and_tied_embeddings() -> None:
     with torch.device("meta"):
         base = build("vaswani2017-base", 37000, 37000)
         bahdanau = build("bahdanau2015", 30000, 30000)
@@ -533,14 +591,14 @@ def test_paper_sizes_and_ties() -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_pad_is_a_vector_of_zeros(name: str) -> None:
+def test_pad_embedding_is_initialised_to_zero(name: str) -> None:
     model = build(name, 9, 9, size=16, layers=1)
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-    assert tables or name == "schuster1997-regression", "numbers have no embeddings"
+    assert tables or name == "schuster1997-regression", "only the regression of numbers has no embeddings"
     assert not any(table.weight[PAD].any() for table in tables)
 
 
-def test_a_new_size_carries_the_embedding_with_it() -> None:
+def test_overriding_the_size_changes_the_embedding_size_too() -> None:
     small = build("bahdanau2015", 9, 9, size=12)
     assert small.encoder.embedding.embedding_dim == 12
     assert build("bahdanau2015", 9, 9, size=12, embedding=5).encoder.embedding.embedding_dim == 5
@@ -574,20 +632,20 @@ def test_a_new_size_carries_the_embedding_with_it() -> None:
         ("vaswani2017-bass", {}, "did you mean 'vaswani2017-base'"),
     ],
 )
-def test_what_cannot_be_built_says_why(name: str, overrides: dict[str, Any], message: str) -> None:
+def test_impossible_model_options_are_reported(name: str, overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
         build(name, 9, 9, **overrides)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_recipe_builds_from_its_mapping(name: str) -> None:
+def test_every_recipe_builds_at_full_size(name: str) -> None:
     with torch.device("meta"):
         model = build(read(name), SOURCE, TARGET)
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
 
 
-def test_a_mapping_need_not_name_every_key() -> None:
+def test_a_recipe_mapping_may_omit_model_options() -> None:
     mapping = {"model": {"kind": "luong", "size": 8}}
     assert build(mapping, 9, 9, score="dot", input_feeding=False).decoder.attention.score.__class__.__name__ == "Dot"
     with pytest.raises(UserError, match=r"no model\.kind None"):
@@ -595,59 +653,59 @@ def test_a_mapping_need_not_name_every_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
+    "variant",
     [
-        ("bahdanau2015", {}),
-        ("luong2015-local-p", {"window": 1, "layers": 1}),
-        ("vaswani2017-base", {"heads": 2, "layers": 2}),
-        ("vaswani2017-base", {"heads": 2, "layers": 2, "align_after": True}),
-        ("xu2015-soft", {}),
-        ("xu2015-hard", {}),
+        make_variant("bahdanau2015"),
+        make_variant("luong2015-local-p", window=1, layers=1),
+        make_variant("vaswani2017-base", heads=2, layers=2),
+        make_variant("vaswani2017-base", heads=2, layers=2, align_after=True),
+        make_variant("xu2015-soft"),
+        make_variant("xu2015-hard"),
     ],
-    ids=form_name,
+    ids=str,
 )
-def test_guided_attention_adds_the_cross_entropy_of_the_links(form: tuple[str, dict[str, Any]]) -> None:
-    source, target = batch()
+def test_guided_attention_adds_the_cross_entropy_of_the_links(variant: Variant) -> None:
+    source, target = make_batch()
     guide = torch.zeros(B, T, S, dtype=torch.float64)
     guide[0, 0, 2] = 1.0
     guide[0, 2, [1, 3]] = 0.5
     guide[1, 1, 0] = 1.0
-    recipe = override(read(form[0]), {"loss.guided": 0.3, "loss.per": "token"})
+    recipe = override(read(variant.recipe), {"loss.guided": 0.3, "loss.per": "token"})
     torch.manual_seed(7)
-    model = build(recipe, SOURCE, TARGET, size=SIZE, **form[1]).double().eval()
+    model = build(recipe, SOURCE, TARGET, size=SIZE, **dict(variant.overrides)).double().eval()
     plain, guided = (model.loss(source, LENGTHS, target, target, given) for given in (None, guide))
     attended = model.decoder(model.encode(source, LENGTHS), target).attended
-    looked = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
-    weights = looked.dense(S).detach().clamp(min=1e-9)
-    step = int(form[1].get("align_after", False))  # from a word to the step whose look is its own
+    soft = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
+    weights = soft.dense(S).detach().clamp(min=1e-9)
+    step = int(dict(variant.overrides).get("align_after", False))  # offset of the step whose attention is the alignment
     links = guide.nonzero().tolist()
     expected = -0.3 * sum(float(guide[b, t, s] * weights[b, t + step, s].log()) for b, t, s in links)
     torch.testing.assert_close(guided - plain, torch.tensor(expected / (B * T), dtype=torch.float64))
 
 
-def test_what_does_not_look_cannot_be_guided() -> None:
-    source, target = batch()
+def test_guided_attention_is_refused_for_a_model_without_attention() -> None:
+    source, target = make_batch()
     with pytest.raises(UserError, match="without attention cannot be guided"):
-        model_of(("cho2014", {})).loss(source, LENGTHS, target, target, torch.zeros(B, T, S))
+        make_model(make_variant("cho2014")).loss(source, LENGTHS, target, target, torch.zeros(B, T, S))
 
 
-def test_a_transformer_gives_out_the_look_of_a_chosen_head() -> None:
-    source, target = batch()
-    form = ("vaswani2017-base", {"heads": 2, "layers": 2})
-    plain, chosen = model_of(form), model_of(form, align_layer=1, align_head=2)
+def test_a_transformer_reports_the_attention_of_a_chosen_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = make_batch()
+    variant = make_variant("vaswani2017-base", heads=2, layers=2)
+    plain, chosen = make_model(variant), make_model(variant, align_layer=1, align_head=2)
     torch.testing.assert_close(chosen(source, LENGTHS, target), plain(source, LENGTHS, target))
     decoder = plain.decoder
-    last = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
-    looks = {}
+    default = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
+    attention = {}
     for viewpoint in decoder.viewpoints():
-        decoder.viewpoint = viewpoint
-        looks[viewpoint] = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
-    assert len(looks) == 6
-    torch.testing.assert_close(looks[Viewpoint(1, None)], last)
+        monkeypatch.setattr(decoder, "viewpoint", viewpoint)
+        attention[viewpoint] = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
+    assert len(attention) == 6
+    torch.testing.assert_close(attention[Viewpoint(1, None)], default)
     for layer in range(2):
-        mean = (looks[Viewpoint(layer, 0)] + looks[Viewpoint(layer, 1)]) / 2
-        torch.testing.assert_close(looks[Viewpoint(layer, None)], mean)
+        mean = (attention[Viewpoint(layer, 0)] + attention[Viewpoint(layer, 1)]) / 2
+        torch.testing.assert_close(attention[Viewpoint(layer, None)], mean)
     found = chosen.decoder(chosen.encode(source, LENGTHS), target).attended.dense(S)
-    torch.testing.assert_close(found, looks[Viewpoint(0, 1)])
+    torch.testing.assert_close(found, attention[Viewpoint(0, 1)])
     with pytest.raises(UserError, match="align_head counts from 1: there are 2, not 3"):
-        model_of(form, align_head=3)
+        make_model(variant, align_head=3)

@@ -1,12 +1,15 @@
-"""Graphs of ONNX against the models they were made of."""
+"""ONNX exports against the models themselves."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -15,7 +18,9 @@ import pytest
 import torch
 from support.commands import Command
 from support.corpora import translation_recipes
-from support.training import corpus_files
+from support.fast_models import randomize
+from support.search import assert_same_hypotheses
+from support.training import copy_run, corpus_files
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -30,49 +35,34 @@ from regard.search import BeamSearch, Hypothesis, sample, search, search_among
 from regard.translate import engines, load
 from regard.translate.shortlist import learned
 
-FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in translation_recipes() if name != "vaswani2017-big"},
-    "linguistic coverage": ("bahdanau2015", {"coverage": "linguistic"}),
-    "neural coverage": ("bahdanau2015", {"coverage": "neural"}),
+    "linguistic-coverage": ("bahdanau2015", {"coverage": "linguistic"}),
+    "neural-coverage": ("bahdanau2015", {"coverage": "neural"}),
     "elman": ("luong2015-global", {"cell": "elman"}),
     "gru": ("luong2015-global", {"cell": "gru"}),
-    "two layers": ("luong2015-global", {"layers": 2}),
-    "two layers of heads": ("default", {"layers": 2}),
+    "two-layers": ("luong2015-global", {"layers": 2}),
+    "two-layer-transformer": ("default", {"layers": 2}),
     "tied": ("bahdanau2015", {"tie": True, "maxout": 16}),
-    "nothing tied": ("vaswani2017-base", {"tie": "none"}),
+    "untied": ("vaswani2017-base", {"tie": "none"}),
 }
-QUICK = (
-    "luong2015-local-p",
-    "two layers of heads",
-)
-SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.manual_seed(1)), torch.tensor([9, 5, 1, 3])
+SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 5, 1, 3])
 
 
-def model(form: str) -> Any:
-    """A model that has something to say."""
-    name, changes = FORMS[form]
-    heads = {"heads": 2} if name in ("default", "vaswani2017-base") else {}
+@cache
+def make_model(name: str) -> Any:
+    """Return a random model of `MODELS`; read-only."""
+    recipe, options = MODELS[name]
+    heads = {"heads": 2} if recipe in ("default", "vaswani2017-base") else {}
     torch.manual_seed(0)
-    made = build(name, 20, 30, **{"size": 16, "layers": 1, **heads, **changes}).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.normal_(std=0.4)
-    return made
+    model = build(recipe, 20, 30, **{"size": 16, "layers": 1, **heads, **options}).eval()
+    randomize(model, 0.4)
+    return model
 
 
-def same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
-    """Asserts that tokens, scores and attention are the same."""
-    for one, other in zip(chain(*found), chain(*expected), strict=True):
-        assert one.tokens == other.tokens
-        assert one.score == pytest.approx(other.score, rel=1e-4, abs=1e-4)
-        assert (one.attention is None) == (other.attention is None)
-        if one.attention is not None and other.attention is not None:
-            np.testing.assert_allclose(one.attention, other.attention, atol=1e-4)
-
-
-def rolled(searched: Any) -> list[list[Hypothesis]]:
-    """What is found where sources come in one after the other, while others are under way."""
-    searching = BeamSearch(searched, beam=3, n_best=2, max_length=7)
+def search_joining(model: Any) -> list[list[Hypothesis]]:
+    """Search for sources that join one after the other while others are under way."""
+    searching = BeamSearch(model, beam=3, n_best=2, max_length=7)
     found: list[list[Hypothesis]] = [[] for _ in LENGTHS]
     for row, length in enumerate(LENGTHS.tolist()):
         searching.join(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1])
@@ -84,90 +74,139 @@ def rolled(searched: Any) -> list[list[Hypothesis]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=() if form in QUICK else pytest.mark.thorough) for form in FORMS]
-)
-def test_graphs_find_what_the_model_finds(form: str, tmp_path: Path) -> None:
-    readable = model(form)
-    export(readable, tmp_path)
-    graphs: Any = OnnxModel(readable, tmp_path)
-    wishes: dict[str, Any] = {"beam": 4, "n_best": 3, "max_length": 8}
-    same(search(graphs, SOURCES, LENGTHS, **wishes), search(readable, SOURCES, LENGTHS, **wishes))
-    same(search(graphs, SOURCES, LENGTHS, beam=1), search(readable, SOURCES, LENGTHS, beam=1))
-    same(rolled(graphs), rolled(readable))
-    drawn = [sample(one, SOURCES, LENGTHS, samples=2, seed=3, max_length=6) for one in (graphs, readable)]
-    same(*drawn)
-    for words in ([5, 9, 14, 20, 29], range(30)):
-        for beam in (1, 4):
-            same(*(search_among(words, [one], SOURCES, LENGTHS, beam=beam, n_best=beam) for one in (graphs, readable)))
+@contextmanager
+def tracing_once() -> Iterator[None]:
+    """Trace each graph of a model once for fp32 and int8, because a trace takes several seconds."""
+    traced = dict[type, Any]()
+    trace = torch.onnx.export
+
+    def find_or_trace(module: Any, *given: Any, **options: Any) -> Any:
+        if type(module) not in traced:
+            traced[type(module)] = trace(module, *given, **options)
+        return traced[type(module)]
+
+    with patch.object(torch.onnx, "export", find_or_trace):
+        yield
 
 
+@pytest.fixture(scope="module")
+def exported_transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export the Transformer `default` to the folders fp32 and int8; read-only."""
+    folder = tmp_path_factory.mktemp("onnx")
+    with tracing_once():
+        for precision in ("fp32", "int8"):
+            export(make_model("default"), folder / precision, int8=precision == "int8")
+    return folder
+
+
+def check_searches(model: Any, folder: Path) -> None:
+    """Check that graphs find and draw what the model does, in a batch, joining a search, and with shortlists."""
+    graphs: Any = OnnxModel(model, folder)
+
+    def assert_same(run: Callable[[Any], list[list[Hypothesis]]]) -> None:
+        assert_same_hypotheses(run(model), run(graphs), tolerance=1e-4)
+
+    assert_same(lambda one: search(one, SOURCES, LENGTHS, beam=4, n_best=3, max_length=8))
+    assert_same(lambda one: search(one, SOURCES, LENGTHS, beam=1))
+    assert_same(search_joining)
+    assert_same(lambda one: sample(one, SOURCES, LENGTHS, samples=2, seed=3, max_length=6))
+    shortlists: list[Sequence[int]] = [[5, 9, 14, 20, 29], range(30)]
+    for words, beam in product(shortlists, (1, 4)):
+        options: dict[str, Any] = {"beam": beam, "n_best": beam}
+        expected, found = (search_among(words, [one], SOURCES, LENGTHS, **options) for one in (model, graphs))
+        assert_same_hypotheses(expected, found, tolerance=1e-4)
+
+
+def test_onnx_graphs_of_a_transformer_find_what_the_model_finds(exported_transformer: Path) -> None:
+    check_searches(make_model("default"), exported_transformer / "fp32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "default"])
+def test_onnx_graphs_find_what_the_model_finds(name: str, tmp_path: Path) -> None:
+    export(make_model(name), tmp_path)
+    check_searches(make_model(name), tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "form"),
+    ("recipe", "options"),
     [
-        ("luong2015-global", {}),
         ("luong2015-global", {"tie": True}),
-        *(pytest.param(name, {}, marks=pytest.mark.thorough) for name in ("bahdanau2015", "default")),
-        pytest.param("bahdanau2015", {"tie": True, "embedding": 32}, marks=pytest.mark.thorough),
+        ("luong2015-global", {}),
+        ("bahdanau2015", {}),
+        ("default", {}),
+        ("bahdanau2015", {"tie": True, "embedding": 32}),
     ],
 )
-def test_bytes_are_smaller_and_nearly_the_same(name: str, form: dict[str, Any], tmp_path: Path) -> None:
+def test_int8_graphs_are_smaller_and_nearly_as_exact(recipe: str, options: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(0)
-    readable: Any = build(name, 500, 500, size=64, layers=1, **form).eval()
+    model: Any = build(recipe, 500, 500, size=64, layers=1, **options).eval()
     sizes = {}
-    for kind, int8 in (("fp32", False), ("int8", True)):
-        export(readable, tmp_path / kind, int8)
-        sizes[kind] = (tmp_path / kind / STEP).stat().st_size
-        onnx.checker.check_model(str(tmp_path / kind / ENCODER))
+    with tracing_once():
+        for kind, int8 in (("fp32", False), ("int8", True)):
+            export(model, tmp_path / kind, int8)
+            sizes[kind] = (tmp_path / kind / STEP).stat().st_size
+            onnx.checker.check_model(str(tmp_path / kind / ENCODER))
     assert sizes["int8"] < 0.7 * sizes["fp32"]
-    whole, small = (OnnxModel(readable, tmp_path / kind) for kind in ("fp32", "int8"))
+    whole, small = (OnnxModel(model, tmp_path / kind) for kind in ("fp32", "int8"))
     tokens = torch.tensor([5, 6, 7, 8])
     first, second = (one.decoder.step(one.encode(SOURCES, LENGTHS), tokens)[0] for one in (whole, small))
     assert 0 < (first - second).abs().max() < 0.1
     _, rows = small.opened
     assert {some.weights.itemsize for some in rows.values() if some.weights.ndim == 2} == {1}
     words = [0, 1, 2, 3, 5, 6, 7, 8, *range(90, 490, 7)]
-    among, places = small.narrowed(words), torch.arange(4, 8)  # where the same tokens are now
-    few = among.decoder.step(among.encode(SOURCES, LENGTHS), places)[0]
+    narrow, indices = small.narrowed(words), torch.arange(4, 8)  # of the same tokens
+    few = narrow.decoder.step(narrow.encode(SOURCES, LENGTHS), indices)[0]
     torch.testing.assert_close(few, second[:, words].log_softmax(-1), rtol=1e-4, atol=1e-4)
 
 
-def test_an_encoders_lstm_is_bytes_too(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_lstm_of_an_encoder_is_quantized(tmp_path: Path) -> None:
     export(build("luong2015-global", 50, 50, size=16, layers=1).eval(), tmp_path, int8=True)
     nodes = {node.op_type for node in onnx.load(tmp_path / ENCODER).graph.node}
     assert "DynamicQuantizeLSTM" in nodes
-    assert not {"LSTM", "Split"} & nodes  # weights are in their order already
+    assert not {"LSTM", "Split"} & nodes  # weights are exported in the order of the operator
 
 
-def test_a_transformers_weights_are_all_bytes_and_no_step_takes_its_heads_apart(tmp_path: Path) -> None:
-    export(model("two layers of heads"), tmp_path, int8=True)
+def check_quantized_transformer(folder: Path, layers: int) -> None:
+    """Check that all weights are int8 and that no step splits or joins the heads of its caches."""
     for name in (ENCODER, STEP):
-        graph = onnx.load(tmp_path / name).graph
+        graph = onnx.load(folder / name).graph
         weights = {weight.name for weight in graph.initializer}
         assert not [node.name for node in graph.node if node.op_type == "MatMul" and weights & set(node.input)]
     given = {one.name for one in graph.input if one.name.endswith(("keys", "values"))}
-    assert len(given) == 8  # of two layers, over the source and over the words so far
+    assert len(given) == 4 * layers  # in self-attention and cross-attention
     readers = [node for node in graph.node if given & set(node.input)]
     assert {node.op_type for node in readers} == {"Transpose", "MatMul", "Concat", "Shape"}
-    turned = [node.attribute[0].ints for node in readers if node.op_type == "Transpose"]
-    assert turned == [[0, 1, 3, 2]] * 2  # which a product does by itself
+    permutations = [node.attribute[0].ints for node in readers if node.op_type == "Transpose"]
+    assert permutations == [[0, 1, 3, 2]] * layers  # fused into the product
 
 
-def test_a_source_without_a_word_shows_nothing_in_graphs(tmp_path: Path) -> None:
-    readable = model("two layers of heads")
-    export(readable, tmp_path)
-    graphs, lengths = OnnxModel(readable, tmp_path), torch.tensor([9, 0])
+def test_transformer_is_quantized_with_its_caches_by_head(exported_transformer: Path) -> None:
+    check_quantized_transformer(exported_transformer / "int8", layers=1)
+
+
+@pytest.mark.slow
+def test_two_layer_transformer_is_quantized_with_its_caches_by_head(tmp_path: Path) -> None:
+    export(make_model("two-layer-transformer"), tmp_path, int8=True)
+    check_quantized_transformer(tmp_path, layers=2)
+
+
+def test_onnx_graphs_accept_an_empty_source(exported_transformer: Path) -> None:
+    model = make_model("default")
+    graphs, lengths = OnnxModel(model, exported_transformer / "fp32"), torch.tensor([9, 0])
     tokens = torch.tensor([5, 6])
     found = graphs.decoder.step(graphs.encode(SOURCES[:2], lengths), tokens)
-    expected = readable.decoder.step(readable.decoder.start(readable.encode(SOURCES[:2], lengths)), tokens)
+    expected = model.decoder.step(model.decoder.start(model.encode(SOURCES[:2], lengths)), tokens)
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
     assert found[2] is not None
     torch.testing.assert_close(found[2].weights, expected[2].weights, rtol=1e-4, atol=1e-4)
     assert not found[2].weights[1].any()
 
 
-def test_norms_are_spelt_out_and_stay_so(tmp_path: Path) -> None:
-    made = onnx.parser.parse_model(
+def test_layer_norms_are_decomposed_and_not_fused_again(tmp_path: Path) -> None:
+    graph_model = onnx.parser.parse_model(
         """
         <ir_version: 8, opset_import: ["" : 18]>
         agraph (float[N, 3, 4] x) => (float[N, 3, 4] y, float[N, 3, 4] z)
@@ -178,115 +217,122 @@ def test_norms_are_spelt_out_and_stay_so(tmp_path: Path) -> None:
         """
     )
     x = np.random.default_rng(0).normal(5, 2, (2, 3, 4)).astype(np.float32)
-    expected = onnx.reference.ReferenceEvaluator(made).run(None, {"x": x})
-    spell_out(made.graph)
-    onnx.checker.check_model(made)
+    expected = onnx.reference.ReferenceEvaluator(graph_model).run(None, {"x": x})
+    spell_out(graph_model.graph)
+    onnx.checker.check_model(graph_model)
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    onnxruntime.InferenceSession(made.SerializeToString(), options)
-    for graph in (made.graph, onnx.load(tmp_path / "optimized.onnx").graph):
+    onnxruntime.InferenceSession(graph_model.SerializeToString(), options)
+    for graph in (graph_model.graph, onnx.load(tmp_path / "optimized.onnx").graph):
         assert [node.op_type for node in graph.node].count("LayerNormalization") == 1  # over two dimensions
-    for found, wanted in zip(onnx.reference.ReferenceEvaluator(made).run(None, {"x": x}), expected, strict=True):
+    for found, wanted in zip(onnx.reference.ReferenceEvaluator(graph_model).run(None, {"x": x}), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_what_is_known_beforehand_is_computed_beforehand_but_nothing_random_is() -> None:
-    made = onnx.parser.parse_model(
+def test_constants_are_folded_but_not_random_numbers() -> None:
+    graph_model = onnx.parser.parse_model(
         """
         <ir_version: 8, opset_import: ["" : 18]>
         agraph (float[N, 2] x) => (float[3] y, float[3, 2] z, float[2, 3] r)
         <float[2, 3] w = {1, 2, 3, 4, 5, 6}, int64[1] one = {1}, float[2, 3] spare = {0, 0, 0, 0, 0, 0}>
         { v = Transpose <perm = [1, 0]> (w)
-          place = Squeeze (one)
-          y = Gather <axis = 1> (v, place)
+          index = Squeeze (one)
+          y = Gather <axis = 1> (v, index)
           z = Add (x, v)
           r = RandomNormalLike (w) }
         """
     )
-    fold(made)
-    assert [node.op_type for node in made.graph.node] == ["Gather", "Add", "RandomNormalLike"]
-    known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in made.graph.initializer}
-    assert known.keys() == {"v", "place", "w"}
-    assert known["place"].shape == ()
+    fold(graph_model)
+    assert [node.op_type for node in graph_model.graph.node] == ["Gather", "Add", "RandomNormalLike"]
+    known = {weight.name: onnx.numpy_helper.to_array(weight) for weight in graph_model.graph.initializer}
+    assert known.keys() == {"v", "index", "w"}
+    assert known["index"].shape == ()
     np.testing.assert_array_equal(known["v"], [[1, 4], [2, 5], [3, 6]])
 
 
 @pytest.fixture(scope="module")
-def exported(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run with its graphs; nobody changes it."""
+def exported_run(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Copy a run and export it in fp32 and int8; read-only."""
     folder = tmp_path_factory.mktemp("exported") / "run"
-    shutil.copytree(fluent_run.folder, folder)
-    for precision in ("fp32", "int8"):
-        engines.exported(opened(folder), precision)
+    copy_run(fluent_run, folder)
+    with tracing_once():
+        for precision in ("fp32", "int8"):
+            engines.exported(open_run(folder), precision)
     return Run(folder)
 
 
-def opened(folder: Path) -> engines.Opened:
-    """A run, loaded."""
+def open_run(folder: Path) -> engines.Opened:
+    """Load a run as its engines need it."""
     translator = load(folder)
     return engines.Opened(Run(folder), translator.models[0], translator.tokenizers)
 
 
-def test_graphs_leave_the_cores_to_the_search_between_two_steps(exported: Run) -> None:
-    engine = load(exported.folder, engine="onnx").engines[0]
+def test_onnx_sessions_do_not_spin_between_steps(exported_run: Run) -> None:
+    engine = load(exported_run.folder, engine="onnx").engines[0]
     assert isinstance(engine, OnnxModel)
     for graph in (engine.encoder, engine.decoder.session):
         options = graph.get_session_options()
         assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-def test_a_run_translates_by_its_graphs(exported: Run, corpus: Path, regard: Command) -> None:
+def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, regard: Command) -> None:
     texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
-    by_torch, by_graphs = (load(exported.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
+    by_torch, by_graphs = (load(exported_run.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
     assert isinstance(by_graphs.engines[0], OnnxModel)
-    made, expected = by_graphs.translate(texts), by_torch.translate(texts)
-    assert [one.text for one in made] == [one.text for one in expected]
-    assert all(one.alignment is not None for one in made)
-    said = regard("translate", exported.folder, input=texts[0] + "\n")
-    assert f"decoding by {exported.folder}/engines/onnx-int8" in said.stderr  # what is there, without being asked
-    assert len(said.stdout.splitlines()) == 1
-    assert not isinstance(load(exported.folder).engines[0], OnnxModel)  # figures and pictures are the model's own
+    found, expected = by_graphs.translate(texts), by_torch.translate(texts)
+    assert [one.text for one in found] == [one.text for one in expected]
+    assert all(one.alignment is not None for one in found)
+    done = regard("translate", exported_run.folder, input=texts[0] + "\n")
+    assert f"decoding by {exported_run.folder}/engines/onnx-int8" in done.stderr  # chosen by default, since it is there
+    assert len(done.stdout.splitlines()) == 1
+    assert not isinstance(load(exported_run.folder).engines[0], OnnxModel)  # plots and scores use the model itself
 
 
-def test_graphs_go_by_a_shortlist(exported: Run, corpus: Path, tmp_path: Path) -> None:
+def test_onnx_graphs_use_the_shortlist_of_the_run(exported_run: Run, corpus: Path, tmp_path: Path) -> None:
     run, texts = tmp_path / "run", corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
-    shutil.copytree(exported.folder, run)
-    engines.noted(opened(run), learned(load(run), pairs(corpus_files(corpus, "dev"))))
+    copy_run(exported_run, run)
+    engines.noted(open_run(run), learned(load(run), pairs(corpus_files(corpus, "dev"))))
     by_torch, by_graphs = (load(run, engine=one, precision="fp32", shortlist=True) for one in ("torch", "onnx"))
     assert isinstance(by_graphs.engines[0], OnnxModel)
     assert by_graphs.shortlist == by_torch.shortlist
-    asked: list[dict[str, Any]] = [{}, {"force": ["Katze"]}, {"prefix": "die"}, {"beam": 1}]
-    for options in asked:
-        made, expected = (each.translate(texts, **options) for each in (by_graphs, by_torch))
-        assert [one.tokens for one in made] == [one.tokens for one in expected]
-        assert [one.score for one in made] == pytest.approx([one.score for one in expected], abs=1e-4)
-    assert isinstance(load(run, engine="auto", shortlist=True).engines[0], OnnxModel)  # in bytes
+    requests: list[dict[str, Any]] = [{}, {"force": ["Katze"]}, {"prefix": "die"}, {"beam": 1}]
+    for options in requests:
+        found, expected = (each.translate(texts, **options) for each in (by_graphs, by_torch))
+        assert [one.tokens for one in found] == [one.tokens for one in expected]
+        assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert isinstance(load(run, engine="auto", shortlist=True).engines[0], OnnxModel)  # in int8
 
 
-def test_graphs_are_made_where_they_are_asked_for(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
+def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(fluent_run.folder, run)
+    copy_run(fluent_run, run)
     refused = regard("translate", run, "--precision", "int8", input="The dog .\n")
     assert refused.returncode == 2
-    made = f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8 (without: "
-    assert refused.stderr == f"{made}kernels know the Transformers of the recipes alone, in fp32 and unchanged)\n"
+    message = f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8 (without: "
+    assert refused.stderr == f"{message}kernels know the Transformers of the recipes alone, in fp32 and unchanged)\n"
+
+
+@pytest.mark.slow
+def test_export_writes_onnx_graphs_to_the_run(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    copy_run(fluent_run, run)
     assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
     names = {path.name for path in (run / "engines").iterdir()}
     assert names == {"onnx-fp32"}
     assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, engines.STAMP, STEP}
 
 
-def test_graphs_of_another_model_are_not_used(
-    exported: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_stale_onnx_graphs_are_not_used(
+    exported_run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    shutil.copytree(exported.folder, run)
-    one = opened(run)
+    copy_run(exported_run, run)
+    one = open_run(run)
     assert one.ready("onnx", None) == one.place("onnx", "int8")
     assert one.ready("onnx", "fp32") == one.place("onnx", "fp32")
     config = Run(run).config()
     Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
-    assert one.ready("onnx", None) is None  # set up otherwise
+    assert one.ready("onnx", None) is None  # another configuration
     Run(run).write_config(config)
     assert one.ready("onnx", None)
     monkeypatch.setenv("REGARD_FAST", "0")
@@ -298,42 +344,42 @@ def test_graphs_of_another_model_are_not_used(
     assert "is not of this model as it is now, or is damaged, and is not used" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("harm", ["cut", "gone", "stamp"])
-def test_damaged_graphs_are_not_used(harm: str, exported: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "missing", "stamp"])
+def test_damaged_onnx_graphs_are_not_used(damage: str, exported_run: Run, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(exported.folder, run)
+    copy_run(exported_run, run)
     shutil.rmtree(run / "engines" / "onnx-int8")
     folder = run / "engines" / "onnx-fp32"
-    if harm == "cut":
+    if damage == "truncated":
         (folder / ENCODER).write_bytes((folder / ENCODER).read_bytes()[:100])
-    elif harm == "gone":
+    elif damage == "missing":
         (folder / STEP).unlink()
     else:
         (folder / engines.STAMP).write_text("[", encoding="utf-8")
-    one = opened(run)
+    one = open_run(run)
     assert engines.engaged("auto", None, one) is one.model
 
 
-def test_bytes_that_are_no_graph_are_named(exported: Run, tmp_path: Path) -> None:
+def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(exported.folder, run)
+    copy_run(exported_run, run)
     graph = run / "engines" / "onnx-fp32" / STEP
     graph.write_bytes(b"x" * graph.stat().st_size)
     with pytest.raises(UserError, match=r"onnx-fp32 is damaged .*: delete it, and export again"):
         load(run, engine="onnx", precision="fp32")
 
 
-def test_without_onnxruntime_a_run_with_graphs_still_translates(
-    exported: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_run_with_onnx_graphs_translates_without_onnxruntime(
+    exported_run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
-    one = opened(exported.folder)
+    one = open_run(exported_run.folder)
     assert engines.engaged("auto", None, one) is one.model
     assert "onnxruntime is not installed" in capfd.readouterr().err
 
 
-@pytest.mark.thorough
-def test_an_export_elsewhere_has_all_it_needs(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_export_to_another_folder_is_complete(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
     out = tmp_path / "graphs"
     assert regard("export", fluent_run.folder, "--out", out).returncode == 0
     assert {ENCODER, STEP, "tokenizer"} <= {path.name for path in out.iterdir()}
@@ -355,13 +401,13 @@ def test_an_export_elsewhere_has_all_it_needs(fluent_run: Run, regard: Command, 
         (["translate", "--engine", "ray", "--precision", "int8"], "--precision is not for --engine ray"),
     ],
 )
-def test_what_no_engine_has_is_refused(run: Run, regard: Command, options: list[str], message: str) -> None:
+def test_unsupported_engine_options_are_refused(run: Run, regard: Command, options: list[str], message: str) -> None:
     done = regard(options[0], run.folder, *options[1:], input="The dog .\n")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
 
 
-def test_what_is_not_installed_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_onnx_package_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'regard\[export\]'"):
         load(run.folder, engine="onnx")

@@ -1,4 +1,4 @@
-"""The order of training: what is in a batch, when it comes, and that nothing but seed, epoch and place decide it."""
+"""Batch order: contents and sequence of batches, as a function of seed, epoch and position."""
 
 from itertools import islice
 
@@ -11,143 +11,141 @@ from hypothesis import strategies as st
 from regard.data.order import Order, Part, Place, cuts
 
 Sizes = npt.NDArray[np.int64]
-some_sizes = st.lists(st.integers(1, 40), min_size=1, max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
+lengths = st.lists(st.integers(1, 40), min_size=1, max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 
 
-def epoch_of(order: Order, epoch: int) -> list[list[int]]:
-    """All batches of an epoch."""
+def batches_of_epoch(order: Order, epoch: int) -> list[list[int]]:
     return [batch.tolist() for pool in range(order.pools(epoch)) for batch in order.batches(epoch, pool)]
 
 
-def rows(order: Order, epoch: int) -> list[int]:
-    return [row for batch in epoch_of(order, epoch) for row in batch]
+def rows_of_epoch(order: Order, epoch: int) -> list[int]:
+    return [row for batch in batches_of_epoch(order, epoch) for row in batch]
 
 
-@given(some_sizes, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
-def test_each_pair_comes_once_an_epoch_and_batches_keep_the_limit(
+@given(lengths, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
+def test_each_pair_comes_once_per_epoch_in_batches_within_the_limit(
     sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int
 ) -> None:
-    batches = epoch_of(Order(sizes, batch_tokens, pool, seed), epoch)
+    batches = batches_of_epoch(Order(sizes, batch_tokens, pool, seed), epoch)
     assert sorted(row for batch in batches for row in batch) == list(range(len(sizes)))
     for batch in batches:
         assert batch
         assert len(batch) == 1 or len(batch) * max(int(sizes[row]) for row in batch) <= batch_tokens
 
 
-@given(some_sizes, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
-def test_the_order_is_a_pure_function(sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int) -> None:
+@given(lengths, st.integers(1, 120), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
+def test_order_depends_only_on_its_arguments(sizes: Sizes, batch_tokens: int, pool: int, seed: int, epoch: int) -> None:
     given_sizes = sizes.copy()
     np.random.seed(seed)
-    first = epoch_of(Order(sizes, batch_tokens, pool, seed), epoch)
+    first = batches_of_epoch(Order(sizes, batch_tokens, pool, seed), epoch)
     np.random.seed(seed + 1)
     again = Order(sizes, batch_tokens, pool, seed)
-    epoch_of(again, epoch + 1)
-    assert epoch_of(again, epoch) == first
+    batches_of_epoch(again, epoch + 1)
+    assert batches_of_epoch(again, epoch) == first
     assert (sizes == given_sizes).all()
 
 
-@given(some_sizes, st.integers(1, 60), st.integers(1, 3), st.integers(0, 40))
-def test_from_any_place_on_it_goes_on_as_if_it_had_never_stopped(
-    sizes: Sizes, batch_tokens: int, pool: int, stop: int
-) -> None:
+@given(lengths, st.integers(1, 60), st.integers(1, 3), st.integers(0, 40))
+def test_order_resumes_from_any_position(sizes: Sizes, batch_tokens: int, pool: int, stop: int) -> None:
     whole = list(islice(Order(sizes, batch_tokens, pool, 1).after(Place()), stop + 20))
-    place = whole[stop - 1][1] if stop else Place()
-    rest = list(islice(Order(sizes, batch_tokens, pool, 1).after(place), 20))
+    position = whole[stop - 1][1] if stop else Place()
+    rest = list(islice(Order(sizes, batch_tokens, pool, 1).after(position), 20))
     assert [(batch.tolist(), behind) for batch, behind in rest] == [
         (batch.tolist(), behind) for batch, behind in whole[stop:]
     ]
 
 
-@given(some_sizes, st.integers(1, 60), st.integers(1, 4))
-def test_an_update_takes_so_many_batches_in_turn(sizes: Sizes, batch_tokens: int, batches: int) -> None:
+@given(lengths, st.integers(1, 60), st.integers(1, 4))
+def test_update_takes_consecutive_batches(sizes: Sizes, batch_tokens: int, batches: int) -> None:
     single = islice(Order(sizes, batch_tokens, 2, 1).after(Place()), 5 * batches)
     grouped = islice(Order(sizes, batch_tokens, 2, 1).updates(Place(), batches), 5)
     flat = [batch.tolist() for some, _ in grouped for batch in some]
     assert flat == [batch.tolist() for batch, _ in single]
 
 
-@given(some_sizes, st.integers(1, 60))
-def test_epochs_are_counted_by_what_is_used_up(sizes: Sizes, batch_tokens: int) -> None:
+@given(lengths, st.integers(1, 60))
+def test_epoch_is_the_fraction_of_pairs_used(sizes: Sizes, batch_tokens: int) -> None:
     order = Order(sizes, batch_tokens, 1, 1)
-    found = [order.epochs(place) for _, place in islice(order.after(Place()), 3 * len(epoch_of(order, 0)))]
+    count = len(batches_of_epoch(order, 0))
+    found = [order.epochs(position) for _, position in islice(order.after(Place()), 3 * count)]
     assert found == sorted(found)
-    count = len(epoch_of(order, 0))
     assert found[count - 1] == 1.0
     assert all(epochs < 1 for epochs in found[: count - 1])
 
 
-def test_seeds_and_epochs_give_other_orders() -> None:
+def test_order_differs_between_seeds_and_epochs() -> None:
     sizes = np.arange(1, 201, dtype=np.int64) % 17 + 1
-    orders = [epoch_of(Order(sizes, 60, 3, seed), epoch) for seed in (1, 2) for epoch in (0, 1, 2)]
+    orders = [batches_of_epoch(Order(sizes, 60, 3, seed), epoch) for seed in (1, 2) for epoch in (0, 1, 2)]
     assert all(orders[a] != orders[b] for a in range(6) for b in range(a))
 
 
-def test_seed_and_epoch_are_not_added_up() -> None:
+def test_seed_and_epoch_are_independent() -> None:
     sizes = np.ones(100, dtype=np.int64)
-    assert epoch_of(Order(sizes, 10, 1, 1), 2) != epoch_of(Order(sizes, 10, 1, 2), 1)
+    assert batches_of_epoch(Order(sizes, 10, 1, 1), 2) != batches_of_epoch(Order(sizes, 10, 1, 2), 1)
 
 
-def test_a_sentence_longer_than_the_limit_stands_alone() -> None:
-    batches = epoch_of(Order(np.array([3, 50, 3, 60, 3]), 10, 100, 1), 0)
+def test_pair_longer_than_the_limit_is_a_batch_of_its_own() -> None:
+    batches = batches_of_epoch(Order(np.array([3, 50, 3, 60, 3]), 10, 100, 1), 0)
     assert [1] in batches
     assert [3] in batches
     assert sorted(map(len, batches)) == [1, 1, 3]
 
 
-def test_a_pool_is_sorted_so_that_little_is_padding() -> None:
+def test_pool_is_sorted_by_length_to_save_padding() -> None:
     sizes = np.random.default_rng(0).integers(1, 50, 2000)
-    batches = epoch_of(Order(sizes, 500, 100, 1), 0)
+    batches = batches_of_epoch(Order(sizes, 500, 100, 1), 0)
     padded_tokens = sum(len(batch) * int(sizes[batch].max()) for batch in batches)
     assert padded_tokens < 1.1 * int(sizes.sum())
     longest = [int(sizes[batch].max()) for batch in batches]
-    assert longest != sorted(longest), "and the batches are shuffled again"
+    assert longest != sorted(longest), "the batches are shuffled"
 
 
-def test_a_pool_holds_so_many_batches_and_no_more() -> None:
-    sizes = np.array([9, 1] * 50)  # 5 on average, so a pool of one batch of 10 tokens is two pairs
-    assert max(map(len, epoch_of(Order(sizes, 10, 1, 1), 0))) == 2
-    assert max(map(len, epoch_of(Order(sizes, 10, 100, 1), 0))) == 10
+def test_pool_size_bounds_the_batches_sorted_together() -> None:
+    sizes = np.array([9, 1] * 50)  # 5 on average: a pool of one batch of 10 tokens is two pairs
+    assert max(map(len, batches_of_epoch(Order(sizes, 10, 1, 1), 0))) == 2
+    assert max(map(len, batches_of_epoch(Order(sizes, 10, 100, 1), 0))) == 10
 
 
-def test_weights_are_how_often_a_part_comes() -> None:
+def test_corpus_weight_is_how_often_its_pairs_come() -> None:
     parts = [Part(10, 3.0), Part(20, 0.25), Part(30), Part(40, 0.0)]
     order = Order(np.ones(100, dtype=np.int64), 7, 2, 1, parts)
     for epoch in range(3):
-        counts = np.bincount(rows(order, epoch), minlength=100)
+        counts = np.bincount(rows_of_epoch(order, epoch), minlength=100)
         assert (counts[:10] == 3).all()
         assert counts[10:30].sum() == 5
         assert counts[10:30].max() == 1
         assert (counts[30:60] == 1).all()
         assert (counts[60:] == 0).all()
-    chosen = [frozenset(row for row in rows(order, epoch) if 10 <= row < 30) for epoch in range(4)]
-    assert len(set(chosen)) > 1, "of a fraction, others each time"
+    chosen = [frozenset(row for row in rows_of_epoch(order, epoch) if 10 <= row < 30) for epoch in range(4)]
+    assert len(set(chosen)) > 1, "a fractional weight chooses other pairs each epoch"
 
 
-def test_in_a_curriculum_long_sentences_come_late() -> None:
+def test_curriculum_puts_long_pairs_last() -> None:
     sizes = np.random.default_rng(0).integers(1, 60, 4000)
     order = Order(sizes, 300, 5, 1, curriculum=1)
     means = [
-        [float(sizes[part].mean()) for part in np.array_split(np.array(rows(order, epoch)), 4)] for epoch in (0, 1)
+        [float(sizes[part].mean()) for part in np.array_split(np.array(rows_of_epoch(order, epoch)), 4)]
+        for epoch in (0, 1)
     ]
     assert means[0] == sorted(means[0])
     assert means[0][0] < 0.6 * means[0][3]
-    assert max(means[1]) < 1.1 * min(means[1]), "only as long as it lasts"
-    assert sorted(rows(order, 0)) == list(range(4000)), "and nothing is left out"
+    assert max(means[1]) < 1.1 * min(means[1]), "the second epoch has no curriculum"
+    assert sorted(rows_of_epoch(order, 0)) == list(range(4000)), "every pair is included"
 
 
-def test_a_curriculum_does_not_begin_with_a_sorted_list() -> None:
+def test_curriculum_is_not_strictly_sorted() -> None:
     sizes = np.repeat(np.arange(1, 41), 50)
     order = Order(sizes, 40, 1, 1, curriculum=2)
-    first = [int(sizes[row]) for row in rows(order, 0)[:500]]
+    first = [int(sizes[row]) for row in rows_of_epoch(order, 0)[:500]]
     assert len(set(first)) > 10
 
 
-@given(some_sizes, st.integers(1, 120))
-def test_cuts_are_greedy_and_keep_the_order(sizes: Sizes, batch_tokens: int) -> None:
+@given(lengths, st.integers(1, 120))
+def test_batches_are_cut_greedily_in_order(sizes: Sizes, batch_tokens: int) -> None:
     ordered = np.argsort(sizes, kind="stable")
     found = [batch.tolist() for batch in cuts(ordered, sizes, batch_tokens)]
     expected: list[list[int]] = []
-    for row in ordered.tolist():  # a plain loop: put it into the last batch if it still fits there
+    for row in ordered.tolist():  # add the row to the last batch if it fits
         fits = expected and (len(expected[-1]) + 1) * int(sizes[row]) <= batch_tokens
         if fits:
             expected[-1].append(row)
@@ -156,12 +154,12 @@ def test_cuts_are_greedy_and_keep_the_order(sizes: Sizes, batch_tokens: int) -> 
     assert found == expected
 
 
-def test_cuts_of_nothing() -> None:
+def test_no_rows_give_no_batches() -> None:
     assert cuts(np.array([], dtype=np.int64), np.array([], dtype=np.int64), 10) == []
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_how_many_follow_it_changes_nothing(processes: int) -> None:
+def test_number_of_processes_does_not_change_the_order(processes: int) -> None:
     from regard.data.loader import requests
 
     sizes = np.random.default_rng(0).integers(1, 20, 300)

@@ -1,31 +1,32 @@
-"""What others write and hand in: alignments, decoders, patches, kinds of models."""
+"""User-defined alignments, patched decoder methods, hooks and model kinds."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import MethodType
 from typing import Any
 
 import pytest
 import torch
+from support.commands import Command
 from torch import Tensor
 
 from regard import nn
 from regard.data.grammar import make
+from regard.errors import UserError
 from regard.fast import quicken
-from regard.models import build
+from regard.models import KINDS, build
 from regard.search import BeamSearch, Hypothesis, forced, search
 
 ROOT = Path(__file__).parent.parent
 RECIPES = ["luong2015-global", "bahdanau2015", "xu2015-soft"]
 
 
-class Nearby(torch.nn.Module):
-    """The whole sentence, by the distance from the target's own place."""
+class MonotonicPrior(torch.nn.Module):
+    """Attention over the whole source, weighted by the distance from the target position."""
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, Tensor]:
         t, s = nn.steps(step, query.shape[1], query.device), torch.arange(mask.shape[1])
@@ -36,15 +37,15 @@ class Nearby(torch.nn.Module):
         return nn.masked_softmax(scores, mask) * prior
 
 
-class Guessed(Nearby):
-    """The same around a place that the query names."""
+class PredictedPrior(MonotonicPrior):
+    """The same around a position that is computed from the query."""
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, Tensor]:
-        place = mask.sum(1, keepdim=True) * torch.sigmoid(20 * query.mean(-1))
-        return None, torch.exp(-((torch.arange(mask.shape[1]) - place[..., None]) ** 2) / 2)
+        centre = mask.sum(1, keepdim=True) * torch.sigmoid(20 * query.mean(-1))
+        return None, torch.exp(-((torch.arange(mask.shape[1]) - centre[..., None]) ** 2) / 2)
 
 
-def looking(recipe: str, alignment: torch.nn.Module) -> Any:
+def make_model(recipe: str, alignment: torch.nn.Module) -> Any:
     torch.manual_seed(0)
     model = build(recipe, 50, 50, size=16, layers=1, dropout=0.0).eval()
     for parameter in model.parameters():
@@ -53,13 +54,13 @@ def looking(recipe: str, alignment: torch.nn.Module) -> Any:
     return model
 
 
-@pytest.mark.parametrize("alignment", [Nearby, Guessed])
+@pytest.mark.parametrize("alignment", [MonotonicPrior, PredictedPrior])
 @pytest.mark.parametrize("sources", [1, 3])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_prior_over_the_whole_sentence_is_each_hypothesis_own(
+def test_a_prior_over_the_source_is_computed_per_hypothesis(
     recipe: str, sources: int, alignment: type[torch.nn.Module]
 ) -> None:
-    model = looking(recipe, alignment())
+    model = make_model(recipe, alignment())
     source, lengths = torch.randint(5, 50, (sources, 7)), torch.tensor([7, 4, 6][:sources])
     for row, (found, *_) in enumerate(search(model, source, lengths, beam=4)):
         (given,) = forced(model, source[row : row + 1], lengths[row : row + 1], [found.tokens])
@@ -67,8 +68,8 @@ def test_a_prior_over_the_whole_sentence_is_each_hypothesis_own(
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_prior_knows_the_steps_of_sources_that_join(recipe: str) -> None:
-    model = looking(recipe, Nearby())
+def test_a_prior_gets_the_step_of_sources_that_join_later(recipe: str) -> None:
+    model = make_model(recipe, MonotonicPrior())
     first, second = torch.randint(5, 50, (1, 7)), torch.randint(5, 50, (1, 7))
     lengths, found = torch.tensor([7]), dict[int, list[Hypothesis]]()
     searching = BeamSearch(model, beam=3)
@@ -91,7 +92,7 @@ def test_a_query_without_a_target_dimension_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("recipe", "method"), [("luong2015-global", "attend"), ("default", "features")])
-def test_a_method_that_was_replaced_in_an_instance_is_used_in_training(
+def test_a_patched_decoder_method_is_used_in_training(
     recipe: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
@@ -105,55 +106,88 @@ def test_a_method_that_was_replaced_in_an_instance_is_used_in_training(
 
     plain, own = loss(), getattr(type(model.decoder), method)
 
-    def silent(self: Any, *given: Any) -> Any:
+    def silenced(self: Any, *given: Any) -> Any:
         first, *rest = own(self, *given)
         return first * 0, *rest
 
-    monkeypatch.setattr(model.decoder, method, MethodType(silent, model.decoder))
+    monkeypatch.setattr(model.decoder, method, MethodType(silenced, model.decoder))
     patched = loss()
     monkeypatch.setenv("REGARD_FAST", "0")
     assert patched == pytest.approx(loss(), rel=1e-5)
     assert patched != pytest.approx(plain, rel=1e-3)
 
 
-def test_hooks_hear_every_attention_of_a_transformer() -> None:
+def test_forward_hooks_see_every_attention_of_a_transformer() -> None:
     model = build("vaswani2017-base", 20, 20, size=16, layers=2, heads=2, feedforward=16)
-    heard: list[str] = []
+    called: list[str] = []
     for name, part in model.named_modules():
         if isinstance(part, nn.MultiHeadAttention):
-            part.register_forward_hook(lambda *_, name=name: heard.append(name))
+            part.register_forward_hook(lambda *_, name=name: called.append(name))
     model(torch.randint(4, 20, (2, 5)), torch.tensor([5, 3]), torch.randint(4, 20, (2, 4)))
-    assert len(heard) == len(set(heard)) == 6
+    assert len(called) == len(set(called)) == 6
 
 
-def test_a_kind_of_ones_own_goes_through_every_command(tmp_path: Path) -> None:
-    """The file and the commands of the documentation."""
+def _extract_example() -> str:
+    """Return the module that docs/own.md shows."""
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own.md").read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "mine.py").write_text(example, encoding="utf-8")
+    return str(example)
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Write the example module to the working directory and forget it afterwards."""
+    (tmp_path / "mine.py").write_text(_extract_example(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("REGARD_IMPORT", raising=False)
+    yield "mine"
+    KINDS.pop("mine", None)
+    sys.modules.pop("mine", None)
+
+
+def test_a_user_defined_model_kind_is_imported_and_built(user_module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = {"model": {"kind": "mine", "size": 16, "width": 8}}
+    with pytest.raises(UserError, match=r"there is no model\.kind 'mine'"):
+        build(recipe, 20, 20)
+    monkeypatch.setenv("REGARD_IMPORT", "other")
+    with pytest.raises(UserError, match="REGARD_IMPORT names 'other', which cannot be imported"):
+        build(recipe, 20, 20)
+    monkeypatch.setenv("REGARD_IMPORT", user_module)
+    model = build(recipe, 20, 20)
+    assert model.decoder.attention.score.W_q.out_features == 8
+    source, lengths, target = torch.randint(4, 20, (3, 5)), torch.tensor([5, 4, 2]), torch.randint(4, 20, (3, 6))
+    model.loss(source, lengths, target[:, :-1], target[:, 1:]).backward()
+    assert model.decoder.attention.score.g.grad is not None
+    assert len(search(model, source, lengths, beam=2)) == 3
+
+
+@pytest.mark.slow
+def test_a_user_defined_model_kind_trains_and_translates(
+    tmp_path: Path, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example file and the commands of docs/own.md."""
+    (tmp_path / "mine.py").write_text(_extract_example(), encoding="utf-8")
     pairs = make(train=200, dev=10, test=0)
     for name, some in pairs.items():
         for side in ("source", "target"):
             lines = "".join(f"{getattr(pair, side)}\n" for pair in some)
             (tmp_path / f"{name}.{side[0]}").write_text(lines, encoding="utf-8")
 
-    def regard(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        place = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        env = {name: value for name, value in os.environ.items() if name != "REGARD_IMPORT"} | place | more
-        command = [sys.executable, "-m", "regard", *words]
-        return subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True, check=False)
-
+    monkeypatch.delenv("REGARD_IMPORT", raising=False)
     recipe = regard("recipes", "luong2015-global").stdout.replace("kind: luong", "kind: mine\n  width: 24")
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
     train = ["train", "train.s", "train.t", "--dev", "dev.s", "dev.t", "--recipe", "mine.yaml", "--out", "run"]
     small = ["model.size=16", "model.layers=1", "model.width=8", "training.steps=3", "text.vocabulary=150"]
-    trained = regard(*train, *small, REGARD_IMPORT="mine")
+    monkeypatch.setenv("REGARD_IMPORT", "mine")
+    trained = regard(*train, *small)
     assert trained.returncode == 0, trained.stderr
-    translated = regard("translate", "run", "dev.s", REGARD_IMPORT="mine")
+    translated = regard("translate", "run", "dev.s")
     assert (translated.returncode, len(translated.stdout.splitlines())) == (0, 10), translated.stderr
-    for more, said in (
-        ({}, "there is no model.kind 'mine'"),
-        ({"REGARD_IMPORT": "other"}, "REGARD_IMPORT names 'other', which cannot be imported"),
+    for modules, message in (
+        ("", "there is no model.kind 'mine'"),
+        ("other", "REGARD_IMPORT names 'other', which cannot be imported"),
     ):
-        refused = regard("translate", "run", "dev.s", **more)
+        monkeypatch.setenv("REGARD_IMPORT", modules)
+        refused = regard("translate", "run", "dev.s")
         assert refused.returncode == 2
-        assert said in refused.stderr
+        assert message in refused.stderr

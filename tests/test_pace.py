@@ -1,4 +1,4 @@
-"""What those are told who wait for a training: often enough, and how long it still takes."""
+"""Progress lines of training: how often they are printed, and the estimated remaining time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.training import TINY, corpus_files
+from support.training import train_tiny
 
-from regard.training import loop, train
+from regard.training import loop
 from regard.training.pace import Pace, spoken
 
 
-class Ticking:
-    """A clock that goes so many seconds on whenever somebody looks at it."""
+class TickingClock:
+    """A clock that advances by a fixed number of seconds whenever it is read."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -24,39 +24,34 @@ class Ticking:
         return self.now
 
 
-def told(
+def train_with_clock(
     corpus: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> list[str]:
-    """The lines of a training whose clock goes so fast, and whose lines by count are far apart."""
-    monkeypatch.setattr(loop, "Pace", lambda: Pace(Ticking(seconds)))
+    """Return the progress lines of a training whose clock advances by `seconds` per update."""
+    monkeypatch.setattr(loop, "Pace", lambda: Pace(TickingClock(seconds)))
     capsys.readouterr()
-    train(
-        "bahdanau2015",
-        corpus_files(corpus, "train"),
-        out,
-        dev=corpus_files(corpus, "dev"),
-        **{**TINY, "training.log_every": 20},
-    )
+    overrides = {"training.log_every": 20, "training.batch_tokens": 60, "model.size": 8, "training.validate_pairs": 1}
+    train_tiny("bahdanau2015", corpus, out, **overrides)
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ") and "lr" in line]
 
 
-def test_a_slow_training_says_something_every_half_minute(
+def test_slow_training_prints_progress_every_half_minute(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = told(corpus, tmp_path / "slow", capsys, monkeypatch, 10.0)
-    quick = told(corpus, tmp_path / "quick", capsys, monkeypatch, 0.001)
+    slow = train_with_clock(corpus, tmp_path / "slow", capsys, monkeypatch, 10.0)
+    quick = train_with_clock(corpus, tmp_path / "quick", capsys, monkeypatch, 0.001)
     assert [line.split()[1] for line in quick] == ["20/24"]
     assert quick[0].endswith("  less than a minute left")
     steps = [int(line.split()[1].split("/")[0]) for line in slow]
-    assert steps[0] == 3, "looked at once at the beginning and after each update"
+    assert steps[0] == 3, "the clock is read at the beginning and after each update"
     assert 20 in steps
     assert max(after - before for before, after in pairwise(steps)) <= 3
-    assert slow[0].endswith("  about 5 min left"), "3 updates in 40 seconds, 21 to come"
-    same = [(tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").count("\n") for name in ("slow", "quick")]
-    assert same[0] == same[1], "what is kept does not depend on the clock"
+    assert slow[0].endswith("  about 5 min left"), "3 updates took 40 seconds, 21 remain"
+    lines = [(tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").count("\n") for name in ("slow", "quick")]
+    assert lines[0] == lines[1], "the metrics file does not depend on the clock"
 
 
-def test_what_is_left_is_estimated_from_what_this_process_did() -> None:
+def test_remaining_time_is_estimated_from_updates_of_this_process() -> None:
     now = [0.0]
     pace = Pace(lambda: now[0])
     pace.begin(100)
@@ -72,8 +67,8 @@ def test_what_is_left_is_estimated_from_what_this_process_did() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(29, "less than a minute"), (61, "about 1 min"), (5900, "about 98 min"), (6100, "about 2 h")],
 )
-def test_times_are_said_as_exactly_as_they_are_known(seconds: float, said: str) -> None:
-    assert spoken(seconds) == said
+def test_durations_are_rounded_for_display(seconds: float, text: str) -> None:
+    assert spoken(seconds) == text

@@ -1,4 +1,4 @@
-"""Pictures of attention: what is on them, and the files they become."""
+"""Plots of attention: heatmaps, text heatmaps, bar charts, animations, and the files they are saved as."""
 
 from pathlib import Path
 from typing import Any
@@ -18,34 +18,34 @@ WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
 SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
 
 
-def labels(figure: Figure, axis: str) -> list[str]:
+def tick_labels(figure: Figure, axis: str) -> list[str]:
     axes = figure.axes[0]
     return [label.get_text() for label in (axes.get_xticklabels() if axis == "x" else axes.get_yticklabels())]
 
 
-def written_words(figure: Figure, path: Path) -> list[str]:
-    """All text of the picture, as somebody who looks at it reads it."""
+def text_in_svg(figure: Figure, path: Path) -> list[str]:
+    """Save a figure as SVG and return its visible text."""
     with mpl.rc_context({"svg.fonttype": "none"}):
         save(figure, path)
     texts = ElementTree.fromstring(path.read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}text")
     return ["".join(text.itertext()).strip() for text in texts]
 
 
-def test_the_heat_map_shows_the_weights_and_the_words() -> None:
+def test_heatmap_shows_weights_and_tokens() -> None:
     figure = heatmap(WEIGHTS, SOURCE, TARGET, "a title")
     (image,) = figure.axes[0].get_images()
     shown = image.get_array()
     assert shown is not None
     np.testing.assert_array_equal(np.asarray(shown), WEIGHTS)
-    assert image.get_clim() == (0, 1), "colours mean the same in every picture"
-    assert labels(figure, "x") == SOURCE
-    assert labels(figure, "y") == TARGET
+    assert image.get_clim() == (0, 1), "the colour scale must be the same in every figure"
+    assert tick_labels(figure, "x") == SOURCE
+    assert tick_labels(figure, "y") == TARGET
     assert figure.get_suptitle() == "a title"
     assert figure.axes[0].yaxis_inverted(), "the first target word is at the top"
-    assert len(figure.axes) == 2, "the matrix and its scale"
+    assert len(figure.axes) == 2, "the matrix and its colour bar"
 
 
-def test_larger_matrices_get_larger_pictures() -> None:
+def test_figure_grows_with_the_attention_matrix() -> None:
     def size(columns: int, rows: int) -> tuple[float, float]:
         figure = heatmap(np.zeros((rows, columns), dtype=np.float32), ["w"] * columns, ["v"] * rows)
         return float(figure.get_figwidth()), float(figure.get_figheight())
@@ -61,19 +61,19 @@ def test_larger_matrices_get_larger_pictures() -> None:
     ("name", "magic"),
     [("a.png", b"\x89PNG\r\n\x1a\n"), ("b.svg", b"<?xml"), ("c.pdf", b"%PDF-"), ("d.PNG", b"\x89PNG")],
 )
-def test_the_name_decides_the_format(name: str, magic: bytes, tmp_path: Path) -> None:
+def test_file_extension_decides_the_image_format(name: str, magic: bytes, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / name
     save(heatmap(WEIGHTS, SOURCE, TARGET), path)
     assert path.read_bytes().startswith(magic)
 
 
-def test_an_svg_is_well_formed_and_holds_the_words(tmp_path: Path) -> None:
-    found = written_words(heatmap(WEIGHTS, ["<b>", "a&b", "ß"], TARGET, "x < y"), tmp_path / "a.svg")
+def test_svg_is_well_formed_and_contains_the_tokens(tmp_path: Path) -> None:
+    found = text_in_svg(heatmap(WEIGHTS, ["<b>", "a&b", "ß"], TARGET, "x < y"), tmp_path / "a.svg")
     assert {"<b>", "a&b", "ß", "▁Haus", "</s>", "x < y"} <= set(found)
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.txt", "picture.", "picture.png.gz"])
-def test_an_unknown_ending_is_named_with_the_known_ones(name: str, tmp_path: Path) -> None:
+def test_unknown_extension_is_an_error_that_lists_the_known_ones(name: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / name
     with pytest.raises(UserError) as caught:
         save(heatmap(WEIGHTS, SOURCE, TARGET), path)
@@ -83,14 +83,14 @@ def test_an_unknown_ending_is_named_with_the_known_ones(name: str, tmp_path: Pat
     assert not path.parent.exists()
 
 
-def test_a_dollar_is_a_dollar(tmp_path: Path) -> None:
+def test_dollar_signs_are_not_rendered_as_math(tmp_path: Path) -> None:
     words = ["$5", "$x^2$", "\\$", "$", "100$\\frac$"]
     weights = np.full((1, len(words)), 0.2, dtype=np.float32)
-    found = written_words(heatmap(weights, words, ["$$"], "cost: $a_1$"), tmp_path / "a.svg")
+    found = text_in_svg(heatmap(weights, words, ["$$"], "cost: $a_1$"), tmp_path / "a.svg")
     assert {*words, "$$", "cost: $a_1$"} <= set(found)
 
 
-def test_the_drawing_to_the_letter() -> None:
+def test_text_heatmap_matches_the_expected_characters() -> None:
     weights = np.array([[1.0, 0.1, 0.0], [0.25, 0.45, 0.65]], dtype=np.float32)
     expected = [
         "Haus │██    ",
@@ -103,40 +103,40 @@ def test_the_drawing_to_the_letter() -> None:
     assert drawing(weights, ["a", "house", "there"], ["Haus", "da"]) == "\n".join(expected)
 
 
-def test_each_shade_is_a_fifth() -> None:
+def test_text_heatmap_has_five_equal_shades() -> None:
     weights = np.array([[0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.79, 0.81, 1.0, 1.5, -0.5]], dtype=np.float32)
     first = drawing(weights, ["s"] * 12, [""]).splitlines()[0]
     assert first == " │" + "    " + "░░░░" + "▒▒▒▒" + "▓▓▓▓" + "██████" + "  "
 
 
-def test_wide_and_combining_characters_keep_the_columns() -> None:
+def test_text_heatmap_aligns_wide_and_combining_characters() -> None:
     weights = np.array([[1.0], [0.0], [1.0]], dtype=np.float32)
     lines = drawing(weights, ["house"], ["房子", "a\u0308", "abcd"]).splitlines()
     assert lines[:4] == ["房子 │██", "   a\u0308 │  ", "abcd │██", "     └──"]
 
 
-def test_the_drawing_of_nothing() -> None:
+def test_text_heatmap_of_an_empty_matrix() -> None:
     assert drawing(np.zeros((0, 0), dtype=np.float32), [], []) == " └"
     assert drawing(np.zeros((0, 1), dtype=np.float32), ["a"], []) == " └──\n  └ a"
 
 
-def test_the_drawing_wants_a_row_a_word() -> None:
+def test_text_heatmap_needs_one_row_per_target_token() -> None:
     with pytest.raises(ValueError, match="zip"):
         drawing(WEIGHTS, SOURCE, ["one"])
 
 
-def test_many_looks_stand_side_by_side_with_their_names() -> None:
-    looks = {f"layer 1, head {head}": (WEIGHTS * head / 3).astype(np.float32) for head in (1, 2, 3)}
-    figure = heatmaps(looks, SOURCE, TARGET)
+def test_heatmaps_of_several_heads_are_labelled() -> None:
+    heads = {f"layer 1, head {head}": (WEIGHTS * head / 3).astype(np.float32) for head in (1, 2, 3)}
+    figure = heatmaps(heads, SOURCE, TARGET)
     drawn = [axes for axes in figure.axes if axes.get_images()]
-    assert [axes.get_xlabel() for axes in drawn] == list(looks)
-    for axes, weights in zip(drawn, looks.values(), strict=True):
+    assert [axes.get_xlabel() for axes in drawn] == list(heads)
+    for axes, weights in zip(drawn, heads.values(), strict=True):
         np.testing.assert_array_equal(np.asarray(axes.get_images()[0].get_array()), weights)
     assert len(figure.axes) == 4
     assert not figure.axes[3].axison
 
 
-def test_every_step_has_its_row_of_bars() -> None:
+def test_each_decoding_step_has_a_bar_chart_of_its_weights() -> None:
     figure = steps(WEIGHTS, SOURCE, TARGET)
     assert [axes.get_ylabel() for axes in figure.axes] == TARGET
     for axes, row in zip(figure.axes, WEIGHTS, strict=True):
@@ -146,7 +146,7 @@ def test_every_step_has_its_row_of_bars() -> None:
         )
 
 
-def test_bleu_by_length_has_a_line_a_system() -> None:
+def test_bleu_by_length_plots_one_line_per_system() -> None:
     systems = {"a$b": [Group("1–10", 5, 30.0), Group("11–20", 2, 20.0)], "b": [Group("1–10", 5, 10.0)] * 2}
     axes = lengths(systems).axes[0]
     assert [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()] == [[30.0, 20.0], [10.0, 10.0]]
@@ -155,20 +155,20 @@ def test_bleu_by_length_has_a_line_a_system() -> None:
     assert lengths({"a": systems["b"]}).axes[0].get_legend() is None
 
 
-def test_an_animation_has_a_frame_a_step(tmp_path: Path) -> None:
+def test_animation_has_one_frame_per_decoding_step(tmp_path: Path) -> None:
     vector = np.linspace(-1, 1, 8, dtype=np.float32)
-    looked = [
+    trace = [
         Step("▁Haus", [("▁Haus", 0.7), ("▁Hof", 0.2)], WEIGHTS[0], vector, vector),
         Step("</s>", [("</s>", 0.9), ("▁und", 0.1)], WEIGHTS[1], -vector, vector),
     ]
-    animate(looked, SOURCE, tmp_path / "deep" / "a.gif")
+    animate(trace, SOURCE, tmp_path / "deep" / "a.gif")
     with Image.open(tmp_path / "deep" / "a.gif") as picture:
         assert picture.n_frames == 2  # type: ignore[attr-defined]
         first = np.asarray(picture.convert("RGB"))
         picture.seek(1)
         assert not np.array_equal(first, np.asarray(picture.convert("RGB")))
-    animate([Step("x", [("x", 1.0)])], SOURCE, tmp_path / "blind.gif")  # a model without attention
-    assert (tmp_path / "blind.gif").read_bytes().startswith(b"GIF8")
+    animate([Step("x", [("x", 1.0)])], SOURCE, tmp_path / "no-attention.gif")
+    assert (tmp_path / "no-attention.gif").read_bytes().startswith(b"GIF8")
 
 
 def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
     patches: list[Any] = [text.get_bbox_patch() for text in figure.texts]
     blues = [1 - patch.get_facecolor()[0] for patch in patches]
     assert blues[2] > blues[0] > blues[4] > blues[1] == blues[3]
-    assert "house$" in written_words(figure, tmp_path / "a.svg")
+    assert "house$" in text_in_svg(figure, tmp_path / "a.svg")
 
 
-def test_a_long_line_goes_on_below_and_its_darkest_word_is_as_dark_as_can_be() -> None:
+def test_long_shaded_line_wraps_and_its_largest_weight_is_darkest() -> None:
     words, weights = ["word"] * 50, [0.01] * 49 + [0.02]
     figure = shaded([Line("mean", words, weights, 0.3, darkest=0.02), Line("next", ["a"], [1.0])])
     assert [text.get_text() for text in figure.texts if text.get_text()] == ["mean", *["word"] * 50, "next", "a"]

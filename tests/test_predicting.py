@@ -1,4 +1,4 @@
-"""Models that do something else than translate, as they are served: over HTTP and on their page."""
+"""Serving models of other tasks (tagging, classification, reading, regression, captioning): API and web page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import FilePayload, Page, Route, expect
+from support.browser import TIMEOUT, launch_browser
 from support.commands import Command
-from support.server import Server, ask_in_process, start_server
+from support.server import Client, ask_in_process, serve_in_thread
 
 from regard.api import load
 from regard.recipes import read
 from regard.runs import Run
 from regard.serve.settings import Settings
 from regard.tasks import TASKS
+from regard.tasks.captioning.embedded import SPLITS as CAPTIONING_SIZES
+from regard.tasks.classification.embedded import SPLITS as CLASSIFICATION_SIZES
+from regard.tasks.reading.embedded import SIZES as READING_SIZES
+from regard.tasks.regression.embedded import SIZES as REGRESSION_SIZES
+from regard.tasks.tagging.embedded import SIZES as TAGGING_SIZES
 from regard.training import train
 
-CHROMIUM = shutil.which("chromium")
 RECIPES = {
     "tag": "schuster1997",
     "classify": "yang2016",
@@ -36,18 +41,25 @@ RECIPES = {
     "regress": "schuster1997-regression",
     "caption": "xu2015-soft-caption",
 }
-FEW: dict[str, Any] = {
+CORPUS_SIZES = {
+    "tag": TAGGING_SIZES,
+    "classify": CLASSIFICATION_SIZES,
+    "read": READING_SIZES,
+    "regress": REGRESSION_SIZES,
+    "caption": CAPTIONING_SIZES,
+}
+SHORT_TRAINING: dict[str, Any] = {
     "training.steps": 12,
     "training.validate_every": 12,
     "training.checkpoint_every": 12,
     "training.warmup": 0,
     "training.device": "cpu",
 }
-REFUSED = "400 (Bad Request)"  # which a browser notes, too
+BAD_REQUEST = "400 (Bad Request)"  # logged by the browser where a test expects it
 
 
-def drawn(form: str) -> bytes:
-    """A picture in bytes."""
+def make_image(form: str) -> bytes:
+    """Return a random image in a file format."""
     pixels = np.random.default_rng(1).integers(0, 255, (40, 40, 3), dtype=np.uint8)
     file = io.BytesIO()
     if form == "npy":
@@ -57,73 +69,77 @@ def drawn(form: str) -> bytes:
     return file.getvalue()
 
 
-def address(content: bytes, kind: str = "application/octet-stream") -> str:
+def data_url(content: bytes, kind: str = "application/octet-stream") -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 STORY = "Anna sent lamps to Rome .\nBen took keys to Oslo ."
-QUESTIONS: dict[str, Any] = {
+INPUTS: dict[str, Any] = {
     "tag": "the old dog sees a house",
     "classify": "A film that nobody should miss. The end is rather weak.",
     "read": {"document": STORY, "query": "Anna sent XXXXX to Rome .", "candidates": ["lamps", "keys"]},
     "regress": {"inputs": [[0.1], [0.5], [-0.3]]},
-    "caption": {"image": address(drawn("PNG"), "image/png")},
+    "caption": {"image": data_url(make_image("PNG"), "image/png")},
 }
+IMAGE: FilePayload = {"name": "a.png", "mimeType": "image/png", "buffer": make_image("PNG")}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A run for each task, which has learnt next to nothing."""
+    """Train a run of every task for a few updates."""
     made = {}
     for task, recipe in RECIPES.items():
         folder = tmp_path_factory.mktemp(task)
-        embedded = TASKS[task].embedded
-        assert embedded is not None
-        corpus = embedded(folder / "data")
-        changes = {**corpus.fitting(read(recipe)), **FEW}
+        write_corpus = TASKS[task].embedded
+        assert write_corpus is not None
+        with pytest.MonkeyPatch.context() as patch:
+            for split, size in {"train": 300, "dev": 20, "test": 1}.items():
+                patch.setitem(CORPUS_SIZES[task], split, size)
+            corpus = write_corpus(folder / "data")
+        changes = {**corpus.fitting(read(recipe)), **SHORT_TRAINING}
         made[task] = train(recipe, corpus.train, folder / task, dev=corpus.dev, **changes)
     return made
 
 
 @pytest.fixture(scope="module")
-def server(runs: dict[str, Run], fluent_run: Run) -> Iterator[Server]:
-    with start_server(fluent_run.folder, *(run.folder for run in runs.values())) as server:
+def server(runs: dict[str, Run], fluent_run: Run) -> Iterator[Client]:
+    with serve_in_thread(fluent_run.folder, *(run.folder for run in runs.values())) as server:
         yield server
 
 
-def predicted(server: Server, q: Any, status: int = 200, **fields: Any) -> Any:
+def predict(server: Client, q: Any, status: int = 200, **fields: Any) -> Any:
     return server.ask("/v1/predict", status, q=q, **fields)
 
 
-def test_all_are_listed_beside_the_translators(server: Server) -> None:
-    listed = httpx.get(f"{server.url}/v1/predictors").json()["predictors"]
+def test_predictors_are_listed_apart_from_translation_models(server: Client, fluent_run: Run) -> None:
+    listed = server.http.get("/v1/predictors").json()["predictors"]
     assert [(one["name"], one["task"], one["recipe"]) for one in listed] == [
         (task, task, recipe) for task, recipe in RECIPES.items()
     ]
     assert all(one["parameters"] > 0 and one["finished"] for one in listed)
-    assert [one["name"] for one in httpx.get(f"{server.url}/v1/models").json()["models"]] == ["able"]
+    assert [one["name"] for one in server.http.get("/v1/models").json()["models"]] == [fluent_run.folder.name]
 
 
 @pytest.mark.parametrize("task", RECIPES)
-def test_the_answer_is_that_of_the_command_line(task: str, server: Server, runs: dict[str, Run]) -> None:
-    asked = QUESTIONS[task]
-    [found] = predicted(server, asked, model=task)["predictions"]
+def test_predictions_equal_those_of_the_python_api(task: str, server: Client, runs: dict[str, Run]) -> None:
+    question = INPUTS[task]
+    [found] = predict(server, question, model=task)["predictions"]
     predictor = TASKS[task].load(runs[task].folder)
-    [made] = predictor.predict([predictor.asked(asked)])
+    [made] = predictor.predict([predictor.asked(question)])
     assert found["text"] == made.line()
     looks = found.pop("looks")
     assert [(line["label"], line["words"]) for line in looks] == [
         (line.label, list(line.words)) for line in made.looks()
     ]
-    assert bool(looks) == (task in ("classify", "read", "caption")), "the others have no attention"
+    assert bool(looks) == (task in ("classify", "read", "caption")), "the other tasks have no attention"
     for line, of in zip(looks, made.looks(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
     assert json.loads(json.dumps(made.document())).keys() <= found.keys()
 
 
-def test_what_is_loaded_is_called_by_what_it_does(runs: dict[str, Run]) -> None:
-    called = {task: type(load(run.folder)).__name__ for task, run in runs.items()}
-    assert called == {
+def test_load_returns_the_predictor_class_of_the_task(runs: dict[str, Run]) -> None:
+    classes = {task: type(load(run.folder)).__name__ for task, run in runs.items()}
+    assert classes == {
         "tag": "Tagger",
         "classify": "Classifier",
         "read": "Reader",
@@ -132,18 +148,18 @@ def test_what_is_loaded_is_called_by_what_it_does(runs: dict[str, Run]) -> None:
     }
 
 
-def test_several_are_answered_in_their_order(server: Server) -> None:
+def test_several_inputs_are_answered_in_order(server: Client) -> None:
     texts = ["a good film .", "a bad film that nobody likes .", "the end"]
-    several = predicted(server, texts, model="classify")
+    several = predict(server, texts, model="classify")
     assert (several["task"], len(several["predictions"])) == ("classify", 3)
     for text, found in zip(texts, several["predictions"], strict=True):
-        [alone] = predicted(server, text, model="classify")["predictions"]
+        [alone] = predict(server, text, model="classify")["predictions"]
         assert alone["label"] == found["label"]
         assert alone["probability"] == pytest.approx(found["probability"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("model", "q", "said"),
+    ("model", "q", "message"),
     [
         ("tag", 7, "a sentence is text or a list of words, not 7"),
         ("tag", [[3]], "of a word this model reads its text"),
@@ -157,28 +173,28 @@ def test_several_are_answered_in_their_order(server: Server) -> None:
         ("caption", {"image": "/etc/passwd"}, "a picture is "),
         ("caption", {"image": "data:image/png,x"}, "a picture is "),
         ("caption", {"image": "data:image/png;base64,%"}, "no base64"),
-        ("caption", {"image": address(b"GIF89a")}, "cannot be read as an image"),
-        ("caption", {"image": address(b"Dear Sir,")}, "it is of no kind that is known"),
-        ("caption", {"image": address(drawn("npy")[:-1])}, "is not the array of"),
-        ("caption", {"image": address(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
+        ("caption", {"image": data_url(b"GIF89a")}, "cannot be read as an image"),
+        ("caption", {"image": data_url(b"Dear Sir,")}, "it is of no kind that is known"),
+        ("caption", {"image": data_url(make_image("npy")[:-1])}, "is not the array of"),
+        ("caption", {"image": data_url(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
         ("tag", "x" * 1_000_000, "exceeds text limit"),
         ("tag", [[[[[["x"]]]]]], "nested too deeply"),
     ],
 )
-def test_what_cannot_be_asked(model: str, q: Any, said: str, server: Server) -> None:
-    assert said in predicted(server, q, 400, model=model)["error"]
+def test_invalid_inputs_are_refused_with_a_reason(model: str, q: Any, message: str, server: Client) -> None:
+    assert message in predict(server, q, 400, model=model)["error"]
 
 
-def test_odd_text_is_answered(server: Server) -> None:
+def test_unusual_texts_are_answered(server: Client) -> None:
     for text in ("", " ", "\x00", "\ud800", "<b>x</b>", "ab " * 500, "\u202e x"):
         for model in ("classify", "tag"):
-            body = json.dumps({"q": [text], "model": model})  # in ASCII: half a character has no other writing
-            answer = httpx.post(f"{server.url}/v1/predict", content=body, headers={"Content-Type": "application/json"})
+            body = json.dumps({"q": [text], "model": model})  # escaped, because a lone surrogate cannot be encoded
+            answer = server.http.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
             assert len(answer.json()["predictions"]) == 1, answer.text
 
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.characters(codec="utf-8"), max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["document", "query", "x"]), inner),
     max_leaves=6,
@@ -186,26 +202,26 @@ anything = st.recursive(
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(q=anything, model=st.sampled_from([*RECIPES, ""]))
-def test_whatever_is_asked_is_answered_or_refused(q: Any, model: str, server: Server) -> None:
-    answer = httpx.post(f"{server.url}/v1/predict", json={"q": q, "model": model}, timeout=60)
+@given(q=json_values, model=st.sampled_from([*RECIPES, ""]))
+def test_random_inputs_are_answered_or_refused(q: Any, model: str, server: Client) -> None:
+    answer = server.http.post("/v1/predict", json={"q": q, "model": model})
     assert answer.status_code in (200, 400), answer.text
 
 
-def test_without_translators_the_first_page_is_the_one_that_asks(runs: dict[str, Run]) -> None:
-    async def look(client: httpx.AsyncClient) -> tuple[str, Any, Any, Any]:
+def test_prediction_page_comes_first_without_translation_models(runs: dict[str, Run]) -> None:
+    async def ask(client: httpx.AsyncClient) -> tuple[str, Any, Any, Any]:
         page = (await client.get("/")).text
         settings = (await client.get("/frontend/settings")).json()
         refused = await client.post("/translate", json={"q": "x", "source": "en", "target": "de"})
         return page, settings, refused, (await client.get("/languages")).json()
 
-    page, settings, refused, languages = ask_in_process(runs["tag"].folder, Settings(), look)
+    page, settings, refused, languages = ask_in_process(runs["tag"].folder, Settings(), ask)
     assert "regard: Ask" in page
     assert settings["language"]["source"]["code"] == "auto"
     assert (refused.status_code, languages) == (400, [])
 
 
-def test_a_service_of_translators_says_that_it_does_nothing_else(fluent_run: Run) -> None:
+def test_predict_is_refused_without_predictors(fluent_run: Run) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/v1/predict", json={"q": "x"})
 
@@ -213,7 +229,7 @@ def test_a_service_of_translators_says_that_it_does_nothing_else(fluent_run: Run
     assert (answer.status_code, answer.json()["error"][:24]) == (400, "nothing is served here t")
 
 
-def test_a_task_that_nobody_knows_is_named(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
+def test_unknown_task_of_a_run_is_reported(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
     shutil.copytree(runs["tag"].folder, tmp_path / "odd")
     config = tmp_path / "odd" / "config.yaml"
     config.write_text(
@@ -223,7 +239,7 @@ def test_a_task_that_nobody_knows_is_named(runs: dict[str, Run], regard: Command
     assert (done.returncode, "there is no task 'tagg'" in done.stderr) == (2, True)
 
 
-def test_a_glossary_needs_somebody_who_translates(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
+def test_glossary_is_refused_without_translation_models(runs: dict[str, Run], regard: Command, tmp_path: Path) -> None:
     (tmp_path / "terms.tsv").write_text("a\tb\n", encoding="utf-8")
     done = regard("serve", runs["tag"].folder, "--glossary", "terms.tsv", "--port", 0)
     assert done.returncode == 2
@@ -231,27 +247,33 @@ def test_a_glossary_needs_somebody_who_translates(runs: dict[str, Run], regard: 
 
 
 @pytest.fixture(scope="module")
-def page(server: Server) -> Iterator[Page]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    expect.set_options(timeout=30_000)
-    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser: Browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+def browser_page(server: Client) -> Iterator[Page]:
+    """Open the prediction page once; every test selects a model, which clears the page."""
+    with launch_browser() as browser:
         page = browser.new_page()
-        faults: list[str] = []
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.set_default_timeout(TIMEOUT)
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
             "console",
-            lambda told: faults.append(told.text) if told.type == "error" and REFUSED not in told.text else None,
+            lambda message: (
+                errors.append(message.text) if message.type == "error" and BAD_REQUEST not in message.text else None
+            ),
         )
         page.goto(f"{server.url}/ask")
         yield page
-        browser.close()
-    assert not faults
+    assert not errors
 
 
-def test_words_stand_above_their_tags(page: Page) -> None:
+@pytest.fixture
+def page(browser_page: Page, server: Client) -> Page:
+    """Return the prediction page, whichever page the test before has left open."""
+    if browser_page.url != f"{server.url}/ask":
+        browser_page.goto(f"{server.url}/ask")
+    return browser_page
+
+
+def test_page_shows_tags_under_their_words(page: Page) -> None:
     page.locator("#model").select_option("tag")
     page.get_by_label("Sentence, its words").fill("the old dog")
     words = page.get_by_role("list", name="Words and their tags").get_by_role("listitem")
@@ -259,7 +281,7 @@ def test_words_stand_above_their_tags(page: Page) -> None:
     expect(words.nth(2)).to_have_text(re.compile(r"^dog\S+$"))
 
 
-def test_sentences_and_words_are_shaded(page: Page) -> None:
+def test_page_shades_sentences_and_words_by_attention(page: Page) -> None:
     page.locator("#model").select_option("classify")
     page.get_by_label("Text").fill("<b>A good film.</b> The end is weak.")
     expect(page.get_by_role("list", name="How likely each is").get_by_role("listitem").first).to_contain_text("%")
@@ -268,10 +290,10 @@ def test_sentences_and_words_are_shaded(page: Page) -> None:
     expect(page.locator(".looks dt").nth(1)).to_have_text("2")
     shades = page.locator(".looks .word").evaluate_all("each => each.map((one) => one.style.getPropertyValue('--w'))")
     assert max(map(float, shades)) == 1.0
-    assert page.locator(".answer b").count() == 0, "what somebody typed is text, and nothing else"
+    assert page.locator(".answer b").count() == 0, "input is shown as text, not as HTML"
 
 
-def test_candidates_are_ranked(page: Page) -> None:
+def test_page_ranks_the_candidates(page: Page) -> None:
     page.locator("#model").select_option("read")
     page.get_by_label("Text", exact=True).fill(STORY)
     page.get_by_label("Sentence with a blank").fill("Anna sent XXXXX to Rome .")
@@ -281,33 +303,33 @@ def test_candidates_are_ranked(page: Page) -> None:
     expect(page.locator(".looks dt").last).to_have_text("query")
 
 
-def test_numbers_are_drawn_over_time(page: Page) -> None:
+def test_page_draws_a_regression_over_time(page: Page) -> None:
     page.locator("#model").select_option("regress")
     page.get_by_label("Numbers, a line for each step").fill("0.1\n0.5\n-0.3\n")
     expect(page.locator("#answer .curve")).to_have_count(1)
 
 
-def test_the_picture_is_lit_where_the_model_looked(page: Page) -> None:
+def test_page_lights_attended_image_regions(page: Page) -> None:
     page.locator("#model").select_option("caption")
-    page.get_by_label("Picture").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": drawn("PNG")})
+    page.get_by_label("Picture").set_input_files(IMAGE)
     pictures = page.get_by_role("list", name="The picture, word by word").get_by_role("img")
     expect(pictures.first).to_be_visible()
     cells = pictures.first.locator("rect").evaluate_all("each => each.map((one) => one.getAttribute('fill-opacity'))")
-    assert min(map(float, cells)) == 0.0, "where it looked most nothing is dark"
+    assert min(map(float, cells)) == 0.0, "the most attended region is not darkened"
     expect(pictures.first.locator("image")).to_have_attribute("href", re.compile("^data:image/png"))
 
 
-def test_of_a_picture_that_is_not_seen_whole_the_part_is_lit_that_is(page: Page) -> None:
-    def cut(route: Route) -> None:
+def test_page_places_attention_on_a_cropped_image(page: Page) -> None:
+    def crop(route: Route) -> None:
         answer = route.fetch()
-        told = answer.json()
-        told["predictions"][0]["seen"] = [0.25, 0.0, 0.75, 1.0]  # as of a wide photo, for a network that reads squares
-        route.fulfill(response=answer, json=told)
+        body = answer.json()
+        body["predictions"][0]["seen"] = [0.25, 0.0, 0.75, 1.0]  # the middle of a wide photo
+        route.fulfill(response=answer, json=body)
 
-    page.route("**/predict", cut)
+    page.route("**/predict", crop)
     page.locator("#model").select_option("tag")
     page.locator("#model").select_option("caption")
-    page.get_by_label("Picture").set_input_files({"name": "b.png", "mimeType": "image/png", "buffer": drawn("PNG")})
+    page.get_by_label("Picture").set_input_files(IMAGE | {"name": "b.png"})
     picture = page.get_by_role("list", name="The picture, word by word").get_by_role("img").first
     expect(picture.locator("image")).to_have_attribute("x", re.compile("^-"))
     page.unroute("**/predict")
@@ -316,19 +338,19 @@ def test_of_a_picture_that_is_not_seen_whole_the_part_is_lit_that_is(page: Page)
     assert laid == {"x": -across / 2, "y": 0, "width": 2 * across, "height": down}
 
 
-def test_a_small_model_has_its_parameters_counted(page: Page, server: Server) -> None:
+def test_page_shows_the_parameter_count(page: Page, server: Client) -> None:
     page.locator("#model").select_option("tag")
-    listed = {one["name"]: one for one in httpx.get(f"{server.url}/v1/predictors").json()["predictors"]}
+    listed = {one["name"]: one for one in server.http.get("/v1/predictors").json()["predictors"]}
     expect(page.locator("#facts")).to_contain_text(f"{listed['tag']['parameters']:,} parameters")
 
 
-def test_a_picture_may_be_an_array(server: Server) -> None:
-    [array] = predicted(server, {"image": address(drawn("npy"))}, model="caption")["predictions"]
-    [image] = predicted(server, QUESTIONS["caption"], model="caption")["predictions"]
+def test_image_may_be_a_numpy_array(server: Client) -> None:
+    [array] = predict(server, {"image": data_url(make_image("npy"))}, model="caption")["predictions"]
+    [image] = predict(server, INPUTS["caption"], model="caption")["predictions"]
     assert array["text"] == image["text"]
 
 
-def test_a_mistake_is_said(page: Page) -> None:
+def test_page_reports_invalid_input(page: Page) -> None:
     page.locator("#model").select_option("read")
     page.get_by_label("Text", exact=True).fill(STORY)
     page.get_by_label("Sentence with a blank").fill("Anna sent nothing")
@@ -337,7 +359,7 @@ def test_a_mistake_is_said(page: Page) -> None:
     expect(page.get_by_role("alert")).to_be_empty()
 
 
-def test_the_pages_lead_to_one_another(page: Page, server: Server) -> None:
+def test_pages_link_to_each_other(page: Page, server: Client) -> None:
     page.get_by_role("link", name="Translate").click()
     expect(page.get_by_label("Text to translate")).to_be_visible()
     page.get_by_role("link", name="Ask").click()

@@ -1,49 +1,51 @@
-"""The service under a path of a proxy's."""
+"""The service under a URL prefix, behind a proxy."""
 
 from __future__ import annotations
 
+import logging
 import re
 
-import httpx
 import pytest
-from support.server import start_server
+from support.server import serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.prefix import prefix
 
-ASKED = {"q": "the old house", "source": "en", "target": "de"}
+REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
 
-def test_everything_is_under_the_prefix_and_nothing_beside_it(fluent_run: Run) -> None:
-    with start_server(fluent_run.folder, "--url-prefix", "/words/of/") as server:
-        url = f"{server.url}/words/of"
-        assert httpx.post(f"{url}/translate", json=ASKED).json()["translatedText"]
-        assert httpx.post(f"{url}/v1/trace", json=ASKED).json()["steps"]
+def test_all_routes_are_served_under_the_url_prefix_only(fluent_run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "regard.serve")
+    with serve_in_thread(fluent_run.folder, url_prefix="/words/of/") as server:
+        http, url = server.http, f"{server.url}/words/of"
+        assert http.post(f"{url}/translate", json=REQUEST).json()["translatedText"]
+        assert http.post(f"{url}/v1/trace", json=REQUEST).json()["steps"]
         for path in ("/languages", "/health", "/ready", "/metrics", "/frontend/settings", "/docs", "/v1/models"):
-            assert httpx.get(f"{url}{path}").status_code == 200, path
+            assert http.get(f"{url}{path}").status_code == 200, path
         for path in ("", "/", "/translate", "/health", "/page/main.js", "/words", "/words/offer", "/words/of//health"):
-            assert httpx.get(f"{server.url}{path}").status_code == 404, path
-        description = httpx.get(f"{url}/openapi.json").json()
+            assert http.get(f"{server.url}{path}").status_code == 404, path
+        description = http.get(f"{url}/openapi.json").json()
         assert description["servers"] == [{"url": "/words/of"}]
         assert "/translate" in description["paths"]
-        assert httpx.get(f"{url}/spec").json() == description
-        page = httpx.get(url, follow_redirects=True)
+        assert http.get(f"{url}/spec").json() == description
+        page = http.get(url, follow_redirects=True)
         assert str(page.url) == f"{url}/"
         links = re.findall(r'(?:href|src)="([^"#]+)"', page.text)
         assert any(link.endswith("main.js") for link in links)
         for link in links:
-            assert httpx.get(page.url.join(link)).status_code == 200, link
-        sent = httpx.post(f"{url}/translate_file", data=ASKED, files={"file": ("a.txt", b"the old house")})
-        place = sent.json()["translatedFileUrl"]
-        assert place.startswith(f"{url}/download_file/")
-        assert httpx.get(place).status_code == 200
-        assert httpx.post(f"{url}/translate", content=b"x" * 4_000_001).status_code == 413
-        for path in ("/translate", "/v1/trace", "/health", "/words/offer"):
-            assert server.logged(path)["event"] == "request"
+            assert http.get(page.url.join(link)).status_code == 200, link
+        document = http.post(f"{url}/translate_file", data=REQUEST, files={"file": ("a.txt", b"the old house")})
+        download = document.json()["translatedFileUrl"]
+        assert download.startswith(f"{url}/download_file/")
+        assert http.get(download).status_code == 200
+        assert http.post(f"{url}/translate", content=b"x" * 4_000_001).status_code == 413
+    logged = {vars(record)["figures"].get("path"): record.getMessage() for record in caplog.records}
+    for path in ("/translate", "/v1/trace", "/health", "/words/offer"):
+        assert logged[path] == "request", "the log has paths without the prefix"
 
 
-def test_a_prefix_is_a_path() -> None:
+def test_url_prefix_must_be_a_path() -> None:
     assert [prefix(given) for given in ("", "/", "a", "/a", "a/b/", "/a/b")] == ["", "", "/a", "/a", "/a/b", "/a/b"]
     for wrong in ("/a b", "/{x}", "/a//b", "/a?b", "http://x"):
         with pytest.raises(UserError, match="--url-prefix is a path like /translate, not"):

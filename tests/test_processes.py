@@ -1,8 +1,7 @@
-"""Several processes, as torchrun starts them: they give what one gives, and go on after one is killed."""
+"""Distributed training with torchrun: the result of one process, resume, restart after a kill, sharding, errors."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,22 +12,19 @@ from typing import Any
 import pytest
 import torch
 from support.commands import environment
-from support.training import TINY, corpus_files
+from support.pairwise import slow_after
+from support.training import TINY, corpus_files, format_overrides, train_tiny
 from torch import Tensor
 
 from regard.runs import Run, checkpoint
 
 
-def torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
-    """`torchrun … -m regard …`, real processes on this machine."""
+def start_torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
+    """Start `torchrun … -m regard …` with real processes on this machine."""
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
-    where = [
-        f"--max-restarts={restarts}",
-        "--standalone",
-        "--monitor-interval=0.1",
-    ]
+    options = [f"--max-restarts={restarts}", "--standalone", "--monitor-interval=0.1"]
     return subprocess.Popen(
-        [*launcher, *where, "-m", "regard", *map(str, arguments)],
+        [*launcher, *options, "-m", "regard", *map(str, arguments)],
         env={**environment(), **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -36,61 +32,62 @@ def torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: 
     )
 
 
-def finished(process: subprocess.Popen[str]) -> str:
+def wait_for(process: subprocess.Popen[str]) -> str:
     output = process.communicate()[0]
     assert process.returncode == 0, output
     return output
 
 
-def options(corpus: Path, out: Path, recipe: str = "luong2015-global", **more: Any) -> list[object]:
-    changes = {
-        **TINY,
-        "model.dropout": 0.2,
-        "training.log_every": 1,
-        **{k.replace("__", "."): v for k, v in more.items()},
-    }
-    written = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+def train_arguments(corpus: Path, out: Path, recipe: str, **more: Any) -> list[object]:
+    overrides = format_overrides({**TINY, "model.dropout": 0.2, "training.log_every": 1, **more})
     dev = ["--dev", *corpus_files(corpus, "dev")]
-    return ["train", *corpus_files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *written]
+    return ["train", *corpus_files(corpus, "train"), *dev, "--recipe", recipe, "--out", out, *overrides]
 
 
-def losses(run: Run) -> list[float]:
+def training_losses(run: Run) -> list[float]:
     return [row["loss"] for row in run.metrics() if row["kind"] == "train"]
 
 
-def weights(run: Run) -> dict[str, Tensor]:
+def newest_weights(run: Run) -> dict[str, Tensor]:
     return checkpoint.read_tensors(run.checkpoint_folder(run.newest()), checkpoint.MODEL)
 
 
-def test_two_processes_are_one_with_twice_the_accumulation(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", slow_after(1, [4, 24]))
+def test_two_processes_train_like_one_with_twice_the_accumulation(steps: int, corpus: Path, tmp_path: Path) -> None:
     alone, both = Run(tmp_path / "alone"), Run(tmp_path / "both")
-    finished(torchrun(*options(corpus, alone.folder, training__accumulate=4), processes=1))
-    output = finished(torchrun(*options(corpus, both.folder, training__accumulate=2)))
-    assert losses(both) == pytest.approx(losses(alone), rel=1e-5)
-    assert len(losses(both)) == 24
-    for name, tensor in weights(alone).items():
-        torch.testing.assert_close(weights(both)[name], tensor, rtol=1e-3, atol=1e-5)
-    assert output.count("dev loss") == 2, "one of them speaks"
+    limits: dict[str, Any] = {"training.steps": steps, "training.validate_every": steps // 2}
+    overrides = {"model.dropout": 0.2, "training.log_every": 1, "training.accumulate": 4, **limits}
+    train_tiny("luong2015-global", corpus, alone.folder, **overrides)
+    output = wait_for(
+        start_torchrun(
+            *train_arguments(corpus, both.folder, "luong2015-global", **{**overrides, "training.accumulate": 2})
+        )
+    )
+    assert training_losses(both) == pytest.approx(training_losses(alone), rel=1e-5)
+    assert len(training_losses(both)) == steps
+    for name, tensor in newest_weights(alone).items():
+        torch.testing.assert_close(newest_weights(both)[name], tensor, rtol=1e-3, atol=1e-5)
+    assert output.count("dev loss") == 2, "only rank 0 prints"
     dev = [[row["bleu"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, both)]
     assert dev[0] == dev[1]
 
 
-@pytest.mark.thorough
-def test_a_run_of_two_goes_on_exactly_and_with_two_only(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_two_process_run_resumes_identically_with_two_only(corpus: Path, tmp_path: Path) -> None:
     whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
-    hard = {"recipe": "xu2015-hard"}  # it also learns a baseline, which is no weight
-    finished(torchrun(*options(corpus, whole.folder, **hard)))
-    finished(torchrun(*options(corpus, parts.folder, **hard, training__steps=12)))
-    alone = torchrun("train", "--resume", "--out", parts.folder, "training.steps=24", processes=1)
+    recipe = "xu2015-hard"  # its baseline is a buffer, not a weight
+    wait_for(start_torchrun(*train_arguments(corpus, whole.folder, recipe)))
+    wait_for(start_torchrun(*train_arguments(corpus, parts.folder, recipe, **{"training.steps": 12})))
+    alone = start_torchrun("train", "--resume", "--out", parts.folder, "training.steps=24", processes=1)
     output = alone.communicate()[0]
     assert alone.returncode != 0
     assert "was trained by 2 processes, not 1" in output
-    finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
-    for name, tensor in weights(whole).items():
-        assert torch.equal(weights(parts)[name], tensor)
+    wait_for(start_torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
+    for name, tensor in newest_weights(whole).items():
+        assert torch.equal(newest_weights(parts)[name], tensor)
 
 
-KILLER = """
+KILL_RANK_1 = """
 import os, sys
 from regard.training import loop
 update = loop.Trainer.update
@@ -102,61 +99,78 @@ loop.Trainer.update = killed
 """
 
 
-@pytest.mark.thorough
-def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(corpus: Path, tmp_path: Path) -> None:
-    whole, hurt = Run(tmp_path / "whole"), Run(tmp_path / "hurt")
-    finished(torchrun(*options(corpus, whole.folder)))
+@pytest.mark.slow
+def test_killed_worker_is_restarted_with_an_identical_result(corpus: Path, tmp_path: Path) -> None:
+    whole, killed = Run(tmp_path / "whole"), Run(tmp_path / "killed")
+    wait_for(start_torchrun(*train_arguments(corpus, whole.folder, "luong2015-global")))
     (tmp_path / "site").mkdir()
     root = str(Path(__file__).parent.parent)
     start = f"import sys\nif sys.argv[0] == '-m':\n    sys.path.insert(0, {root!r})\n"
-    (tmp_path / "site" / "sitecustomize.py").write_text(start + indented(KILLER), encoding="utf-8")
+    (tmp_path / "site" / "sitecustomize.py").write_text(start + indent(KILL_RANK_1), encoding="utf-8")
     path = os.pathsep.join([str(tmp_path / "site"), environment()["PYTHONPATH"]])
-    output = finished(torchrun(*options(corpus, hurt.folder), restarts=2, PYTHONPATH=path))
+    output = wait_for(
+        start_torchrun(*train_arguments(corpus, killed.folder, "luong2015-global"), restarts=2, PYTHONPATH=path)
+    )
     assert f"exitcode  : {-signal.SIGKILL}" in output or "SIGKILL" in output or "-9" in output
-    assert losses(hurt) == losses(whole)
-    for name, tensor in weights(whole).items():
-        assert torch.equal(weights(hurt)[name], tensor)
+    assert training_losses(killed) == training_losses(whole)
+    for name, tensor in newest_weights(whole).items():
+        assert torch.equal(newest_weights(killed)[name], tensor)
 
 
-def indented(code: str) -> str:
+def indent(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.splitlines())
 
 
-@pytest.mark.thorough
-def test_shards_are_one_model(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_sharded_training_equals_one_process(corpus: Path, tmp_path: Path) -> None:
     alone, shards, parts = (Run(tmp_path / name) for name in ("alone", "shards", "parts"))
     more: dict[str, Any] = {
-        "recipe": "vaswani2017-base",
-        "model__heads": 2,
-        "training__ema": 0.9,
-        "training__average": 2,
+        "model.heads": 2,
+        "training.ema": 0.9,
+        "training.average": 2,
     }
-    # Shards go the readable way, and dropout of a fast one is another.
-    finished(torchrun(*options(corpus, alone.folder, **more, training__accumulate=2), processes=1, REGARD_FAST="0"))
-    finished(torchrun(*options(corpus, shards.folder, **more, training__shard=True)))
-    assert losses(shards) == pytest.approx(losses(alone), rel=1e-4)
-    assert {name: tensor.shape for name, tensor in weights(shards).items()} == {
-        name: tensor.shape for name, tensor in weights(alone).items()
+    # Sharded models use the reference implementation; faster ones draw other dropout masks.
+    wait_for(
+        start_torchrun(
+            *train_arguments(corpus, alone.folder, "vaswani2017-base", **more, **{"training.accumulate": 2}),
+            processes=1,
+            REGARD_FAST="0",
+        )
+    )
+    wait_for(
+        start_torchrun(*train_arguments(corpus, shards.folder, "vaswani2017-base", **more, **{"training.shard": True}))
+    )
+    assert training_losses(shards) == pytest.approx(training_losses(alone), rel=1e-4)
+    assert {name: tensor.shape for name, tensor in newest_weights(shards).items()} == {
+        name: tensor.shape for name, tensor in newest_weights(alone).items()
     }
     dev = [[row["loss"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, shards)]
     assert dev[0] == pytest.approx(dev[1], rel=1e-3)
-    finished(torchrun(*options(corpus, parts.folder, **more, training__shard=True, training__steps=12)))
-    finished(torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
-    for name, tensor in weights(shards).items():
-        assert torch.equal(weights(parts)[name], tensor)
+    wait_for(
+        start_torchrun(
+            *train_arguments(
+                corpus, parts.folder, "vaswani2017-base", **more, **{"training.shard": True, "training.steps": 12}
+            )
+        )
+    )
+    wait_for(start_torchrun("train", "--resume", "--out", parts.folder, "training.steps=24"))
+    for name, tensor in newest_weights(shards).items():
+        assert torch.equal(newest_weights(parts)[name], tensor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["train", "nowhere.tsv"], "regard: there is no file nowhere.tsv"),
         (["train", "--outt", "x"], "regard: No such option: --outt"),
     ],
+    ids=str,
 )
-def test_a_users_mistake_is_the_cause_that_torchrun_reports(arguments: list[str], sentence: str) -> None:
-    process = torchrun(*arguments)
+def test_torchrun_reports_the_users_error_once(arguments: list[str], message: str) -> None:
+    process = start_torchrun(*arguments)
     output = process.communicate()[0]
     assert process.returncode != 0
     before, cause = output.split("Root Cause")
-    assert f": {sentence}" in cause
-    assert [line for line in before.splitlines() if line.startswith(sentence)][1:] == [], "one of them speaks"
+    assert f": {message}" in cause
+    assert [line for line in before.splitlines() if line.startswith(message)][1:] == [], "only rank 0 prints"

@@ -1,4 +1,4 @@
-"""What shares the memory of graphs, and what must not happen while one is recorded; PyTorch's part is played."""
+"""Memory pools of CUDA graphs and what must not happen during a capture, with a fake `torch.cuda`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from regard.fast.recording import Pool, Recorder, reason
 
 
-class Pretended:
-    """A graph that notes what it was recorded with."""
+class FakeGraph:
+    """A CUDA graph that remembers how it was captured."""
 
     def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
         self.pool, self.collecting = pool, gc.isenabled()
@@ -24,111 +24,111 @@ class Pretended:
         self.ended = True
 
     def replay(self) -> None:
-        """Plays nothing."""
+        """Do nothing."""
 
 
 @contextmanager
-def stream(_: object) -> Iterator[None]:
+def fake_stream(_: object) -> Iterator[None]:
     yield
 
 
-class Card:
-    """Streams and pools that are only counted."""
+class FakeCuda:
+    """Streams and memory pools that are only counted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pools = 0
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", Pretended)
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", self.handle)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", self.make_handle)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        monkeypatch.setattr(torch.cuda, "stream", stream)
+        monkeypatch.setattr(torch.cuda, "stream", fake_stream)
         monkeypatch.setattr("regard.fast.recording.beside", lambda _: None)
 
-    def handle(self) -> int:
+    def make_handle(self) -> int:
         self.pools += 1
         return self.pools
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
-    return Card(monkeypatch)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
 
 
-def recorded(pool: Pool) -> Any:
+def capture(pool: Pool) -> Any:
     with pool.recording() as graph:
         pass
     return graph
 
 
-def test_graphs_share_a_pool_as_long_as_one_of_them_lives(card: Card) -> None:
+def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
     pool = Pool()
-    first, second = recorded(pool), recorded(pool)
+    first, second = capture(pool), capture(pool)
     assert (first.pool, second.pool) == (1, 1)
     del first
-    assert recorded(pool).pool == 1
+    assert capture(pool).pool == 1
     del second
-    assert recorded(pool).pool == 2, "of the first pool no graph is left"
+    assert capture(pool).pool == 2, "no graph of the first pool is left"
 
 
-def test_a_graph_that_failed_keeps_no_pool(card: Card) -> None:
+def test_failed_capture_keeps_no_pool(cuda: FakeCuda) -> None:
     pool = Pool()
     for _ in range(2):
         with pytest.raises(RuntimeError, match="short"), pool.recording():
             raise RuntimeError("short")
-    assert card.pools == 2
+    assert cuda.pools == 2
 
 
-def test_a_graph_that_was_broken_off_is_closed_and_sets_chance_free(
-    card: Card, monkeypatch: pytest.MonkeyPatch
+def test_invalidated_capture_is_closed_and_frees_the_random_generator(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, closed = list[Any](), list[Any]()
+    graphs, closed = list[Any](), list[Any]()
 
-    class Broken(Pretended):
+    class InvalidatedGraph(FakeGraph):
         def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
             super().capture_begin(pool, capture_error_mode)
-            made.append(self)
+            graphs.append(self)
 
         def capture_end(self) -> None:
-            if len(made) == 1:
+            if len(graphs) == 1:
                 raise RuntimeError("invalidated")
             super().capture_end()
 
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Broken)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", InvalidatedGraph)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: closed.append(which), raising=False)
     monkeypatch.setattr(torch, "empty", lambda size, device: torch.ones(size))
     with pytest.raises(RuntimeError, match="invalidated"), Pool().recording():
         pass
-    assert closed == [(0, made[0].pool)]
-    assert [hasattr(each, "ended") for each in made] == [False, True]
-    assert made[1].pool != made[0].pool
+    assert closed == [(0, graphs[0].pool)]
+    assert [hasattr(each, "ended") for each in graphs] == [False, True]
+    assert graphs[1].pool != graphs[0].pool
 
 
-@pytest.mark.parametrize("was", [True, False])
-def test_nothing_is_collected_during_a_recording(card: Card, was: bool) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collection_is_off_during_a_capture(cuda: FakeCuda, enabled: bool) -> None:
     before = gc.isenabled()
-    (gc.enable if was else gc.disable)()
+    (gc.enable if enabled else gc.disable)()
     try:
-        assert not recorded(Pool()).collecting
-        assert gc.isenabled() is was
+        assert not capture(Pool()).collecting
+        assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()
 
 
-def test_a_recorder_goes_on_with_the_pool_of_what_it_has_recorded(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_captures_all_its_graphs_in_one_pool(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.fast.recording.aside", lambda work: work())
     done: list[int] = []
     recorder = Recorder("decoding")
     replays = [recorder.record(lambda: done.append(0)) for _ in range(2)]
     assert all(replays)
-    assert (card.pools, len(done)) == (1, 4)
+    assert (cuda.pools, len(done)) == (1, 4)
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "message"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be …"), "out of memory"),
         (RuntimeError("operation not permitted\nmore of it"), "operation not permitted"),
     ],
 )
-def test_why_a_recording_failed_is_a_line(error: RuntimeError, why: str) -> None:
-    assert reason(error) == why
+def test_reason_of_a_failed_capture_is_one_line(error: RuntimeError, message: str) -> None:
+    assert reason(error) == message

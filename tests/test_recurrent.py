@@ -1,16 +1,17 @@
-"""Stacks of cells against PyTorch's packed sequences."""
+"""Recurrent networks against PyTorch's packed sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, hidden
+from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, State, parts
 
 B, S, INPUT, H = 4, 6, 3, 5
 LENGTHS = torch.tensor([6, 3, 1, 4])
@@ -21,11 +22,16 @@ KINDS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.RNNBase]]] =
 ]
 
 
-def twins(
-    make: Callable[[int, int], nn.Module], theirs: Callable[..., nn.RNNBase], layers: int, both: bool
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def make_twins(
+    make: Callable[[int, int], nn.Module], theirs: Callable[..., nn.RNNBase], layers: int, bidirectional: bool
 ) -> tuple[Recurrent, nn.RNNBase]:
-    ours = Recurrent(make, INPUT, H, layers, both)
-    reference = theirs(INPUT, H, layers, batch_first=True, bidirectional=both)
+    ours = Recurrent(make, INPUT, H, layers, bidirectional)
+    reference = theirs(INPUT, H, layers, batch_first=True, bidirectional=bidirectional)
     for layer in range(layers):
         for suffix, cells in (("", ours.forwards), ("_reverse", ours.backwards)):
             for name, parameter in cells[layer].named_parameters() if len(cells) else ():
@@ -33,32 +39,50 @@ def twins(
     return ours, reference
 
 
-def packed(reference: nn.RNNBase, x: Tensor) -> tuple[Tensor, Tensor]:
+def run_packed(reference: nn.RNNBase, x: Tensor, initial: Any = None) -> tuple[Tensor, tuple[Tensor, ...]]:
     run = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
-    outputs, final = reference(run)
+    outputs, final = reference(run, initial)
     whole, _ = pad_packed_sequence(outputs, batch_first=True, total_length=S)
-    return whole, final[0] if isinstance(final, tuple) else final
+    return whole, final if isinstance(final, tuple) else (final,)
 
 
-@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize(("make", "theirs"), KINDS)
-def test_is_pytorchs_packed_network(
-    make: Callable[[int, int], nn.Module], theirs: Callable[..., nn.RNNBase], layers: int, both: bool
+def test_network_equals_pytorch_on_packed_sequences(
+    make: Callable[[int, int], nn.Module], theirs: Callable[..., nn.RNNBase], layers: int, bidirectional: bool
 ) -> None:
-    ours, reference = twins(make, theirs, layers, both)
+    ours, reference = make_twins(make, theirs, layers, bidirectional)
     x = torch.randn(B, S, INPUT)
     outputs, final = ours(x, LENGTHS)
-    their_outputs, their_final = packed(reference, x)
+    their_outputs, their_final = run_packed(reference, x)
     torch.testing.assert_close(outputs, their_outputs)
-    directions = 2 if both else 1
-    for layer in range(layers):
-        rows = their_final[layer * directions : (layer + 1) * directions]
-        torch.testing.assert_close(hidden(final[layer]), torch.cat(list(rows), -1))
+    assert_same_states(final, their_final, 2 if bidirectional else 1)
+
+
+def assert_same_states(ours: list[State], theirs: tuple[Tensor, ...], directions: int) -> None:
+    """Compare the state of each layer with PyTorch's h (and c) of shape (layers · directions, B, H)."""
+    for layer, state in enumerate(ours):
+        rows = [part[layer * directions : (layer + 1) * directions] for part in theirs]
+        torch.testing.assert_close(parts(state), tuple(torch.cat(list(row), -1) for row in rows))
+
+
+@pytest.mark.parametrize(("make", "theirs"), KINDS)
+def test_a_bidirectional_network_splits_its_initial_state(
+    make: Callable[[int, int], nn.Module], theirs: Callable[..., nn.RNNBase]
+) -> None:
+    ours, reference = make_twins(make, theirs, 2, True)
+    x = torch.randn(B, S, INPUT)
+    initial = tuple(torch.randn(4, B, H) for _ in range(2 if theirs is nn.LSTM else 1))
+    layers = [tuple(torch.cat((part[2 * n], part[2 * n + 1]), -1) for part in initial) for n in range(2)]
+    outputs, final = ours(x, LENGTHS, [layer if len(layer) == 2 else layer[0] for layer in layers])
+    their_outputs, their_final = run_packed(reference, x, initial if len(initial) == 2 else initial[0])
+    torch.testing.assert_close(outputs, their_outputs)
+    assert_same_states(final, their_final, 2)
 
 
 @pytest.mark.parametrize("make", [LSTMCell, GRUCell, ElmanCell])
-def test_step_by_step_is_all_at_once(make: Callable[[int, int], nn.Module]) -> None:
+def test_repeated_step_equals_the_whole_sequence(make: Callable[[int, int], nn.Module]) -> None:
     network = Recurrent(make, INPUT, H, layers=2)
     x = torch.randn(B, S, INPUT)
     outputs, final = network(x, torch.full((B,), S))
@@ -69,7 +93,7 @@ def test_step_by_step_is_all_at_once(make: Callable[[int, int], nn.Module]) -> N
     torch.testing.assert_close(state, final)
 
 
-def test_a_state_handed_in_is_taken_up() -> None:
+def test_a_given_initial_state_is_used() -> None:
     network = Recurrent(LSTMCell, INPUT, H, layers=2, bidirectional=False)
     x = torch.randn(B, S, INPUT)
     whole, _ = network(x, torch.full((B,), S))
@@ -78,7 +102,7 @@ def test_a_state_handed_in_is_taken_up() -> None:
     torch.testing.assert_close(rest, whole[:, 2:])
 
 
-def test_padding_is_never_read_in_either_direction() -> None:
+def test_padding_does_not_change_the_output_in_either_direction() -> None:
     network = Recurrent(GRUCell, INPUT, H, bidirectional=True)
     x = torch.randn(B, S, INPUT)
     other = x.clone()
@@ -87,7 +111,7 @@ def test_padding_is_never_read_in_either_direction() -> None:
     torch.testing.assert_close(network(x, LENGTHS), network(other, LENGTHS))
 
 
-def test_a_sentence_without_words_leaves_the_initial_state() -> None:
+def test_an_empty_sequence_keeps_the_initial_state() -> None:
     network = Recurrent(LSTMCell, INPUT, H)
     initial = [(torch.randn(2, H), torch.randn(2, H))]
     outputs, final = network(torch.randn(2, S, INPUT), torch.tensor([0, 2]), initial)
@@ -98,25 +122,36 @@ def test_a_sentence_without_words_leaves_the_initial_state() -> None:
     assert not fresh[0][0][0].any()
 
 
-def test_dropout_is_between_layers_only() -> None:
+def test_a_sequence_of_one_position_is_one_step() -> None:
+    network, x = Recurrent(LSTMCell, INPUT, H, layers=2), torch.randn(B, 1, INPUT)
+    outputs, final = network(x, torch.ones(B, dtype=torch.long))
+    expected, state = network.step(x[:, 0], None)
+    torch.testing.assert_close(outputs[:, 0], expected)
+    torch.testing.assert_close(final, state)
+
+
+def test_dropout_acts_between_layers_only() -> None:
     x = torch.randn(B, S, INPUT)
     one, two = Recurrent(GRUCell, INPUT, H, 1, dropout=0.5), Recurrent(GRUCell, INPUT, H, 2, dropout=0.5)
     torch.testing.assert_close(one(x, LENGTHS), one(x, LENGTHS))
     assert not torch.allclose(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
+    torch.testing.assert_close(one.step(x[:, 0], None), one.step(x[:, 0], None))
+    assert not torch.allclose(two.step(x[:, 0], None)[0], two.step(x[:, 0], None)[0])
 
 
-def test_dropout_leaves_the_residual_links_alone() -> None:
+def test_dropout_does_not_act_on_residual_connections() -> None:
     network = Recurrent(GRUCell, INPUT, H, layers=2, dropout=0.9, residual=True)
     with torch.no_grad():
         for parameter in network.forwards[1].parameters():
-            parameter.zero_()  # this layer gives nothing of its own
+            parameter.zero_()  # the output of this layer is zero
     first = Recurrent(GRUCell, INPUT, H)
     first.forwards[0].load_state_dict(network.forwards[0].state_dict())
     x = torch.randn(B, S, INPUT)
     torch.testing.assert_close(network(x, LENGTHS)[0], first(x, LENGTHS)[0])
+    torch.testing.assert_close(network.step(x[:, 0], None)[0], first.step(x[:, 0], None)[0])
 
 
-def test_residual_layers_add_what_they_read() -> None:
+def test_residual_layers_add_their_input_to_their_output() -> None:
     network = Recurrent(GRUCell, INPUT, H, layers=3, residual=True)
     x = torch.randn(B, S, INPUT)
     outputs, _ = network(x, LENGTHS)
@@ -133,14 +168,14 @@ def test_residual_layers_add_what_they_read() -> None:
     torch.testing.assert_close(output, outputs[:1, -1])
 
 
-def test_takes_pytorchs_own_cells() -> None:
+def test_cells_of_pytorch_may_be_used() -> None:
     network, theirs = Recurrent(nn.LSTMCell, INPUT, H), Recurrent(LSTMCell, INPUT, H)
     network.load_state_dict(theirs.state_dict())
     x = torch.randn(B, S, INPUT)
     torch.testing.assert_close(network(x, LENGTHS), theirs(x, LENGTHS))
 
 
-def test_bad_networks() -> None:
+def test_impossible_networks_are_refused() -> None:
     with pytest.raises(ValueError, match="not 0"):
         Recurrent(GRUCell, INPUT, H, layers=0)
     with pytest.raises(ValueError, match="at least one position"):

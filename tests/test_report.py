@@ -1,4 +1,4 @@
-"""The HTML report of a run that was never trained: every figure in it is known."""
+"""The HTML report of a run, with metrics and attention written by the tests."""
 
 import json
 import re
@@ -18,13 +18,13 @@ from regard.runs import Run
 from regard.translate import Translation
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
-EVIL = "<script>alert('x')</script>"
+SCRIPT = "<script>alert('x')</script>"
 TRAIN = [(10, 5.0, 0.001), (20, 4.0, 0.002), (30, 3.5, 0.003)]
 DEV = [(15, 60.0, 1.5), (30, 40.0, 7.25)]
 
 
-class Walk(HTMLParser):
-    """Reads a page, and complains of every tag that is not closed in its place."""
+class ParsedPage(HTMLParser):
+    """Parses a page and checks that its tags are nested correctly."""
 
     def __init__(self, written: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -33,11 +33,11 @@ class Walk(HTMLParser):
         self.text: list[str] = []
         self.feed(written)
         self.close()
-        assert self.open == [], "tags that were never closed"
+        assert self.open == [], "unclosed tags"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        assert len(dict(attrs)) == len(attrs), f"an attribute twice in {tag}"
+        assert len(dict(attrs)) == len(attrs), f"duplicate attribute in {tag}"
         if tag not in VOID:
             self.open.append(tag)
 
@@ -45,7 +45,7 @@ class Walk(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> without a beginning"
+        assert self.open, f"</{tag}> without a start tag"
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
@@ -56,7 +56,7 @@ class Walk(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def rows() -> list[dict[str, Any]]:
+def make_metrics() -> list[dict[str, Any]]:
     train = [
         {"kind": "train", "step": step, "loss": loss, "learning_rate": rate, "tokens_per_second": 1000 + step}
         for step, loss, rate in TRAIN
@@ -65,10 +65,10 @@ def rows() -> list[dict[str, Any]]:
     return [*train, *dev]
 
 
-def fake_run(folder: Path, metrics: list[dict[str, Any]] | None = None, **top: Any) -> Run:
+def write_run(folder: Path, metrics: list[dict[str, Any]] | None = None, **top: Any) -> Run:
     config = {
         "recipe": "mine",
-        "paper": "Somebody & Others 2015",
+        "paper": "Author & Others 2015",
         "model": {"kind": "bahdanau", "size": 64, "dropout": 0.1},
         "loss": {"per": "token"},
         "text": {"kind": "word"},
@@ -76,12 +76,12 @@ def fake_run(folder: Path, metrics: list[dict[str, Any]] | None = None, **top: A
         "training": {"steps": 30},
     } | top
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    lines = (json.dumps(row) + "\n" for row in (rows() if metrics is None else metrics))
+    lines = (json.dumps(row) + "\n" for row in (make_metrics() if metrics is None else metrics))
     (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
     return Run(folder)
 
 
-def translation(**changes: Any) -> Translation:
+def make_translation(**changes: Any) -> Translation:
     values: dict[str, Any] = {
         "source": "the house",
         "text": "das Haus",
@@ -92,27 +92,27 @@ def translation(**changes: Any) -> Translation:
     return Translation(**(values | changes))
 
 
-def made(folder: Path, **changes: Any) -> str:
-    return page(fake_run(folder), {"bleu": 12.3456, "pairs": 7}, [Shown(translation(**changes), "ein Haus")])
+def make_page(folder: Path, **changes: Any) -> str:
+    return page(write_run(folder), {"bleu": 12.3456, "pairs": 7}, [Shown(make_translation(**changes), "ein Haus")])
 
 
-def points(attributes: dict[str, str | None]) -> list[tuple[float, float]]:
+def parse_points(attributes: dict[str, str | None]) -> list[tuple[float, float]]:
     written = attributes["points"] or ""
     return [(float(x), float(y)) for x, y in (point.split(",") for point in written.split())]
 
 
-def test_the_page_is_well_formed(tmp_path: Path) -> None:
-    written = made(tmp_path)
-    walk = Walk(written)
+def test_report_is_well_formed_html(tmp_path: Path) -> None:
+    written = make_page(tmp_path)
+    walk = ParsedPage(written)
     assert written.startswith("<!doctype html>")
     assert [len(walk.all(tag)) for tag in ("html", "head", "body", "main", "h1", "title", "style")] == [1] * 7
     assert walk.all("html")[0]["lang"] == "en"
     assert {"charset": "utf-8"} in walk.all("meta")
 
 
-def test_nothing_is_fetched_and_nothing_runs(tmp_path: Path) -> None:
-    written = made(tmp_path)
-    walk = Walk(written)
+def test_report_loads_and_executes_nothing(tmp_path: Path) -> None:
+    written = make_page(tmp_path)
+    walk = ParsedPage(written)
     names = {tag for tag, _ in walk.tags}
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a", "video", "audio"}
     for tag, attributes in walk.tags:
@@ -124,23 +124,23 @@ def test_nothing_is_fetched_and_nothing_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["source", "text", "source_tokens", "tokens", "reference", "config", "results", "paper"]
 )
-def test_text_is_escaped_everywhere(where: str, tmp_path: Path) -> None:
-    tokens = [EVIL, '"onclick="', "</s>"]
-    changes: dict[str, Any] = {where: tokens if where.endswith("tokens") else EVIL}
-    top: dict[str, Any] = {"config": {"data": {"source": EVIL, "target": "de"}}, "paper": {"paper": EVIL}}
-    run = fake_run(tmp_path, **top.get(where, {}))
-    shown = translation(**(changes if where in ("source", "text", "source_tokens", "tokens") else {}))
-    results = {EVIL: EVIL} if where == "results" else {"bleu": 1.0}
-    written = page(run, results, [Shown(shown, EVIL if where == "reference" else "ein Haus")])
-    walk = Walk(written)
+def test_report_escapes_text(where: str, tmp_path: Path) -> None:
+    tokens = [SCRIPT, '"onclick="', "</s>"]
+    changes: dict[str, Any] = {where: tokens if where.endswith("tokens") else SCRIPT}
+    top: dict[str, Any] = {"config": {"data": {"source": SCRIPT, "target": "de"}}, "paper": {"paper": SCRIPT}}
+    run = write_run(tmp_path, **top.get(where, {}))
+    shown = make_translation(**(changes if where in ("source", "text", "source_tokens", "tokens") else {}))
+    results = {SCRIPT: SCRIPT} if where == "results" else {"bleu": 1.0}
+    written = page(run, results, [Shown(shown, SCRIPT if where == "reference" else "ein Haus")])
+    walk = ParsedPage(written)
     assert walk.all("script") == []
-    assert any(EVIL in text for text in walk.text), "it is there, as text"
+    assert any(SCRIPT in text for text in walk.text), "shown as text"
     assert "<script" not in written
 
 
-def test_each_chart_has_a_point_for_each_measurement(tmp_path: Path) -> None:
-    walk = Walk(made(tmp_path))
-    curves = [points(attributes) for attributes in walk.all("polyline")]
+def test_chart_has_a_point_per_measurement(tmp_path: Path) -> None:
+    walk = ParsedPage(make_page(tmp_path))
+    curves = [parse_points(attributes) for attributes in walk.all("polyline")]
     titles = [str(attributes["aria-label"]).split(":")[0] for attributes in walk.all("svg")]
     counted = dict(zip(titles, map(len, curves), strict=True))
     assert counted == {
@@ -151,39 +151,39 @@ def test_each_chart_has_a_point_for_each_measurement(tmp_path: Path) -> None:
         "Tokens a second": 3,
     }
     loss, bleu = curves[titles.index("Training loss")], curves[titles.index("Dev BLEU")]
-    assert [y for _, y in loss] == sorted(y for _, y in loss), "a falling loss goes down, which is a growing y"
-    assert bleu[0][1] > bleu[1][1], "a rising BLEU goes up"
+    assert [y for _, y in loss] == sorted(y for _, y in loss), "y grows downwards"
+    assert bleu[0][1] > bleu[1][1], "y grows downwards"
     assert [x for x, _ in loss] == sorted(x for x, _ in loss)
     assert loss[1][0] - loss[0][0] == pytest.approx(loss[2][0] - loss[1][0], abs=0.11)
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for curve in curves for x, y in curve)
 
 
-def test_the_last_value_stands_beside_the_title(tmp_path: Path) -> None:
-    written = " ".join(Walk(made(tmp_path)).text)
+def test_chart_title_shows_the_last_value(tmp_path: Path) -> None:
+    written = " ".join(ParsedPage(make_page(tmp_path)).text)
     assert re.search(r"Training loss\s+3\.5\b", written)
     assert re.search(r"Dev BLEU\s+7\.25\b", written)
 
 
-def test_what_was_not_measured_has_no_chart(tmp_path: Path) -> None:
-    walk = Walk(page(fake_run(tmp_path, []), {}, []))
+def test_missing_metrics_have_no_chart(tmp_path: Path) -> None:
+    walk = ParsedPage(page(write_run(tmp_path, []), {}, []))
     assert walk.all("svg") == []
     only = [{"kind": "train", "step": 1, "loss": 2.0}]
-    walk = Walk(page(fake_run(tmp_path, only), {}, []))
+    walk = ParsedPage(page(write_run(tmp_path, only), {}, []))
     assert [str(svg["aria-label"]).split(":")[0] for svg in walk.all("svg")] == ["Training loss"]
-    assert len(points(walk.all("polyline")[0])) == 1
+    assert len(parse_points(walk.all("polyline")[0])) == 1
 
 
-def test_a_run_without_metrics_yet(tmp_path: Path) -> None:
-    run = fake_run(tmp_path)
+def test_report_of_a_run_without_metrics_has_no_charts(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
     run.metrics_path.unlink()
-    assert Walk(page(run, {}, [])).all("polyline") == []
+    assert ParsedPage(page(run, {}, [])).all("polyline") == []
 
 
-def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+def test_charts_leave_out_nan_and_infinity(tmp_path: Path) -> None:
     values = [1.0, float("nan"), float("inf"), 2.0]
     metrics = [{"kind": "train", "step": step, "loss": value} for step, value in enumerate(values)]
-    written = page(fake_run(tmp_path, metrics), {}, [])
-    assert [len(points(attributes)) for attributes in Walk(written).all("polyline")] == [2]
+    written = page(write_run(tmp_path, metrics), {}, [])
+    assert [len(parse_points(attributes)) for attributes in ParsedPage(written).all("polyline")] == [2]
     assert "nan" not in written.split("</style>")[1]
 
 
@@ -197,39 +197,40 @@ def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
         [(4.0, 2.7e43)],
         [(4.0, 0.0)],
     ],
+    ids=str,
 )
-def test_charts_stay_inside_their_frame(values: list[tuple[float, float]]) -> None:
-    walk = Walk(chart("a < b", values))
+def test_chart_points_stay_inside_the_frame(values: list[tuple[float, float]]) -> None:
+    walk = ParsedPage(chart("a < b", values))
     (curve,) = walk.all("polyline")
-    assert len(points(curve)) == len(values)
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points(curve))
+    assert len(parse_points(curve)) == len(values)
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in parse_points(curve))
     assert "a < b " in walk.text
 
 
-def test_a_chart_of_nothing() -> None:
+def test_chart_without_values_is_empty() -> None:
     assert chart("t", []) == ""
 
 
-def test_the_attention_is_a_table_with_a_cell_a_weight(tmp_path: Path) -> None:
-    walk = Walk(made(tmp_path))
+def test_attention_table_has_a_cell_per_weight(tmp_path: Path) -> None:
+    walk = ParsedPage(make_page(tmp_path))
     weights = [float(str(cell["title"])) for cell in walk.all("td") if "title" in cell]
     assert weights == [0.7, 0.2, 0.1, 0.004, 0.996, 0.0, 0.0, 0.0, 1.0]
     shades = [str(cell["style"]) for cell in walk.all("td") if "style" in cell]
     assert shades == [f"--w:{weight:.3f}" for weight in weights]
     assert {".70", ".20", ".10", "1.00"} <= set(walk.text)
-    assert not {".00", "0.00"} & set(walk.text), "less than a hundredth is left blank"
+    assert not {".00", "0.00"} & set(walk.text), "weights below 0.01 are blank"
     assert len([cell for cell in walk.all("th") if cell.get("scope") == "col"]) == 3
 
 
-def test_a_model_without_attention(tmp_path: Path) -> None:
-    walk = Walk(made(tmp_path, attention=None))
+def test_report_states_that_a_model_has_no_attention(tmp_path: Path) -> None:
+    walk = ParsedPage(make_page(tmp_path, attention=None))
     assert "This model has no attention." in walk.text
     assert not [cell for cell in walk.all("td") if "style" in cell]
 
 
-def test_results_samples_and_configuration_are_there(tmp_path: Path) -> None:
-    walk = Walk(made(tmp_path))
-    assert {"12.35", "7", "the house", "das Haus", "ein Haus", "mine, en → de", "Somebody & Others 2015"} <= set(
+def test_report_contains_results_samples_and_configuration(tmp_path: Path) -> None:
+    walk = ParsedPage(make_page(tmp_path))
+    assert {"12.35", "7", "the house", "das Haus", "ein Haus", "mine, en → de", "Author & Others 2015"} <= set(
         walk.text
     )
     assert {"model", "data", "training", "bahdanau", "64", "30"} <= set(walk.text)
@@ -237,18 +238,20 @@ def test_results_samples_and_configuration_are_there(tmp_path: Path) -> None:
     assert len(walk.all("section")) == 1
 
 
-def test_there_are_light_and_dark_colours(tmp_path: Path) -> None:
-    style = made(tmp_path).split("<style>")[1].split("</style>")[0]
+def test_report_has_light_and_dark_colours(tmp_path: Path) -> None:
+    style = make_page(tmp_path).split("<style>")[1].split("</style>")[0]
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     assert "color-scheme: light dark" in light
     defined = [set(re.findall(r"(--[a-z-]+): ", part)) for part in (light, dark)]
     assert defined[0] >= defined[1] == {"--ink", "--dim", "--paper", "--line", "--hue", "--text-on"}
     used = set(re.findall(r"var\((--[a-z-]+)\)", style))
     assert used <= defined[0] | {"--w"}
-    assert "#" not in re.sub(r":root \{[^}]*\}", "", style), "colours are named once, so that dark can change them all"
+    assert "#" not in re.sub(r":root \{[^}]*\}", "", style), (
+        "colours are defined as variables, so that dark mode can replace them"
+    )
 
 
-def test_bleu_by_length_is_drawn_and_told(tmp_path: Path) -> None:
+def test_bleu_by_length_is_a_bar_chart_with_a_description(tmp_path: Path) -> None:
     groups = [Group("1–10", 12, 40.0), Group("11–20", 3, 20.0)]
     drawn = by_length(groups)
     assert "1–10: 40.0, 12 pairs; 11–20: 20.0, 3 pairs" in drawn
@@ -257,10 +260,10 @@ def test_bleu_by_length_is_drawn_and_told(tmp_path: Path) -> None:
     assert by_length([]) == ""
 
 
-def test_every_head_is_there_to_be_unfolded() -> None:
-    look = np.array([[0.25, 0.75]], dtype=np.float32)
-    made = Translation("a", "b", 0.0, ["</s>"], ["a", "</s>"], look)
-    plain, several = sample(Shown(made, "b")), sample(Shown(made, "b", {"layer 1, head 2": look * 2}))
+def test_attention_heads_are_in_a_collapsed_section() -> None:
+    weights = np.array([[0.25, 0.75]], dtype=np.float32)
+    found = Translation("a", "b", 0.0, ["</s>"], ["a", "</s>"], weights)
+    plain, several = sample(Shown(found, "b")), sample(Shown(found, "b", {"layer 1, head 2": weights * 2}))
     assert "<details>" not in plain
     assert "<h3>layer 1, head 2</h3>" in several
     assert several.count("<table class=attention>") == 2

@@ -1,4 +1,4 @@
-"""`regard report`, and what is said of files that are no text."""
+"""`regard report`, and documents of types that are not translated."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from pathlib import Path
 
 import pytest
 from support.commands import Command
-from support.training import TINY, corpus_files
+from support.training import copy_run
 
 from regard.cli.document import document
 from regard.errors import UserError
 from regard.runs import Run
-from regard.training import train
 
 
-def test_a_report_of_what_there_is(corpus: Path, tmp_path: Path, regard: Command) -> None:
-    changes = {**TINY, "training.steps": 4, "training.validate_every": 2}
-    run: Run = train(
-        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **changes
-    )
-    assert not (run.folder / "report.html").exists(), "as after Ctrl-C"
+def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_path: Path, regard: Command) -> None:
+    run = copy_run(run, tmp_path / "run")
+    assert not (run.folder / "report.html").exists(), "the Python API writes no report"
     done = regard("report", run.folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{run.folder / 'report.html'}\n"
@@ -29,6 +25,6 @@ def test_a_report_of_what_there_is(corpus: Path, tmp_path: Path, regard: Command
     assert "nowhere is not a run" in missing.stderr
 
 
-def test_a_document_of_another_kind_is_named_as_that(tmp_path: Path) -> None:
+def test_unsupported_document_type_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"letter\.pdf is not among the documents that are translated: \.docx"):
         document([tmp_path / "letter.pdf"])

@@ -1,4 +1,4 @@
-"""The papers' comparisons: what an experiment trains, reuses, goes on with, finds and writes."""
+"""`regard reproduce`: what an experiment trains, reuses, resumes, measures, concludes and writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from support.commands import ROOT, Command
-from support.training import TINY
+from support.training import TINY as TINY_TRANSLATION
 from torch import Tensor
 
 from regard.cli.reproduce import reproduce
@@ -78,21 +78,27 @@ from regard.training import Interrupted, Trainer, TrainingSettings
 from regard.training.configuration import check
 from regard.translate import load
 
-TINY = {**TINY, "model.size": 8, "training.steps": 3, "training.validate_every": 3, "training.checkpoint_every": 1}
+TINY = {
+    **TINY_TRANSLATION,
+    "model.size": 8,
+    "training.steps": 3,
+    "training.validate_every": 3,
+    "training.checkpoint_every": 1,
+}
 
 PAGE = ROOT / "docs" / "reproduce.md"
 
 
-def tiny(folder: Path) -> None:
+def write_tiny_corpus(folder: Path) -> None:
     write_embedded(folder, 60, overwrite=True)
 
 
-def training(**changes: Any) -> Training:
+def make_training(**changes: Any) -> Training:
     return Training("bahdanau2015", "tiny", {**TINY, **changes})
 
 
-def rows(scale: str) -> list[Row]:
-    plain, other = training(), training(**{"training.seed": 2})
+def make_rows(scale: str) -> list[Row]:
+    plain, other = make_training(), make_training(**{"training.seed": 2})
     return [
         Row("plain", [plain], {"beam": 1}, {"bleu": 26.75}),
         Row("unk", [plain], {"beam": 1, "replace_unknown": True}),
@@ -100,155 +106,156 @@ def rows(scale: str) -> list[Row]:
     ]
 
 
-FAKE = Experiment(
+EXPERIMENT = Experiment(
     name="fake",
     title="A <fake>",
-    source="Nobody 1999, table 0",
+    source="Author 1999, table 0",
     about="Three updates each.",
-    rows=rows,
+    rows=make_rows,
     measure=translation,
     columns=("perplexity", "bleu"),
     claims=(
-        Claim("a model is at a loss", over("perplexity", "plain", 1.0)),
-        Claim("a model knows all", under("perplexity", "plain", 1.0), "ours"),
-        Claim("as good as itself", more("perplexity", "plain", "unk"), "definition"),
+        Claim("perplexity is over 1", over("perplexity", "plain", 1.0)),
+        Claim("perplexity is under 1", under("perplexity", "plain", 1.0), "ours"),
+        Claim("no better than itself", more("perplexity", "plain", "unk"), "definition"),
     ),
     charts=(Bars("bleu", "BLEU"), Curves("by_length", "By length", "words", "BLEU")),
 )
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduce")
 
 
 @pytest.fixture(autouse=True)
-def sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "tiny", Source(tiny, ("en", "de"), gold="test.align"))
+def tiny_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, "tiny", Source(write_tiny_corpus, ("en", "de"), gold="test.align"))
 
 
 @pytest.fixture
-def lab(place: Path) -> Lab:
-    """The laboratory of this file, where the fake experiment has been conducted."""
-    lab = Lab(place, "small")
+def lab(lab_folder: Path) -> Lab:
+    """Provide a lab in which `EXPERIMENT` has been conducted."""
+    lab = Lab(lab_folder, "small")
     if not (lab.results / "fake" / "table.json").exists():
-        conduct(FAKE, lab)
+        conduct(EXPERIMENT, lab)
     return lab
 
 
-# What an experiment leaves.
+# Runs, measurements and pages of an experiment
 
 
-def test_runs_are_shared_and_what_is_there_is_not_trained_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {path.name for path in (lab.out / "runs").iterdir()} == {one.name for one in rows("small")[2].trainings}
+def test_experiment_rows_share_runs_and_are_not_trained_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {path.name for path in (lab.out / "runs").iterdir()} == {one.name for one in make_rows("small")[2].trainings}
     before = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
-    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
-    outcome = conduct(FAKE, lab)
+    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
+    outcome = conduct(EXPERIMENT, lab)
     after = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
     assert after | {"seconds": 0} == before | {"seconds": 0}
-    said = summary(outcome).splitlines()
-    assert said[0] == "fake: A <fake>"
-    assert said[1].startswith("  holds               a model is at a loss (plain ")
-    assert said[2].startswith("  does not hold here  a model knows all (plain ")
+    lines = summary(outcome).splitlines()
+    assert lines[0] == "fake: A <fake>"
+    assert lines[1].startswith("  holds               perplexity is over 1 (plain ")
+    assert lines[2].startswith("  does not hold here  perplexity is under 1 (plain ")
 
 
-def test_what_was_measured_needs_no_checkpoints(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_measurements_need_no_checkpoints(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(lab.out, tmp_path / "lab", ignore=shutil.ignore_patterns("checkpoints"))
     lean = Lab(tmp_path / "lab", "small")
-    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
-    for outcome in (conduct(FAKE, lean), conduct(FAKE, lean, trains=False)):
-        assert [result.row.name for result in outcome.results] == [row.name for row in rows("small")]
-    together([FAKE], lean, seeds=1, jobs=2)
+    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
+    for outcome in (conduct(EXPERIMENT, lean), conduct(EXPERIMENT, lean, trains=False)):
+        assert [result.row.name for result in outcome.results] == [row.name for row in make_rows("small")]
+    together([EXPERIMENT], lean, seeds=1, jobs=2)
 
 
-def test_a_table_of_what_is_trained_leaves_the_others_out(
+def test_table_of_trained_rows_leaves_out_untrained_rows(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = training(**{"training.seed": 77})
-    more_rows = Experiment(
+    untrained = make_training(**{"training.seed": 77})
+    partly_trained = Experiment(
         name="partly",
         title="Partly",
-        source="Nobody 1999",
+        source="Author 1999",
         about="One row is not trained.",
-        rows=lambda scale: [rows(scale)[0], Row("new", [missing], {"beam": 1})],
+        rows=lambda scale: [make_rows(scale)[0], Row("new", [untrained], {"beam": 1})],
         measure=translation,
         columns=("perplexity", "bleu"),
         claims=(
-            Claim("a model is at a loss", over("perplexity", "plain", 1.0)),
+            Claim("perplexity is over 1", over("perplexity", "plain", 1.0)),
             Claim("another", more("bleu", "new", "plain")),
         ),
         charts=(Bars("bleu", "BLEU"),),
     )
-    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
-    outcome = conduct(more_rows, lab, trains=False)
+    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
+    outcome = conduct(partly_trained, lab, trains=False)
     assert "partly 2/2: new is left out: it is not trained" in capsys.readouterr().err
     assert [result.row.name for result in outcome.results] == ["plain"]
     assert [found.verdict for _, found in outcome.findings] == [Verdict.HOLDS, Verdict.OPEN]
     assert "| new |" not in (lab.results / "partly" / "table.md").read_text(encoding="utf-8")
-    with pytest.raises(AssertionError, match="nothing was to be trained"):
-        conduct(more_rows, lab)
+    with pytest.raises(AssertionError, match="training was not expected"):
+        conduct(partly_trained, lab)
     with pytest.raises(UserError, match="partly: no row is trained yet at the scale full"):
-        conduct(more_rows, Lab(lab.out / "other", "full"), trains=False)
+        conduct(partly_trained, Lab(lab.out / "other", "full"), trains=False)
 
 
-def no_training(*_: Any, **__: Any) -> None:
-    raise AssertionError("nothing was to be trained")
+def refuse_training(*_: Any, **__: Any) -> None:
+    raise AssertionError("training was not expected")
 
 
-def test_what_is_measured_is_kept_by_how_it_was_asked(lab: Lab) -> None:
-    first = lab.folder(rows("small")[0].trainings[0])
+def test_measurements_are_cached_by_their_options(lab: Lab) -> None:
+    first = lab.folder(make_rows("small")[0].trainings[0])
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in (first / "measures").iterdir()]
     assert sorted(len(one["of"][3]) for one in kept) == [1, 1, 2]
     assert {json.dumps(one["of"][4]) for one in kept} == {'{"beam": 1}', '{"beam": 1, "replace_unknown": true}'}
 
 
-def test_a_run_goes_on_after_an_interruption(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    longer = training(**{"training.steps": 6, "training.validate_every": 6})
+def test_interrupted_experiment_resumes_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, "small")
+    longer = make_training(**{"training.steps": 6, "training.validate_every": 6})
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "after", stopping(2))
+        patch.setattr(Trainer, "after", interrupt_after(2))
         with pytest.raises(Interrupted):
             lab.trained(longer)
     assert not lab.has(longer)
     assert Run(lab.folder(longer)).newest() == 3
-    began: list[int] = []
+    steps: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "after", noting(began))
+        patch.setattr(Trainer, "after", record_steps(steps))
         lab.trained(longer)
-    assert began == [4, 5, 6]
+    assert steps == [4, 5, 6]
     assert lab.has(longer)
 
 
-AFTER = Trainer.after
+ORIGINAL_AFTER = Trainer.after
 
 
-def stopping(step: int) -> Any:
-    """Asks to stop, as Ctrl-C does, after a step."""
+def interrupt_after(step: int) -> Any:
+    """Return a `Trainer.after` that raises SIGINT after a step."""
 
     def after(self: Trainer, figures: dict[str, float]) -> None:
-        AFTER(self, figures)
+        ORIGINAL_AFTER(self, figures)
         if self.position.step == step:
             signal.raise_signal(signal.SIGINT)
 
     return after
 
 
-def noting(steps: list[int]) -> Any:
+def record_steps(steps: list[int]) -> Any:
     def after(self: Trainer, figures: dict[str, float]) -> None:
-        AFTER(self, figures)
+        ORIGINAL_AFTER(self, figures)
         steps.append(self.position.step)
 
     return after
 
 
-def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
-    told = (lab.results / "fake" / "table.md").read_text(encoding="utf-8")
-    assert "| a model is at a loss | the paper's | **holds** | plain " in told
-    assert "| a model knows all | ours | **does not hold here** | plain " in told
-    assert "| as good as itself | by definition | **not decided** | plain " in told
-    assert "|  | perplexity | BLEU | BLEU, paper |" in told
+def test_result_table_has_claims_figures_and_seeds(lab: Lab) -> None:
+    text = (lab.results / "fake" / "table.md").read_text(encoding="utf-8")
+    assert "| perplexity is over 1 | the paper's | **holds** | plain " in text
+    assert "| perplexity is under 1 | ours | **does not hold here** | plain " in text
+    assert "| no better than itself | by definition | **not decided** | plain " in text
+    assert "|  | perplexity | BLEU | BLEU, paper |" in text
     table = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
     first, _, both = table["rows"]
-    assert f"| plain | {first['measured']['perplexity']:.2f} | {first['measured']['bleu']:.1f} | 26.8 |" in told
+    assert f"| plain | {first['measured']['perplexity']:.2f} | {first['measured']['bleu']:.1f} | 26.8 |" in text
     assert first["published"] == {"bleu": 26.75}
     assert [run["seed"] for run in both["runs"]] == [1, 2]
     assert table["signature"].startswith("nrefs:1")
@@ -257,60 +264,61 @@ def test_the_table_has_claims_figures_and_commands(lab: Lab) -> None:
     assert [one["verdict"] for one in table["claims"]] == ["holds", "does not hold here", "not decided"]
 
 
-TWO = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
+TWO_STEPS = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
 
 
-def right(lab: Lab, row: Row) -> dict[str, Any]:
-    """A measure that another process finds."""
-    with (lab.out / "asked" / row.name).open("a", encoding="utf-8") as file:
+def count_and_measure(lab: Lab, row: Row) -> dict[str, Any]:
+    """Measure accuracy and append the process id to a file of this row."""
+    with (lab.out / "calls" / row.name).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
     return {"accuracy": measures.evaluated(lab, row.trainings[0])["accuracy"]}
 
 
-def test_several_are_trained_and_measured_at_once_and_then_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = [Training("schuster1997", "copy-8", {**TWO, "training.seed": seed}) for seed in (1, 2)]
-    asked = [Row("one", models[:1]), Row("two", models), Row("three", models[1:]), Row("none")]
-    both = dataclasses.replace(FAKE, rows=lambda scale: asked, measure=right)
-    lab, told = Lab(tmp_path, "small"), tmp_path / "asked"
-    told.mkdir()
-    together([dataclasses.replace(both, timed=True)], lab, seeds=1, jobs=2)
+@pytest.mark.slow
+def test_parallel_jobs_train_and_measure_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [Training("schuster1997", "copy-8", {**TWO_STEPS, "training.seed": seed}) for seed in (1, 2)]
+    rows = [Row("one", models[:1]), Row("two", models), Row("three", models[1:]), Row("none")]
+    experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: rows, measure=count_and_measure)
+    lab, calls = Lab(tmp_path, "small"), tmp_path / "calls"
+    calls.mkdir()
+    together([dataclasses.replace(experiment, timed=True)], lab, seeds=1, jobs=2)
     assert all(lab.has(model) for model in models)
-    assert not list(told.iterdir()), "nothing is beside what takes the time"
-    shutil.rmtree(tmp_path / "corpora")  # what measures needs them as well
-    together([both, both], lab, seeds=1, jobs=2)
+    assert not list(calls.iterdir()), "timed experiments are not measured in parallel"
+    shutil.rmtree(tmp_path / "corpora")  # measuring has to write them again
+    together([experiment, experiment], lab, seeds=1, jobs=2)
     logs = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").iterdir()}
     assert logs.keys() == {model.name for model in models}
-    assert all("step 2: dev loss" in said for said in logs.values())
-    monkeypatch.setattr("regard.reproduce.lab.train", no_training)
-    together([both], lab, seeds=1, jobs=2)
-    told_by = {path.name: path.read_text(encoding="utf-8").split() for path in told.iterdir()}
-    assert {name: len(who) for name, who in told_by.items()} == {"one": 1, "two": 1, "three": 1}, "each is asked once"
-    assert told_by["one"] == told_by["two"] != told_by["three"], "one process asks all that is of one run"
-    assert [lab.measured(right, row) for row in asked[:3]] == [right(lab, row) for row in asked[:3]]
+    assert all("step 2: dev loss" in log for log in logs.values())
+    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
+    together([experiment], lab, seeds=1, jobs=2)
+    processes = {path.name: path.read_text(encoding="utf-8").split() for path in calls.iterdir()}
+    assert {name: len(ids) for name, ids in processes.items()} == {"one": 1, "two": 1, "three": 1}
+    assert processes["one"] == processes["two"] != processes["three"], "one process measures all rows of a run"
+    assert [lab.measured(count_and_measure, row) for row in rows[:3]] == [
+        count_and_measure(lab, row) for row in rows[:3]
+    ]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_who_has_seconds_in_the_table_says_so(name: str) -> None:
+def test_experiment_with_speed_columns_is_marked_as_timed(name: str) -> None:
     one = EXPERIMENTS[name]
     assert one.timed == any(column.endswith(("_speed", "_seconds")) for column in one.columns)
 
 
-STOPPED = """
+INTERRUPTED_SCRIPT = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
 from regard.reproduce.processes import side_by_side
 from regard.training import Interrupted
 
-# Whoever started this may ignore them, as nohup does.
+# The parent may ignore them, as nohup does.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def save(number):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    Path("told").write_text(f"{number} {os.getpgrp()}")
+    Path("started").write_text(f"{number} {os.getpgrp()}")
     signal.sigwait({signal.SIGTERM})
     Path(f"saved-{number}").touch()
     raise Interrupted(number, signal.SIGTERM)
@@ -324,95 +332,123 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("everybody", [False, True], ids=["one", "group"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
-def test_who_is_asked_to_stop_saves_and_begins_nothing_else(
-    number: signal.Signals, everybody: bool, tmp_path: Path
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [False, True], ids=["process", "process group"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_signal_to_a_script_stops_its_parallel_jobs_in_order(
+    number: signal.Signals, group: bool, tmp_path: Path
 ) -> None:
-    os.mkfifo(tmp_path / "told")
-    (tmp_path / "script.py").write_text(STOPPED, encoding="utf-8")
+    os.mkfifo(tmp_path / "started")
+    (tmp_path / "script.py").write_text(INTERRUPTED_SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
-        begun, group = (tmp_path / "told").read_text(encoding="utf-8").split()
-        assert begun == "0"
-        assert int(group) != process.pid, "what is sent to all comes to the first alone"
-        (os.killpg if everybody else os.kill)(process.pid, number)
-        said = process.communicate()[0]
+        started, job_group = (tmp_path / "started").read_text(encoding="utf-8").split()
+        assert started == "0"
+        assert int(job_group) != process.pid, "a signal to the process group must reach the parent alone"
+        (os.killpg if group else os.kill)(process.pid, number)
+        output = process.communicate()[0]
     assert process.returncode == 128 + number
-    assert said == b"stopped saved-0\n"
+    assert output == b"stopped saved-0\n"
 
 
-class MoodyError(Exception):
-    """Cannot be made again of what it says."""
+def signal_and_save(parent: int, number: int, saved: Path) -> None:
+    """Send a signal to the parent, wait for its SIGTERM, and stop as training does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.kill(parent, number)
+    signal.sigwait({signal.SIGTERM})
+    saved.touch()
+    raise Interrupted(None, signal.SIGTERM)
 
-    def __init__(self, mood: str, why: str) -> None:
-        super().__init__(f"{mood} because of {why}")
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_signal_stops_the_running_job_and_starts_no_more(number: signal.Signals, tmp_path: Path) -> None:
+    tasks = {name: partial(signal_and_save, os.getpid(), number, tmp_path / name) for name in ("first", "second")}
+    before = signal.signal(number, lambda *_: pytest.fail("the signal was not handled"))  # may be ignored (nohup)
+    try:
+        with pytest.raises(Interrupted) as caught:
+            side_by_side(tasks, 1, print)
+    finally:
+        signal.signal(number, before)
+    assert caught.value.signal_number == number
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
-class ClingingError(Exception):
-    """Cannot go anywhere."""
+class TwoArgumentError(Exception):
+    """An error that cannot be unpickled: its arguments are not its message."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} because of {why}")
+
+
+class UnpicklableError(Exception):
+    """An error that cannot be pickled."""
 
     def __init__(self) -> None:
-        super().__init__("clinging")
-        self.to = lambda: None
+        super().__init__("has a lambda")
+        self.attribute = lambda: None
 
 
-def fail(kind: str) -> None:
-    raise MoodyError("sad", "rain") if kind == "moody" else ClingingError
+def raise_error(kind: str) -> None:
+    raise TwoArgumentError("delay", "rain") if kind == "two arguments" else UnpicklableError
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("moody", "MoodyError: sad because of rain"), ("clinging", "ClingingError: clinging")]
+    ("kind", "message"),
+    [
+        ("two arguments", "TwoArgumentError: delay because of rain"),
+        ("unpicklable", "UnpicklableError: has a lambda"),
+    ],
 )
-def test_an_error_that_cannot_leave_its_process_is_told_in_words(kind: str, said: str) -> None:
-    with pytest.raises(RuntimeError, match=said) as caught:
-        side_by_side({"one": partial(fail, kind)}, 1, print)
-    assert "in fail\n" in caught.value.__notes__[-1], "and where it was"
+def test_unpicklable_error_in_a_job_is_reported_as_text(kind: str, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message) as caught:
+        side_by_side({"one": partial(raise_error, kind)}, 1, print)
+    assert "in raise_error\n" in caught.value.__notes__[-1], "the traceback of the process is lost"
 
 
-def leave_behind(told: Path) -> None:
-    """Is killed while one that it has forked holds all that it had open."""
+def fork_and_die(fifo: Path) -> None:
+    """Die by SIGKILL while a forked child keeps every file descriptor open."""
     if not os.fork():
-        told.read_text(encoding="utf-8")
+        fifo.read_text(encoding="utf-8")
         os._exit(0)
     signal.raise_signal(signal.SIGKILL)
 
 
-def test_a_process_that_is_killed_is_not_waited_for_because_of_what_it_forked(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "told")
+def test_killed_job_is_reported_while_its_own_child_still_runs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UserError, match=r"^parent: its process ended with the status -9$"):
-        side_by_side({"parent": partial(leave_behind, tmp_path / "told")}, 1, print)
-    (tmp_path / "told").write_text("go", encoding="utf-8")
+        side_by_side({"parent": partial(fork_and_die, tmp_path / "fifo")}, 1, print)
+    (tmp_path / "fifo").write_text("go", encoding="utf-8")
 
 
-def test_what_fails_beside_others_is_said(tmp_path: Path) -> None:
+def test_error_in_a_parallel_training_is_raised(tmp_path: Path) -> None:
     broken = Training("schuster1997", "copy-8", {"model.size": -1})
+    experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: [Row("one", [broken])])
     with pytest.raises(UserError, match="-1"):
-        together([dataclasses.replace(FAKE, rows=lambda scale: [Row("one", [broken])])], Lab(tmp_path, "small"), 1, 2)
+        together([experiment], Lab(tmp_path, "small"), seeds=1, jobs=2)
 
 
-def test_a_process_that_is_killed_is_said_and_nothing_else_begins(tmp_path: Path) -> None:
-    tasks = {"killed": partial(signal.raise_signal, signal.SIGKILL), "next": partial(touch, tmp_path / "begun")}
+def test_killed_job_is_reported_and_no_other_starts(tmp_path: Path) -> None:
+    tasks = {"killed": partial(signal.raise_signal, signal.SIGKILL), "next": partial(touch, tmp_path / "started")}
     with pytest.raises(UserError, match=r"^killed: its process ended with the status -9$"):
         side_by_side(tasks, 1, print)
-    assert not (tmp_path / "begun").exists()
+    assert not (tmp_path / "started").exists()
 
 
-def test_a_process_that_is_told_nothing_ends() -> None:
-    one = Begun(starting(), "early")
-    one.process.start()
-    one.join()
-    assert one.process.exitcode == 0
+def test_job_process_without_a_task_exits() -> None:
+    job = Begun(starting(), "early")
+    job.process.start()
+    job.join()
+    assert job.process.exitcode == 0
 
 
 def touch(path: Path) -> None:
     path.touch()
 
 
-def test_a_rows_command_says_all_that_makes_its_run(lab: Lab) -> None:
-    one = training(**{"training.betas": [0.9, 0.98], "training.epsilon": 1e-8, "model.attention": None})
+def test_command_of_a_row_has_every_override_of_its_run(lab: Lab) -> None:
+    one = make_training(**{"training.betas": [0.9, 0.98], "training.epsilon": 1e-8, "model.attention": None})
     *words, last = shlex.split(lab.command(one))
     assert words[:2] == ["regard", "train"]
     assert dict(parse_override(word) for word in [*words, last] if is_override(word)) == one.changes
@@ -421,7 +457,7 @@ def test_a_rows_command_says_all_that_makes_its_run(lab: Lab) -> None:
     assert words[9:11] == ["--out", str(lab.folder(one))]
 
 
-def test_the_page_needs_nothing_from_outside(lab: Lab) -> None:
+def test_result_page_is_self_contained(lab: Lab) -> None:
     page = (lab.results / "fake" / "page.html").read_text(encoding="utf-8")
     assert "<h1>A &lt;fake&gt;</h1>" in page
     assert page.count("data:image/png;base64,") == 2
@@ -433,28 +469,29 @@ def test_the_page_needs_nothing_from_outside(lab: Lab) -> None:
     assert (lab.results / "fake" / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_overview_has_every_claim_of_what_was_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXPERIMENTS, "fake", FAKE)
+def test_overview_lists_every_claim_of_finished_experiments(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "fake", EXPERIMENT)
     index = running.overview(lab).read_text(encoding="utf-8")
     assert 'href="fake/page.html"' in index
-    told = (lab.results / "README.md").read_text(encoding="utf-8")
-    assert told.count("[fake](fake/table.md)") == 3
+    text = (lab.results / "README.md").read_text(encoding="utf-8")
+    assert text.count("[fake](fake/table.md)") == 3
 
 
-def test_a_plan_trains_nothing_and_says_what_is_there(lab: Lab, tmp_path: Path) -> None:
-    told = plan([FAKE], lab)
-    assert told.count("regard train ") == 4
-    assert told.count("# is there") == 4
+def test_plan_trains_nothing_and_marks_existing_runs(lab: Lab, tmp_path: Path) -> None:
+    text = plan([EXPERIMENT], lab)
+    assert text.count("regard train ") == 4
+    assert text.count("# is there") == 4
     elsewhere = Lab(tmp_path / "new", "small")
-    assert "# is there" not in plan([FAKE], elsewhere)
-    assert len(set(plan([FAKE], elsewhere, seeds=3).splitlines()) - set(plan([FAKE], elsewhere).splitlines())) == 4
+    assert "# is there" not in plan([EXPERIMENT], elsewhere)
+    once, thrice = (set(plan([EXPERIMENT], elsewhere, seeds=seeds).splitlines()) for seeds in (1, 3))
+    assert len(thrice - once) == 4
     assert not elsewhere.out.exists()
 
 
-# Rules.
+# Rules that decide claims
 
 
-def figures(**values: float | None) -> Figures:
+def make_figures(**values: float | None) -> Figures:
     return Figures({name: {"bleu": value} for name, value in values.items()}, "small")
 
 
@@ -468,14 +505,14 @@ def figures(**values: float | None) -> Figures:
         (-2.01, Verdict.FAILS),
     ],
 )
-def test_a_gap_within_the_spread_decides_nothing(gap: float, verdict: Verdict) -> None:
+def test_difference_within_the_margin_is_not_decided(gap: float, verdict: Verdict) -> None:
     assert decided(gap, 2.0) is verdict
 
 
-def test_rules_hold_fail_and_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each figure may be 0.3 off, a difference of two 2 · √(0.3² + 0.3²) = 0.85."""
+def test_claim_rules_hold_fail_or_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a deviation of 0.3 the margin of a difference is 2 · √(0.3² + 0.3²) = 0.85."""
     monkeypatch.setitem(TYPICAL["small"], "bleu", Deviation(0.3))
-    found = figures(a=30.0, b=29.0, c=29.5)
+    found = make_figures(a=30.0, b=29.0, c=29.5)
     assert more("bleu", "a", "b")(found) == Finding(Verdict.HOLDS, "a 30, b 29, ± 0.85 assumed")
     assert more("bleu", "b", "a")(found).verdict is Verdict.FAILS
     assert more("bleu", "a", "c")(found).verdict is Verdict.OPEN
@@ -490,7 +527,7 @@ def test_rules_hold_fail_and_leave_open(monkeypatch: pytest.MonkeyPatch) -> None
     assert alike("bleu", "a", "b", 0.1)(found).verdict is Verdict.FAILS
 
 
-def test_several_seeds_say_themselves_what_chance_does() -> None:
+def test_margin_comes_from_the_deviation_over_seeds() -> None:
     times = [{"bleu": 30.0, "signature": "s"}, {"bleu": 32.0, "signature": "s"}, {"bleu": 34.0, "signature": "s"}]
     values = running.averaged(times)
     assert values == {"bleu": 32.0, "signature": "s", "deviations": {"bleu": 2.0}, "seeds": 3}
@@ -501,26 +538,26 @@ def test_several_seeds_say_themselves_what_chance_does() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_equal_models_are_told_apart_once_in_twenty_times_at_most(seeds: int) -> None:
-    draw, told_apart = np.random.default_rng(0), 0
+def test_equal_models_differ_significantly_in_at_most_one_of_twenty_cases(seeds: int) -> None:
+    generator, significant = np.random.default_rng(0), 0
     for _ in range(2000):
         values = {
             name: {"bleu": float(one.mean()), "deviations": {"bleu": float(one.std(ddof=1))}, "seeds": seeds}
-            for name, one in zip("ab", draw.normal(30.0, 10.0, (2, seeds)), strict=True)
+            for name, one in zip("ab", generator.normal(30.0, 10.0, (2, seeds)), strict=True)
         }
-        told_apart += more("bleu", "a", "b")(Figures(values, "small")).verdict is not Verdict.OPEN
-    assert told_apart <= 0.06 * 2000
+        significant += more("bleu", "a", "b")(Figures(values, "small")).verdict is not Verdict.OPEN
+    assert significant <= 0.06 * 2000
 
 
-def test_seeds_that_agree_by_chance_are_not_taken_at_their_word() -> None:
+def test_identical_results_of_two_seeds_still_have_a_margin() -> None:
     values: dict[str, Any] = {"bleu": 30.0, "deviations": {"bleu": 0.0}, "seeds": 2}
     found = Figures({"a": values, "b": {**values, "bleu": 31.0}}, "small").chance("bleu", "a", "b")
     assert found.size > 2
     assert not found.assumed
 
 
-def test_what_is_assumed_is_called_so() -> None:
-    assert more("bleu", "a", "b")(figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 18 assumed"
+def test_assumed_margin_is_marked_as_assumed() -> None:
+    assert more("bleu", "a", "b")(make_figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 18 assumed"
     assert str(Chance(812.3)) == "± 810"
     assert str(Chance(0.0)) == "± 0"
 
@@ -529,54 +566,54 @@ def test_what_is_assumed_is_called_so() -> None:
     ("middle", "high", "verdict"),
     [(34.2, 34.8, Verdict.HOLDS), (33.0, 34.8, Verdict.FAILS), (33.9, 34.8, Verdict.OPEN), (33.4, 33.4, Verdict.OPEN)],
 )
-def test_most_is_more_than_half(middle: float, high: float, verdict: Verdict) -> None:
-    found = most("bleu", "b", ("a", "c"), 0.5)(figures(a=33.0, b=middle, c=high))
+def test_rule_most_needs_more_than_half_of_the_gap(middle: float, high: float, verdict: Verdict) -> None:
+    found = most("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0, b=middle, c=high))
     assert found.verdict is verdict
     assert found.figures == f"a 33, b {middle:.4g}, c {high:.4g}, ± 0.5"
-    assert most("bleu", "b", ("a", "c"), 0.5)(figures(a=33.0)).figures == "a 33, bleu of b and c was not measured"
+    assert most("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0)).figures == "a 33, bleu of b and c was not measured"
 
 
-def test_a_row_that_is_trained_again_has_other_seeds_throughout() -> None:
-    row = rows("small")[2]
+def test_repeated_row_has_new_seeds_for_all_its_models() -> None:
+    row = make_rows("small")[2]
     assert row.again(0) == row
     assert [one.seed for one in row.again(2).trainings] == [201, 202]
     assert len({one.name for time in range(3) for one in row.again(time).trainings}) == 6
 
 
-def test_a_deviation_may_grow_with_the_figure() -> None:
+def test_deviation_has_an_absolute_and_a_relative_part() -> None:
     assert Deviation(absolute=1.0, share=0.1).of(-20.0) == pytest.approx(3.0)
 
 
-def test_what_was_not_measured_is_not_decided() -> None:
+def test_claim_about_a_missing_measurement_is_open() -> None:
     for rule in (more("bleu", "a", "b"), less("bleu", "b", "a"), over("bleu", "b", 1), alike("bleu", "a", "b", 1)):
-        assert rule(figures(a=1.0, b=None)).verdict is Verdict.OPEN
-        assert "not measured" in rule(figures()).figures
+        assert rule(make_figures(a=1.0, b=None)).verdict is Verdict.OPEN
+        assert "not measured" in rule(make_figures()).figures
 
 
-# The twelve.
+# The twelve experiments of the package
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_experiment_can_be_trained_as_it_is_written(scale: str) -> None:
+def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
     assert len(EXPERIMENTS) == 12
-    wanted = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
-    assert len(wanted) > 40
-    for one in wanted.values():
+    trainings = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
+    assert len(trainings) > 40
+    for one in trainings.values():
         assert check(one.config()).steps
         assert one.corpus in SOURCES
-    assert {one.config()["training"]["device"] for one in wanted.values()} <= {"cpu", "auto"}
+    assert {one.config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
 
 
-def test_the_page_says_what_each_experiment_says_of_itself() -> None:
+def test_documentation_describes_each_experiment() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    told = re.findall(r"^### (.+)\n\n.+\n\n(.+)$", page, re.MULTILINE)
+    sections = re.findall(r"^### (.+)\n\n.+\n\n(.+)$", page, re.MULTILINE)
     about = {one.title: one.about for one in EXPERIMENTS.values()}
-    assert {title for title, _ in told} == set(about)
-    assert all(about[title] == said for title, said in told)
+    assert {title for title, _ in sections} == set(about)
+    assert all(about[title] == text for title, text in sections)
 
 
 @pytest.mark.parametrize("corpus", ["mixed-ende", "mixed-enfr", "multi30k"])
-def test_the_page_has_the_sizes_of_the_full_scale(corpus: str) -> None:
+def test_documentation_has_the_model_sizes_of_the_full_scale(corpus: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     (line,) = re.findall(r"^\| models \|.*\|(.*)\|$", page, re.MULTILINE)
     mixed, captions = line.split(";")
@@ -590,8 +627,8 @@ def test_the_page_has_the_sizes_of_the_full_scale(corpus: str) -> None:
         assert mixed.strip() == f"{size} wide, {layers} layers, {steps:,} updates of {tokens:,} tokens"
 
 
-class Asked(dict[str, Mapping[str, Any]]):
-    """Figures that note which rows and measures a rule asks for."""
+class RecordedRows(dict[str, Mapping[str, Any]]):
+    """Empty measurements that record the names of the rows a rule reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -604,29 +641,29 @@ class Asked(dict[str, Mapping[str, Any]]):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", SCALES)
-def test_claims_are_of_rows_that_there_are(name: str, scale: str) -> None:
+def test_claims_refer_to_existing_rows(name: str, scale: str) -> None:
     experiment = EXPERIMENTS[name]
     known = [row.name for row in experiment.rows(scale)]
     assert len(set(known)) == len(known)
     for claim in experiment.claims:
-        asked = Asked()
-        assert claim.rule(Figures(asked, scale)).verdict is Verdict.OPEN
-        assert asked.seen <= set(known), claim.text
+        recorded = RecordedRows()
+        assert claim.rule(Figures(recorded, scale)).verdict is Verdict.OPEN
+        assert recorded.seen <= set(known), claim.text
     assert experiment.claims
     assert experiment.source
 
 
 @pytest.mark.parametrize("experiment", [COST, SCALING], ids=lambda one: one.name)
-def test_what_needs_no_training_is_measured_at_once(
+def test_experiments_without_training_are_measured_directly(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = Lab(tmp_path, "small")
-    quick = little(experiment)
+    quick = shrink_rows(experiment)
     values = {row.name: experiment.measure(lab, row) for row in quick}
     assert all(isinstance(values[row.name][name], float) for row in quick for name in experiment.columns)
     if experiment is COST:
         counted = dict(map(tuple, values["global"]["operations"]))
-        assert counted[8192] == 256 * counted[32] == 8192 * 2 * 2 * 16, "a product for the score, one for the context"
+        assert counted[8192] == 256 * counted[32] == 8192 * 2 * 2 * 16, "products for the scores and for the context"
         assert {count for _, count in values["local-m"]["operations"]} == {21 * 2 * 2 * 16}
         assert len({count for _, count in values["local-p"]["bytes"]}) == 1
     else:
@@ -636,25 +673,25 @@ def test_what_needs_no_training_is_measured_at_once(
     assert "has no runs, so that it was measured once, not with 3 seeds" in capsys.readouterr().err
 
 
-LITTLE: dict[str, dict[str, Any]] = {"cost": {"size": 16, "repeats": 1}, "scaling": {"width": 16, "steps": 3}}
+SMALL_OPTIONS: dict[str, dict[str, Any]] = {"cost": {"size": 16, "repeats": 1}, "scaling": {"width": 16, "steps": 3}}
 
 
-def little(experiment: Experiment) -> list[Row]:
-    """The rows of an experiment that trains nothing, with less to count."""
-    return [Row(row.name, (), {**row.options, **LITTLE[experiment.name]}) for row in experiment.rows("small")]
+def shrink_rows(experiment: Experiment) -> list[Row]:
+    """Return the rows of an experiment without training, with smaller sizes and fewer repeats."""
+    return [Row(row.name, (), {**row.options, **SMALL_OPTIONS[experiment.name]}) for row in experiment.rows("small")]
 
 
-# Corpora.
+# Corpora
 
 
-def test_pairs_in_one_line_keep_their_links() -> None:
+def test_joined_sentence_pairs_keep_their_alignment_links() -> None:
     from regard.data.grammar import Pair as Linked
 
     joined = one_line([Linked("a b", "x", ((0, 0), (1, 0))), Linked("c", "y z", ((0, 1),))])
     assert joined == Linked("a b c", "x y z", ((0, 0), (1, 0), (2, 2)))
 
 
-def test_the_sum_of_two_marked_numbers_is_at_the_end() -> None:
+def test_adding_task_has_the_sum_of_the_marked_numbers_at_the_end() -> None:
     from random import Random
 
     table = [list(map(float, line.split())) for line in added(Random(3), 50).splitlines()]
@@ -665,7 +702,7 @@ def test_the_sum_of_two_marked_numbers_is_at_the_end() -> None:
     assert all(sought == 0 for *_, sought in table[:-1])
 
 
-def test_what_was_told_is_to_be_said_again_after_a_pause() -> None:
+def test_copy_task_repeats_its_symbols_after_a_pause() -> None:
     from random import Random
 
     table = [line.split() for line in copied(Random(3), 3, 4).splitlines()]
@@ -674,15 +711,15 @@ def test_what_was_told_is_to_be_said_again_after_a_pause() -> None:
     assert labels == ["wait"] * 7 + words[:3]
 
 
-def test_nothing_is_trained_on_that_is_tested_on(tmp_path: Path) -> None:
+def test_training_split_excludes_dev_and_test_sources(tmp_path: Path) -> None:
     parts = [[Pair("a", "b"), Pair("c", "d")], [Pair("a", "b"), Pair("", "x"), Pair("t", "u"), Pair("a", "e")]]
     write_split(tmp_path, parts, [Pair("c", "f")], [Pair("t", "u")], ("en", "de"))
     assert pairs([tmp_path / "train.en", tmp_path / "train.de"]) == [Pair("a", "b"), Pair("a", "e")]
 
 
 @pytest.fixture
-def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of corpora with a line or two each."""
+def real_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write corpora of one line each and point `REGARD_DATA` at them."""
     data = tmp_path / "data"
     (data / "multi30k").mkdir(parents=True)
     for name in ("train", "val", "test_2016_flickr"):
@@ -695,15 +732,17 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return data
 
 
-def test_real_corpora_are_found_however_they_are_compressed(real: Path, tmp_path: Path) -> None:
+def test_compressed_corpora_are_found_and_prepared_once(real_corpora: Path, tmp_path: Path) -> None:
     corpus = prepared("multi30k", tmp_path)
     assert pairs(corpus.train) == [Pair("train en", "train de")]
     assert pairs(corpus.test) == [Pair("test_2016_flickr en", "test_2016_flickr de")]
-    (real / "multi30k" / "train.en.gz").unlink()
-    assert prepared("multi30k", tmp_path) == corpus, "what was written once is there"
+    (real_corpora / "multi30k" / "train.en.gz").unlink()
+    assert prepared("multi30k", tmp_path) == corpus, "a prepared corpus must be reused"
 
 
-def test_gold_alignments_count_from_one(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gold_alignments_of_enfr_are_counted_from_one(
+    real_corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("regard.reproduce.corpora.sides", lambda stem, *codes: iter([Pair(stem, codes[1])]))
     monkeypatch.setattr("regard.reproduce.corpora.tatoeba", lambda name: iter([Pair("hello", "bonjour")]))
     corpus = prepared("mixed-enfr", tmp_path)
@@ -714,7 +753,9 @@ def test_gold_alignments_count_from_one(real: Path, tmp_path: Path, monkeypatch:
     assert (set(gold.sure), set(gold.possible)) == ({(0, 0)}, {(0, 0), (1, 1)})
 
 
-def test_what_is_missing_is_said_in_a_sentence(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_corpus_is_a_one_line_error(
+    real_corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(
         UserError, match=r"there is no newstest/news-test2008\.de-en\.en in .*, nor one that ends in \.xz"
     ):
@@ -728,22 +769,22 @@ def test_what_is_missing_is_said_in_a_sentence(real: Path, tmp_path: Path, monke
         prepared("mixed-ende", tmp_path)
 
 
-# Measures.
+# Measurements
 
 
-def test_a_dictionary_has_the_rare_word_that_a_word_comes_with_most(lab: Lab) -> None:
-    translator = load(lab.folder(training()))
+def test_dictionary_pairs_rare_words_by_cooccurrence(lab: Lab) -> None:
+    translator = load(lab.folder(make_training()))
     corpus = [Pair("the xylophone plays", "das Xylophon spielt"), Pair("a xylophone", "ein Xylophon")]
     corpus += [Pair("the zebra runs", "das Zebra läuft"), Pair("the zebra", "das Zebra")]
     found = dictionary(corpus, translator)
     assert (found["xylophone"], found["zebra"]) == ("Xylophon", "Zebra")
 
 
-@pytest.mark.parametrize(("precision", "half"), [("fp32", False), ("auto", False), ("bf16", True)])
-def test_training_is_timed_on_all_lengths_in_the_runs_precision(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, precision: Any, half: bool
+@pytest.mark.parametrize(("precision", "autocast"), [("fp32", False), ("auto", False), ("bf16", True)])
+def test_training_speed_is_timed_on_all_lengths_in_the_run_precision(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, precision: Any, autocast: bool
 ) -> None:
-    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
     seen: list[tuple[int, int, bool]] = []
 
     def summed(model: Seq2Seq, source: Tensor, *rest: Any) -> Tensor:
@@ -756,55 +797,55 @@ def test_training_is_timed_on_all_lengths_in_the_runs_precision(
     assert speed.pace(translator, train, settings) > 0
     lengths = [length for length, _, _ in seen[1:]]
     words = [len(translator.tokenizers.source.encode(pair.source)) + 1 for pair in train]
-    assert len(seen) == 1 + speed.SAMPLE, "one to begin with, on a CPU"
+    assert len(seen) == 1 + speed.SAMPLE, "one warm-up batch on a CPU"
     assert len(set(lengths)) >= 4
     assert lengths[0] <= sorted(words)[len(words) // 4]
     assert lengths[-1] >= sorted(words)[-len(words) // 4]
     assert all(length * sentences <= 100 for length, sentences, _ in seen)
-    assert {autocast for *_, autocast in seen} == {half}
+    assert {enabled for *_, enabled in seen} == {autocast}
 
 
-def test_speed_of_training_is_in_tokens_without_padding(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+def test_training_speed_does_not_count_padding(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
     ticks = iter([3.0, 5.0])
     monkeypatch.setattr(speed, "clock", lambda device: next(ticks))
     found = speed.pace(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
     words = sum(len(translator.tokenizers.target.encode(pair.target)) + 1 for pair in train)
-    assert found == speed.SAMPLE * words / 2.0, "one batch has them all, and comes as often as there should be some"
+    assert found == speed.SAMPLE * words / 2.0, "one batch holds all pairs and is repeated"
 
 
-def test_what_was_not_trained_on_is_not_timed(lab: Lab) -> None:
-    translator, train = load(lab.folder(training())), pairs(lab.corpus("tiny").train)
+def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Lab) -> None:
+    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
     kept = measures.batches(translator, train, 500, longest=8)
     assert 0 < sum(batch.rows for batch in kept) < len(train)
-    assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "with the end"
+    assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "8 tokens and EOS"
 
 
-def test_the_clock_waits_for_the_faster_ways_of_a_gpu() -> None:
+def test_timing_starts_after_cuda_kernels_and_graphs_are_ready() -> None:
     last = max(packed.FIRST, output.FIRST)
-    assert last + speed.SAMPLE * (OFTEN + 1) <= speed.SAMPLE * speed.UNTIMED, "recordings included"
+    assert last + speed.SAMPLE * (OFTEN + 1) <= speed.SAMPLE * speed.UNTIMED, "CUDA graph capture included"
 
 
-def test_pairs_are_taken_from_all_over_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_pairs_are_taken_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "LOOKED", 4)
     assert [pair.source for pair in speed.thinned([Pair(str(number), "") for number in range(9)])] == list("02468")
     assert len(speed.thinned([Pair("", "")] * 3)) == 3
 
 
-def test_spread_is_entropy_and_the_share_of_faint_weights() -> None:
+def test_attention_spread_is_entropy_and_fraction_of_small_weights() -> None:
     even, sharp = np.full((1, 4), 0.25, dtype=np.float32), np.array([[1.0, 0, 0, 0]], dtype=np.float32)
     assert spread([even]) == {"entropy": pytest.approx(np.log(4)), "faint": 0.0}
     assert spread([sharp]) == {"entropy": pytest.approx(0.0, abs=1e-6), "faint": 0.75}
-    assert spread([even * 0.5])["entropy"] == pytest.approx(np.log(4)), "what a Gaussian takes away is given back"
+    assert spread([even * 0.5])["entropy"] == pytest.approx(np.log(4)), "weights that do not add up to 1 are normalised"
 
 
-# The command.
+# The command
 
 
-def test_the_command_runs_an_experiment_and_says_what_holds(
+def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = dataclasses.replace(COST, rows=lambda scale: little(COST))
+    small = dataclasses.replace(COST, rows=lambda scale: shrink_rows(COST))
     monkeypatch.setitem(EXPERIMENTS, "cost", small)
     reproduce(names=["cost"], out=tmp_path)
     assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out
@@ -812,42 +853,43 @@ def test_the_command_runs_an_experiment_and_says_what_holds(
     assert (tmp_path / "small" / "index.html").is_file()
 
 
-def test_the_command_is_there(regard: Command) -> None:
+def test_reproduce_command_suggests_the_name_of_an_experiment(regard: Command) -> None:
     done = regard("reproduce", "laddder")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no experiment 'laddder'; did you mean 'ladder'?" in " ".join(done.stderr.split())
 
 
-def test_the_command_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_command_lists_all_experiments(capsys: pytest.CaptureFixture[str]) -> None:
     reproduce(listed=True)
-    said = capsys.readouterr().out
-    assert all(f"{name}: {one.title}" in said for name, one in EXPERIMENTS.items())
-    assert said.count("  source: ") == said.count(" full: ") == 12
+    output = capsys.readouterr().out
+    assert all(f"{name}: {one.title}" in output for name, one in EXPERIMENTS.items())
+    assert output.count("  source: ") == output.count(" full: ") == 12
 
 
-def test_a_dry_run_of_the_full_scale_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_dry_run_of_the_full_scale_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduce(everything=True, scale="full", dry_run=True, out=tmp_path / "here")
     assert f"--recipe luong2015-local-p --out {tmp_path}/here/runs/luong2015-local-p-" in capsys.readouterr().out
     assert not (tmp_path / "here").exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"names": ["ladder"], "scale": "smal"}, "there is no scale 'smal'; did you mean 'small'?"),
         ({}, "nothing to reproduce: name experiments, or --all; --list says what there is"),
         ({"names": ["ladder"], "everything": True}, "--all is every experiment: leave the names out, or --all"),
     ],
+    ids=["unknown scale", "nothing named", "names and --all"],
 )
-def test_mistakes_are_one_sentence(given: dict[str, Any], said: str) -> None:
+def test_wrong_reproduce_arguments_are_one_line_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as raised:
-        reproduce(**given)
-    assert str(raised.value) == said
+        reproduce(**arguments)
+    assert str(raised.value) == message
 
 
 @pytest.mark.learn
-def test_an_experiment_is_run_as_it_comes(tmp_path: Path) -> None:
-    """Both directions see what one does not: the tags of the embedded sentences, the sums of the embedded series."""
+def test_directions_experiment_confirms_its_claims(tmp_path: Path) -> None:
+    """Bidirectional networks tag the synthetic sentences and sum the synthetic series better than one direction."""
     outcome = conduct(EXPERIMENTS["directions"], Lab(tmp_path, "small"))
     found = {claim.text: finding.verdict for claim, finding in outcome.findings}
     assert found["brnn tags better than rnn"] is Verdict.HOLDS

@@ -1,4 +1,4 @@
-"""`regard runs`: what a folder of runs says, also where somebody has been at it."""
+"""`regard runs`: figures, order, differences, damaged runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import Command, environment
+from support.training import copy_run
 
 from regard.runs import Run, checkpoint
 from regard.runs.summary import found, summary
 
 
-def copied(run: Run, folder: Path, **changes: Any) -> Run:
-    """A run like another, with other keys of its config."""
-    shutil.copytree(run.folder, folder)
-    copy = Run(folder)
+def copy_with(run: Run, folder: Path, **changes: Any) -> Run:
+    """Copy a run and change keys of its config."""
+    copy = copy_run(run, folder)
     config = copy.config()
     for key, value in changes.items():
         section, _, name = key.partition("_")
@@ -32,8 +32,8 @@ def copied(run: Run, folder: Path, **changes: Any) -> Run:
     return copy
 
 
-def with_best(run: Run, bleu: float, loss: float) -> None:
-    """Other figures for a run's best validation."""
+def set_best_scores(run: Run, bleu: float, loss: float) -> None:
+    """Change the scores of a run's best validation."""
     step = run.best()
     rows = run.metrics()
     for row in rows:
@@ -43,28 +43,28 @@ def with_best(run: Run, bleu: float, loss: float) -> None:
 
 
 @pytest.fixture
-def shelf(run: Run, tmp_path: Path) -> Path:
-    """Three runs, one of them two folders down, and what is not a run."""
-    with_best(copied(run, tmp_path / "runs/good"), 30.0, 2.0)
-    with_best(copied(run, tmp_path / "runs/more/deep/poor", training_seed=7), 10.0, 3.0)
-    with_best(copied(run, tmp_path / "runs/sure", model_size=512), 20.0, 1.0)
+def runs_folder(run: Run, tmp_path: Path) -> Path:
+    """Write three runs, one of them in a subfolder, and a folder that is not a run."""
+    set_best_scores(copy_with(run, tmp_path / "runs/good"), 30.0, 2.0)
+    set_best_scores(copy_with(run, tmp_path / "runs/more/deep/poor", training_seed=7), 10.0, 3.0)
+    set_best_scores(copy_with(run, tmp_path / "runs/sure", model_size=512), 20.0, 1.0)
     (tmp_path / "runs/notes").mkdir()
     (tmp_path / "runs/notes/readme.txt").write_text("nothing to see\n", encoding="utf-8")
     return tmp_path / "runs"
 
 
-def listed(regard: Command, *arguments: object) -> dict[str, Any]:
+def list_runs(regard: Command, *arguments: object) -> dict[str, Any]:
     done = regard("runs", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
 
-def test_the_figures_are_those_of_the_run(regard: Command, run: Run, tmp_path: Path) -> None:
+def test_runs_lists_the_figures_of_a_run(regard: Command, run: Run, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    copied(run, tmp_path / "runs/one")
-    (one,) = listed(regard)["runs"]
+    copy_with(run, tmp_path / "runs/one")
+    (one,) = list_runs(regard)["runs"]
     state = checkpoint.read_state(run.checkpoint_folder(run.newest()))
     best = [row for row in run.metrics() if row["kind"] == "dev" and row["step"] == run.best()][-1]
     tensors = load_file(run.checkpoint_folder(run.newest()) / "model.safetensors")
@@ -83,24 +83,27 @@ def test_the_figures_are_those_of_the_run(regard: Command, run: Run, tmp_path: P
 
 @pytest.mark.parametrize(
     ("sort", "names"),
-    [("score", "good sure poor"), ("loss", "sure good poor"), ("name", "good poor sure")],
+    [
+        ("score", "good sure poor"),
+        pytest.param("loss", "sure good poor", marks=pytest.mark.slow),
+        pytest.param("name", "good poor sure", marks=pytest.mark.slow),
+    ],
 )
-def test_the_order_is_the_one_asked_for(regard: Command, shelf: Path, sort: str, names: str) -> None:
-    found = [Path(one["folder"]).name for one in listed(regard, "--sort", sort)["runs"]]
+def test_runs_are_sorted_by_the_given_key(regard: Command, runs_folder: Path, sort: str, names: str) -> None:
+    found = [Path(one["folder"]).name for one in list_runs(regard, "--sort", sort)["runs"]]
     assert found == names.split()
 
 
-def test_the_last_written_first(regard: Command, shelf: Path) -> None:
-
-    for when, folder in enumerate((shelf / "sure", shelf / "good", shelf / "more/deep/poor")):
+def test_runs_sorted_by_time_lists_the_newest_first(regard: Command, runs_folder: Path) -> None:
+    for when, folder in enumerate((runs_folder / "sure", runs_folder / "good", runs_folder / "more/deep/poor")):
         for path in (folder, *folder.rglob("*")):
             os.utime(path, (1000 + when, 1000 + when))
-    rows = listed(regard, "--sort", "time")["runs"]
+    rows = list_runs(regard, "--sort", "time")["runs"]
     assert [Path(one["folder"]).name for one in rows] == ["poor", "good", "sure"]
     assert [one["written"] for one in rows] == [1002, 1001, 1000]
 
 
-def test_the_best_figures_are_marked(regard: Command, shelf: Path) -> None:
+def test_best_figures_are_marked_with_an_asterisk(regard: Command, runs_folder: Path) -> None:
     done = regard("runs")
     assert done.returncode == 0, done.stderr
     head, _, good, sure, poor = done.stdout.splitlines()
@@ -113,12 +116,12 @@ def test_the_best_figures_are_marked(regard: Command, shelf: Path) -> None:
     assert poor.rstrip().endswith("finished")
 
 
-def test_runs_side_by_side_and_what_differs(regard: Command, shelf: Path) -> None:
-    document = listed(regard, "runs/sure", "runs/good", "runs/good", "--differences")
+def test_differences_lists_keys_in_which_configs_differ(regard: Command, runs_folder: Path) -> None:
+    document = list_runs(regard, "runs/sure", "runs/good", "runs/good", "--differences")
     assert [one["folder"] for one in document["runs"]] == ["runs/good", "runs/sure"]
     assert document["differences"] == {"model.size": {"runs/good": 24, "runs/sure": 512}}
-    told = regard("runs", "--differences").stdout
-    keys = told.split("\n\n")[1].splitlines()
+    table = regard("runs", "--differences").stdout
+    keys = table.split("\n\n")[1].splitlines()
     assert keys[0].split() == ["key", "runs/good", "runs/sure", "runs/more/deep/poor"]
     assert [line.split() for line in keys[2:]] == [
         ["model.size", "24", "512", "24"],
@@ -127,11 +130,11 @@ def test_runs_side_by_side_and_what_differs(regard: Command, shelf: Path) -> Non
     assert "their configs do not differ" in regard("runs", "runs/good", "--differences").stdout
 
 
-def test_unfinished_runs(run: Run, tmp_path: Path) -> None:
-    assert not summary(copied(run, tmp_path / "a", training_steps=100).folder).finished
-    assert summary(copied(run, tmp_path / "b", training_steps=None, training_epochs=1).folder).finished
-    assert not summary(copied(run, tmp_path / "c", training_steps=None, training_epochs=999.5).folder).finished
-    for step in (going := copied(run, tmp_path / "d")).steps():
+def test_unfinished_runs_are_recognised(run: Run, tmp_path: Path) -> None:
+    assert not summary(copy_with(run, tmp_path / "a", training_steps=100).folder).finished
+    assert summary(copy_with(run, tmp_path / "b", training_steps=None, training_epochs=1).folder).finished
+    assert not summary(copy_with(run, tmp_path / "c", training_steps=None, training_epochs=999.5).folder).finished
+    for step in (going := copy_with(run, tmp_path / "d")).steps():
         shutil.rmtree(going.checkpoint_folder(step))
     young = summary(going.folder)
     assert (young.damage, young.finished, young.steps) == ("it has no checkpoint yet", False, 24)
@@ -144,33 +147,35 @@ DAMAGE = {
 }
 
 
-def test_what_is_damaged_is_listed_with_the_reason(regard: Command, run: Run, tmp_path: Path) -> None:
+def test_damaged_runs_are_listed_with_the_reason(regard: Command, run: Run, tmp_path: Path) -> None:
     reasons = {}
     for name, kinds in DAMAGE.items():
         for number, (content, reason) in enumerate(kinds):
             folder = tmp_path / f"runs/{Path(name).stem}{number}"
-            copied(run, folder)
+            copy_with(run, folder)
             (folder / name).write_bytes(content)
             reasons[folder.name] = reason
     (tmp_path / "runs/half/tokenizer").mkdir(parents=True)
     reasons["half"] = "it has no config.yaml: training ended before it began"
-    copied(run, tmp_path / "runs/whole")
-    rows = {Path(one["folder"]).name: one for one in listed(regard)["runs"]}
+    copy_with(run, tmp_path / "runs/whole")
+    rows = {Path(one["folder"]).name: one for one in list_runs(regard)["runs"]}
     assert rows.keys() == {*reasons, "whole"}
     for name, reason in reasons.items():
         assert reason in rows[name]["damage"]
-    told = regard("runs")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert all(reason in told.stdout for reason in reasons.values())
-    assert told.stdout.splitlines()[2].startswith("runs/whole ")
+    done = regard("runs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(reason in done.stdout for reason in reasons.values())
+    assert done.stdout.splitlines()[2].startswith("runs/whole ")
 
 
 @given(data=st.data())
-def test_no_file_brings_the_list_down(run: Run, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_mutated_files_never_break_the_list(
+    run: Run, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from([*DAMAGE, "checkpoints/step-24/model.safetensors"]))
     content = bytearray((run.folder / name).read_bytes()[:6000])
-    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
-        content[place : place + data.draw(st.integers(0, 9))] = data.draw(
+    for start in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
+        content[start : start + data.draw(st.integers(0, 9))] = data.draw(
             st.sampled_from(
                 [b"", b"\x00", b"[", b"{", b"}", b'"', b"-1", b"1e999", b"9" * 400, b"null", b"\xff", b": "]
             )
@@ -188,7 +193,7 @@ def test_no_file_brings_the_list_down(run: Run, tmp_path_factory: pytest.TempPat
     shutil.rmtree(folder)
 
 
-def test_nothing_to_list(regard: Command, tmp_path: Path) -> None:
+def test_empty_or_missing_folder_is_reported(regard: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = regard("runs", "empty")
     assert (done.returncode, done.stdout) == (0, "")
@@ -199,14 +204,14 @@ def test_nothing_to_list(regard: Command, tmp_path: Path) -> None:
         assert message in done.stderr
 
 
-def test_it_is_listed_without_pytorch(shelf: Path) -> None:
-    look = f"import sys, regard.cli.app as a; sys.argv = ['regard', 'runs', {str(shelf)!r}, '--differences']\n"
-    look += "try: a.main()\nexcept SystemExit: pass\n"
-    look += "assert not {'torch', 'numpy', 'sacrebleu'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, env=environment(), check=False)
+def test_runs_command_does_not_import_pytorch(runs_folder: Path) -> None:
+    code = f"import sys, regard.cli.app as a; sys.argv = ['regard', 'runs', {str(runs_folder)!r}, '--differences']\n"
+    code += "try: a.main()\nexcept SystemExit: pass\n"
+    code += "assert not {'torch', 'numpy', 'sacrebleu'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "good" in done.stdout
 
 
-def test_it_explains_itself(regard: Command) -> None:
+def test_runs_help_has_an_example(regard: Command) -> None:
     assert "Example: regard runs" in regard("runs", "--help").stdout

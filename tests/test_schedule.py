@@ -1,4 +1,4 @@
-"""Learning rates at the steps where they turn."""
+"""Learning rate schedules, and the checks of training settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.training import TrainingSettings
 from regard.training.schedule import learning_rate
 
 
-def test_inverse_square_root_is_the_transformers_schedule() -> None:
+def test_inverse_sqrt_is_the_schedule_of_the_transformer_paper() -> None:
     size, warmup = 512, 4000
     peak = size**-0.5 * warmup**-0.5
     settings = TrainingSettings(schedule="inverse-sqrt", warmup=warmup, learning_rate=peak)
@@ -21,19 +21,19 @@ def test_inverse_square_root_is_the_transformers_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "share"), [(0.0, 1), (4.99, 1), (5.0, 1 / 2), (5.9, 1 / 2), (6.0, 1 / 4), (9.99, 1 / 32)]
+    ("epoch", "factor"), [(0.0, 1), (4.99, 1), (5.0, 1 / 2), (5.9, 1 / 2), (6.0, 1 / 4), (9.99, 1 / 32)]
 )
-def test_luong_halves_every_epoch_after_the_fifth(epoch: float, share: float) -> None:
+def test_luong_schedule_halves_every_epoch_from_the_fifth_on(epoch: float, factor: float) -> None:
     settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=1.0, halve_after=5, halve_every=1)
-    assert learning_rate(settings, 1234, epoch) == share
+    assert learning_rate(settings, 1234, epoch) == factor
 
 
-def test_sutskever_halves_every_half_epoch() -> None:
+def test_sutskever_schedule_halves_every_half_epoch() -> None:
     settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=0.7, halve_after=5, halve_every=0.5)
     assert learning_rate(settings, 1, 7.49) == pytest.approx(0.7 / 32)
 
 
-def test_cosine_goes_from_the_peak_to_zero() -> None:
+def test_cosine_schedule_falls_from_the_peak_to_zero() -> None:
     settings = TrainingSettings(schedule="cosine", warmup=10, learning_rate=2.0, steps=110)
     assert learning_rate(settings, 5, 0) == pytest.approx(1.0)
     assert learning_rate(settings, 10, 0) == pytest.approx(2.0)
@@ -42,7 +42,7 @@ def test_cosine_goes_from_the_peak_to_zero() -> None:
     assert learning_rate(settings, 110, 0) == pytest.approx(0.0)
 
 
-def test_constant_rises_over_the_warmup_and_stays() -> None:
+def test_constant_schedule_rises_during_warmup_only() -> None:
     settings = TrainingSettings(schedule="constant", warmup=4, learning_rate=1.0)
     assert [learning_rate(settings, step, 0) for step in (1, 2, 4, 5, 1000)] == [0.25, 0.5, 1.0, 1.0, 1.0]
 
@@ -61,7 +61,8 @@ def test_constant_rises_over_the_warmup_and_stays() -> None:
         ({"betas": (0.9, 2.0)}, "not [0.9, 2.0]"),
         ({"weight_decay": -1.0}, "not 1e-09 and -1.0"),
     ],
+    ids=str,
 )
-def test_settings_that_make_no_sense(values: dict[str, object], message: str) -> None:
+def test_invalid_training_settings_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         TrainingSettings(**values)  # type: ignore[arg-type]

@@ -1,13 +1,13 @@
-"""The bidirectional network and what it is compared with, against loops in NumPy."""
+"""Sequence taggers (bidirectional, recurrent, time-delay and window networks) against loops in NumPy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
+from support.oracles import Array, run_lstm, to_array
 from torch import Tensor, nn
 
 from regard.errors import UserError
@@ -17,7 +17,6 @@ from regard.nn import ElmanCell, GRUCell, LSTMCell
 from regard.recipes import override, read
 from regard.symbols import PAD
 
-Array = npt.NDArray[np.float64]
 SOURCE, TARGET, SIZE = 17, 6, 5
 B, S, F = 3, 7, 4
 LENGTHS = torch.tensor([7, 4, 1])
@@ -34,8 +33,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(name: str = "brnn", **changes: Any) -> Tagger:
-    """A small model in double precision, with weights large enough to tell one number from another."""
+def make_tagger(name: str = "brnn", **changes: Any) -> Tagger:
+    """Return a small model in double precision with large random weights."""
     settings = {"network": name, **NETWORKS[name], **changes}
     torch.manual_seed(7)
     model = build("schuster1997", SOURCE, TARGET, **{"size": SIZE, "embedding": 3, **settings}).double().eval()
@@ -47,61 +46,40 @@ def made(name: str = "brnn", **changes: Any) -> Tagger:
     return model
 
 
-def batch() -> tuple[Tensor, Tensor, Tensor]:
+def make_batch() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     source = torch.randint(0, SOURCE, (B, S, F), generator=generator)
     target = torch.randint(1, TARGET, (B, S), generator=generator)
     past = torch.arange(S) >= LENGTHS[:, None]
-    target[0, 2] = PAD  # a label that nobody knows
+    target[0, 2] = PAD  # an unknown label
     return source.masked_fill(past[..., None], PAD), LENGTHS, target.masked_fill(past, PAD)
 
 
-def array(tensor: Tensor) -> Array:
-    return tensor.detach().numpy()
-
-
-def words_of(model: Tagger, b: int) -> Array:
-    """The sum of embeddings of each word of a sentence."""
-    table, source = array(model.embedding.weight), batch()[0]
+def embed_words(model: Tagger, b: int) -> Array:
+    """Return the sum of the feature embeddings of each word of a sentence."""
+    table, source = to_array(model.embedding.weight), make_batch()[0]
     return np.stack([sum(table[id] for id in source[b, t].tolist() if id) for t in range(int(LENGTHS[b]))])
 
 
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
+def merge_linearly(model: Tagger, *parts: Array) -> Array:
+    """Return c + V^f h^f_t + V^b h^b_t, each direction with its own half of V."""
+    V = np.split(to_array(model.output.weight), len(parts), axis=1)
+    return to_array(model.output.bias) + sum(part @ own.T for part, own in zip(parts, V, strict=True))
 
 
-def states(cell: Any, words: Array) -> Array:
-    """The LSTM, one word after the other."""
-    W, U, b, c = (array(getattr(cell, name)) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-    h = memory = np.zeros(SIZE)
-    found = []
-    for x in words:
-        i, f, g, o = np.split(W @ x + b + U @ h + c, 4)
-        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(memory)
-        found.append(h)
-    return np.stack(found)
-
-
-def merged(model: Tagger, *parts: Array) -> Array:
-    """c + V^f h^f_t + V^b h^b_t, each direction with its own half of V."""
-    V = np.split(array(model.output.weight), len(parts), axis=1)
-    return array(model.output.bias) + sum(part @ own.T for part, own in zip(parts, V, strict=True))
-
-
-def test_a_brnn_reads_from_both_ends_and_merges_linearly() -> None:
-    model: Any = made()
-    logits = array(model(*batch()[:2]))
+def test_brnn_runs_in_both_directions_and_merges_them_linearly() -> None:
+    model: Any = make_tagger()
+    logits = to_array(model(*make_batch()[:2]))
     for b, length in enumerate(LENGTHS.tolist()):
-        words = words_of(model, b)
-        forwards = states(model.network.ahead.forwards[0], words)
-        backwards = states(model.network.back.forwards[0], words[::-1])[::-1]
-        np.testing.assert_allclose(logits[b, :length], merged(model, forwards, backwards), atol=1e-12)
+        words = embed_words(model, b)
+        forwards = run_lstm(model.network.ahead.forwards[0], words)
+        backwards = run_lstm(model.network.back.forwards[0], words[::-1])[::-1]
+        np.testing.assert_allclose(logits[b, :length], merge_linearly(model, forwards, backwards), atol=1e-12)
 
 
-def test_the_directions_of_a_brnn_stay_apart_up_to_the_output() -> None:
-    model: Any = made("brnn-deep")
-    source, lengths, _ = batch()
+def test_directions_of_a_brnn_are_independent_up_to_the_output() -> None:
+    model: Any = make_tagger("brnn-deep")
+    source, lengths, _ = make_batch()
     other = source.clone()
     other[0, 3] = (source[0, 3] + 1) % SOURCE
     words, changed = (model.embedding(ids).sum(2) for ids in (source, other))
@@ -114,41 +92,39 @@ def test_the_directions_of_a_brnn_stay_apart_up_to_the_output() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
-def test_an_rnn_answers_so_many_words_later(delay: int) -> None:
-    model: Any = made("rnn", delay=delay)
-    logits = array(model(*batch()[:2]))
+def test_rnn_with_a_delay_labels_a_word_so_many_words_later(delay: int) -> None:
+    model: Any = make_tagger("rnn", delay=delay)
+    logits = to_array(model(*make_batch()[:2]))
     for b, length in enumerate(LENGTHS.tolist()):
-        words = np.concatenate([words_of(model, b), np.zeros((delay, 3))])
-        late = states(model.network.ahead.forwards[0], words)[delay:]
-        np.testing.assert_allclose(logits[b, :length], merged(model, late), atol=1e-12)
+        words = np.concatenate([embed_words(model, b), np.zeros((delay, 3))])
+        late = run_lstm(model.network.ahead.forwards[0], words)[delay:]
+        np.testing.assert_allclose(logits[b, :length], merge_linearly(model, late), atol=1e-12)
 
 
-def windowed(convolution: Any, below: Array) -> Array:
-    """tanh(W [x_{t-w}; …; x_{t+w}] + b), each word's window put together by hand."""
-    W, b = array(convolution.weight), array(convolution.bias)
+def apply_window(convolution: Any, below: Array) -> Array:
+    """Return tanh(W [x_{t-w}; …; x_{t+w}] + b) for each word."""
+    W, b = to_array(convolution.weight), to_array(convolution.bias)
     window = W.shape[2] // 2
     wide = np.concatenate([np.zeros((window, below.shape[1])), below, np.zeros((window, below.shape[1]))])
-    rows = [
-        np.tanh(b + sum(W[:, :, place] @ wide[t + place] for place in range(2 * window + 1))) for t in range(len(below))
-    ]
+    rows = [np.tanh(b + sum(W[:, :, k] @ wide[t + k] for k in range(2 * window + 1))) for t in range(len(below))]
     return np.stack(rows)
 
 
 @pytest.mark.parametrize("name", ["tdnn", "mlp", "tdnn-deep", "mlp-deep"])
-def test_windows_go_over_the_words_with_the_same_weights(name: str) -> None:
-    model: Any = made(name)
-    logits = array(model(*batch()[:2]))
+def test_window_networks_share_their_weights_over_positions(name: str) -> None:
+    model: Any = make_tagger(name)
+    logits = to_array(model(*make_batch()[:2]))
     for b, length in enumerate(LENGTHS.tolist()):
-        below = words_of(model, b)
+        below = embed_words(model, b)
         for layer, convolution in enumerate(model.network.convolutions):
-            above = windowed(convolution, below)
+            above = apply_window(convolution, below)
             below = above + below if model.network.residual and layer else above
-        np.testing.assert_allclose(logits[b, :length], merged(model, below), atol=1e-12)
+        np.testing.assert_allclose(logits[b, :length], merge_linearly(model, below), atol=1e-12)
 
 
-def seen(model: Tagger, changed: int) -> list[bool]:
-    """The words of a sentence whose answer is another where one word is another."""
-    source, lengths, _ = batch()
+def find_affected_words(model: Tagger, changed: int) -> list[bool]:
+    """Return for each word of a sentence whether its logits change with the word `changed`."""
+    source, lengths, _ = make_batch()
     other = source.clone()
     other[0, changed] = (source[0, changed] + 1) % SOURCE
     before, after = (model(ids, lengths)[0] for ids in (source, other))
@@ -167,15 +143,15 @@ def seen(model: Tagger, changed: int) -> list[bool]:
         ("mlp", {"window": 0}, (0, 0)),
     ],
 )
-def test_how_far_each_network_sees(name: str, changes: dict[str, Any], reach: tuple[int, int]) -> None:
+def test_each_network_has_its_context_size(name: str, changes: dict[str, Any], reach: tuple[int, int]) -> None:
     before, behind = reach
-    assert seen(made(name, **changes), 3) == [before <= 3 - t <= behind for t in range(S)]
+    assert find_affected_words(make_tagger(name, **changes), 3) == [before <= 3 - t <= behind for t in range(S)]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_padding_and_batch_mates_never_matter(name: str) -> None:
-    model = made(name)
-    source, lengths, target = batch()
+def test_padding_and_other_sentences_do_not_change_the_logits(name: str) -> None:
+    model = make_tagger(name)
+    source, lengths, target = make_batch()
     together = model(source, lengths)
     for b, length in enumerate(lengths.tolist()):
         alone = model(source[b : b + 1, :length], lengths[b : b + 1])
@@ -187,20 +163,20 @@ def test_padding_and_batch_mates_never_matter(name: str) -> None:
     torch.testing.assert_close(model.summed(source, lengths, target), torch.stack(each).sum())
 
 
-def test_the_sum_is_of_words_whose_label_is_known() -> None:
-    model = made()
-    source, lengths, target = batch()
-    chances = model(source, lengths).log_softmax(-1).detach()
+def test_loss_sums_over_words_with_a_known_label() -> None:
+    model = make_tagger()
+    source, lengths, target = make_batch()
+    log_probs = model(source, lengths).log_softmax(-1).detach()
     known = [(b, t) for b in range(B) for t in range(S) if target[b, t] != PAD]
-    by_hand = -sum(float(chances[b, t, target[b, t]]) for b, t in known)
-    assert model.summed(source, lengths, target).item() == pytest.approx(by_hand, rel=1e-12)
+    expected = -sum(float(log_probs[b, t, target[b, t]]) for b, t in known)
+    assert model.summed(source, lengths, target).item() == pytest.approx(expected, rel=1e-12)
     assert int(model.count(source, lengths, target)) == len(known) == 11
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
-    model = made(name).train()
-    model.summed(*batch()).backward()  # type: ignore[no-untyped-call]
+    model = make_tagger(name).train()
+    model.summed(*make_batch()).backward()  # type: ignore[no-untyped-call]
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key
@@ -209,86 +185,83 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     assert not table[PAD].any()
 
 
-def test_a_sentence_without_a_word_gives_numbers() -> None:
+def test_an_empty_sentence_has_finite_logits() -> None:
     source = torch.zeros(2, 3, F, dtype=torch.long)
     for name in NETWORKS:
-        assert made(name)(source, torch.tensor([0, 2])).isfinite().all()
+        assert make_tagger(name)(source, torch.tensor([0, 2])).isfinite().all()
 
 
-# What each key of the model says.
-
-
-def test_cells_and_sizes_are_those_that_are_asked_for() -> None:
-    for chosen, sort in {"lstm": LSTMCell, "gru": GRUCell, "elman": ElmanCell}.items():
+def test_options_set_the_cells_and_sizes() -> None:
+    for cell_name, cell_type in {"lstm": LSTMCell, "gru": GRUCell, "elman": ElmanCell}.items():
         for name in ("brnn", "rnn"):
-            network: Any = made(name, cell=chosen, layers=2, size=6, embedding=4).network
+            network: Any = make_tagger(name, cell=cell_name, layers=2, size=6, embedding=4).network
             cells = list(network.ahead.forwards)
-            assert [type(cell) for cell in cells] == [sort, sort]
+            assert [type(cell) for cell in cells] == [cell_type, cell_type]
             assert [cell.input_size for cell in cells] == [4, 6]
             assert network.output_size == (12 if name == "brnn" else 6)
     assert build("schuster1997", SOURCE, TARGET, size=9).embedding.embedding_dim == 9
     assert build("schuster1997", SOURCE, TARGET).embedding.embedding_dim == 100
-    wide: Any = made("tdnn", window=4, layers=2, size=6).network
+    wide: Any = make_tagger("tdnn", window=4, layers=2, size=6).network
     assert [tuple(one.weight.shape) for one in wide.convolutions] == [(6, 3, 9), (6, 6, 9)]
-    flat: Any = made("mlp", window=4, layers=2, size=6).network
+    flat: Any = make_tagger("mlp", window=4, layers=2, size=6).network
     assert [tuple(one.weight.shape) for one in flat.convolutions] == [(6, 3, 9), (6, 6, 1)]
 
 
-def test_with_one_layer_a_tdnn_and_an_mlp_are_one_function() -> None:
-    tdnn, mlp = made("tdnn", window=2), made("mlp", window=2)
+def test_tdnn_and_mlp_with_one_layer_are_the_same_function() -> None:
+    tdnn, mlp = make_tagger("tdnn", window=2), make_tagger("mlp", window=2)
     mlp.load_state_dict(tdnn.state_dict())
-    source, lengths, _ = batch()
+    source, lengths, _ = make_batch()
     assert torch.equal(tdnn(source, lengths), mlp(source, lengths))
 
 
 @pytest.mark.parametrize("name", ["brnn", "rnn", "tdnn", "mlp"])
-def test_dropout_is_on_words_between_layers_and_before_the_output(name: str) -> None:
-    source, lengths, _ = batch()
-    for chosen in (0.0, 0.5):
-        model = made(name, dropout=chosen, layers=2)
-        places = {key for key, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == chosen}
+def test_dropout_acts_on_words_between_layers_and_before_the_output(name: str) -> None:
+    source, lengths, _ = make_batch()
+    for rate in (0.0, 0.5):
+        model = make_tagger(name, dropout=rate, layers=2)
+        modules = {key for key, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == rate}
         stacks = {"brnn": {"network.ahead.dropout", "network.back.dropout"}, "rnn": {"network.ahead.dropout"}}
-        assert places == {"dropout"} | stacks.get(name, {"network.dropout"})
-        assert torch.equal(model(source, lengths), model(source, lengths)), "not where a model is used"
+        assert modules == {"dropout"} | stacks.get(name, {"network.dropout"})
+        assert torch.equal(model(source, lengths), model(source, lengths)), "no dropout in evaluation mode"
         model.train()
-        assert torch.equal(model(source, lengths), model(source, lengths)) == (chosen == 0.0)
+        assert torch.equal(model(source, lengths), model(source, lengths)) == (rate == 0.0)
         read: list[Tensor] = []
         model.output.register_forward_pre_hook(lambda layer, inputs, read=read: read.append(inputs[0]))
         network: Any = model.network
         network.register_forward_pre_hook(lambda layer, inputs, read=read: read.append(inputs[0]))
         model(source, lengths)
         zeros = [float((one[0] == 0).double().mean()) for one in read]
-        assert all(0.1 < share < 0.9 if chosen else share == 0 for share in zeros)
+        assert all(0.1 < fraction < 0.9 if rate else fraction == 0 for fraction in zeros)
 
 
 @pytest.mark.parametrize("name", ["rnn", "tdnn"])
-def test_residual_layers_add_what_they_read(name: str) -> None:
-    source, lengths, _ = batch()
-    plain, added = (made(name, layers=2, residual=chosen) for chosen in (False, True))
-    first = made(name, layers=1)
+def test_residual_layers_add_their_input_to_their_output(name: str) -> None:
+    source, lengths, _ = make_batch()
+    plain, added = (make_tagger(name, layers=2, residual=residual) for residual in (False, True))
+    first = make_tagger(name, layers=1)
     first.load_state_dict({key: plain.state_dict()[key] for key in first.state_dict()})
     words = plain.embedding(source).sum(2) * (torch.arange(S) < lengths[:, None])[..., None]
     difference = added.network(words, lengths) - plain.network(words, lengths)
     torch.testing.assert_close(difference, first.network(words, lengths))
 
 
-def test_the_loss_is_per_word_or_per_sentence_and_smoothed() -> None:
-    source, lengths, target = batch()
+def test_loss_is_per_word_or_per_sentence_and_label_smoothed() -> None:
+    source, lengths, target = make_batch()
     recipe = override(read("schuster1997"), {"model.size": SIZE, "loss.per": "sentence"})
     assert int(build(recipe, SOURCE, TARGET).count(source, lengths, target)) == B
     sums = []
-    for share in (0.0, 0.3):
+    for smoothing in (0.0, 0.3):
         torch.manual_seed(1)
-        changed = override(recipe, {"loss.label_smoothing": share, "model.dropout": 0.0})
+        changed = override(recipe, {"loss.label_smoothing": smoothing, "model.dropout": 0.0})
         model = build(changed, SOURCE, TARGET).double()
         sums.append(model.summed(source, lengths, target).item())
-        chances = model(source, lengths).log_softmax(-1)[target != PAD].detach()
-    right = float(chances.gather(1, target[target != PAD][:, None]).sum())
+        log_probs = model(source, lengths).log_softmax(-1)[target != PAD].detach()
+    right = float(log_probs.gather(1, target[target != PAD][:, None]).sum())
     assert sums[0] == pytest.approx(-right)
-    assert sums[1] == pytest.approx(-0.7 * right - 0.3 * float(chances.mean(1).sum()))
+    assert sums[1] == pytest.approx(-0.7 * right - 0.3 * float(log_probs.mean(1).sum()))
 
 
-def test_embeddings_begin_small_and_forget_gates_open() -> None:
+def test_initial_embeddings_are_small_and_forget_biases_one() -> None:
     torch.manual_seed(0)
     model = build("schuster1997", 3000, TARGET)
     assert model.embedding.weight[1:].std().item() == pytest.approx(0.1, rel=0.01)
@@ -299,7 +272,7 @@ def test_embeddings_begin_small_and_forget_gates_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"model.network": "cnn"}, "one of brnn, rnn, tdnn, mlp, not 'cnn'"),
         ({"model.size": 0}, "size must be at least 1"),
@@ -309,12 +282,12 @@ def test_embeddings_begin_small_and_forget_gates_open() -> None:
         ({"model.window": -1}, "window must be at least 0"),
     ],
 )
-def test_what_cannot_be_built_says_why(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_impossible_model_options_are_reported(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         build(override(read("schuster1997"), changes), SOURCE, TARGET)
 
 
-def test_losses_of_models_that_translate_are_refused() -> None:
+def test_translation_losses_are_refused() -> None:
     for name in ("guided", "r_drop"):
         with pytest.raises(UserError, match="are of models that translate"):
             build({"model": {"kind": "schuster"}, "loss": {name: 1.0}}, SOURCE, TARGET)

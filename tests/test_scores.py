@@ -1,4 +1,4 @@
-"""Scores against float64 NumPy, over whole sentences and over windows."""
+"""Score functions against float64 NumPy, over whole sources and over windows."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
+from support.oracles import Array, to_array
 from torch import Tensor, nn
 
 from regard.nn import Concat, Dot, General, Location, ScaledDot, Score
 
-Array = npt.NDArray[np.float64]
 B, T, S, Q, K = 2, 3, 5, 4, 6
 
 
-def array(tensor: Tensor) -> Array:
-    return tensor.detach().numpy().astype(np.float64)
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
 
 
-def by_hand(one: Callable[[Array, Array, int], float], query: Tensor, keys: Tensor) -> Array:
-    """`one(q, k, position)` for every query and key."""
-    q, k = array(query), array(keys)
+def score_pairs(one: Callable[[Array, Array, int], float], query: Tensor, keys: Tensor) -> Array:
+    """Return `one(q, k, position)` of every query and key (B, T, S)."""
+    q, k = to_array(query), to_array(keys)
     return np.array(
         [[[one(q[b, t], k[b, s], s) for s in range(k.shape[1])] for t in range(q.shape[1])] for b in range(len(q))]
     )
 
 
-def cases() -> list[tuple[str, nn.Module, int, Callable[[nn.Module], Callable[[Array, Array, int], float]]]]:
+def make_cases() -> list[tuple[str, nn.Module, int, Callable[[nn.Module], Callable[[Array, Array, int], float]]]]:
     torch.manual_seed(0)
 
     def general(score: nn.Module) -> Callable[[Array, Array, int], float]:
-        W = array(score.weight)  # type: ignore[arg-type]
+        W = to_array(score.weight)  # type: ignore[arg-type]
         return lambda q, k, s: float(q @ W @ k)
 
     def concat(score: nn.Module) -> Callable[[Array, Array, int], float]:
-        W_q, W_k, v = array(score.query_weight), array(score.key_weight), array(score.v)  # type: ignore[arg-type]
+        W_q, W_k, v = to_array(score.query_weight), to_array(score.key_weight), to_array(score.v)  # type: ignore[arg-type]
         W_a = np.concatenate([W_q, W_k], 1)
         return lambda q, k, s: float(v @ np.tanh(W_a @ np.concatenate([q, k])))
 
     def location(score: nn.Module) -> Callable[[Array, Array, int], float]:
-        W = array(score.weight)  # type: ignore[arg-type]
+        W = to_array(score.weight)  # type: ignore[arg-type]
         return lambda q, k, s: float((W @ q)[s]) if s < len(W) else -np.inf
 
     return [
@@ -56,20 +56,20 @@ def cases() -> list[tuple[str, nn.Module, int, Callable[[nn.Module], Callable[[A
 
 
 @pytest.mark.parametrize(
-    ("name", "score", "key_size", "oracle"), cases(), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "score", "key_size", "oracle"), make_cases(), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_score_is_its_equation(
+def test_score_follows_its_equation(
     name: str, score: Score, key_size: int, oracle: Callable[[Score], Callable[[Array, Array, int], float]]
 ) -> None:
     query, keys = torch.randn(B, T, Q), torch.randn(B, S, key_size)
     found = score(query, score.project(keys), None)
-    np.testing.assert_allclose(array(found), by_hand(oracle(score), query, keys), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_array(found), score_pairs(oracle(score), query, keys), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("name", "score", "key_size", "oracle"), cases(), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "score", "key_size", "oracle"), make_cases(), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_score_over_a_window_is_the_score_at_its_positions(
+def test_score_over_a_window_equals_the_score_at_its_positions(
     name: str, score: Score, key_size: int, oracle: object
 ) -> None:
     query, keys = torch.randn(B, T, Q), torch.randn(B, S, key_size)
@@ -80,12 +80,12 @@ def test_score_over_a_window_is_the_score_at_its_positions(
     torch.testing.assert_close(score(query, gathered, positions), whole.gather(2, positions))
 
 
-def test_a_dot_over_unequal_sizes_names_both() -> None:
+def test_dot_score_reports_sizes_that_differ() -> None:
     with pytest.raises(ValueError, match=r"queries have 4, keys 6"):
         Dot()(torch.randn(B, T, 4), torch.randn(B, S, 6), None)
 
 
-def test_general_has_the_weight_of_query_by_key() -> None:
+def test_score_weights_have_the_shapes_of_the_equations() -> None:
     assert General(Q, K).weight.shape == (Q, K)
     assert Concat(Q, K, 7).query_weight.shape == (7, Q)
     assert Concat(Q, K, 7).key_weight.shape == (7, K)

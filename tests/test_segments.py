@@ -1,4 +1,4 @@
-"""Cutting text and putting it together again loses nothing."""
+"""Splitting long texts into segments, and joining the translations of the segments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from regard.translate.alignment import Alignment
 from regard.translate.segments import Segment, segments
 from regard.translate.translation import Translation, joined
 
-ENGLISH = partial(sentences, language="en")
-TEXT = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
+split_english = partial(sentences, language="en")
+TEXTS = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
 
 
-@given(TEXT, st.integers(1, 6))
-def test_joined_segments_are_the_text(text: str, most: int) -> None:
-    made = segments(text, lambda piece: len(piece) <= most, ENGLISH, 2)
+@given(TEXTS, st.integers(1, 6))
+def test_concatenated_segments_equal_the_text(text: str, most: int) -> None:
+    made = segments(text, lambda piece: len(piece) <= most, split_english, 2)
     assert "".join(segment.before + segment.text + segment.after for segment in made) == text
     for segment in made:
         assert len(segment.text) <= most
@@ -42,8 +42,8 @@ def test_joined_segments_are_the_text(text: str, most: int) -> None:
         ("a\n\nb\nc", 9, ["a", "", "b", "c"]),
     ],
 )
-def test_where_it_is_cut(text: str, most: int, expected: list[str]) -> None:
-    made = segments(text, lambda piece: len(piece.split()) <= most, ENGLISH, math.inf)
+def test_text_is_split_at_sentences_then_clauses_then_words(text: str, most: int, expected: list[str]) -> None:
+    made = segments(text, lambda piece: len(piece.split()) <= most, split_english, math.inf)
     assert [segment.text for segment in made] == expected
 
 
@@ -56,38 +56,38 @@ def test_where_it_is_cut(text: str, most: int, expected: list[str]) -> None:
         ("Mr. Smith sees No. 5 at 3 p.m. today.", 1, ["Mr. Smith sees No. 5 at 3 p.m. today."]),
     ],
 )
-def test_no_more_sentences_at_once_than_were_learnt(text: str, most: int, expected: list[str]) -> None:
-    made = segments(text, lambda piece: True, ENGLISH, most)
+def test_segment_has_at_most_the_given_number_of_sentences(text: str, most: int, expected: list[str]) -> None:
+    made = segments(text, lambda piece: True, split_english, most)
     assert [segment.text for segment in made] == expected
     assert "".join(segment.before + segment.text + segment.after for segment in made) == text
 
 
-def test_text_without_spaces_is_cut_at_its_own_marks() -> None:
+def test_text_without_spaces_is_split_at_punctuation_or_characters() -> None:
     made = segments("一二三。四五六。七八", lambda piece: len(piece) <= 4, partial(sentences, language="zh"), math.inf)
     assert [segment.text for segment in made] == ["一二三。", "四五六。", "七八"]
-    made = segments("abcdefgh", lambda piece: len(piece) <= 3, ENGLISH, math.inf)
+    made = segments("abcdefgh", lambda piece: len(piece) <= 3, split_english, math.inf)
     assert [segment.text for segment in made] == ["ab", "cd", "ef", "gh"]
 
 
-def translated(text: str, score: float) -> Translation:
-    """A translation word by word, upper-cased, each word aligned with its own."""
+def translate_to_upper_case(text: str, score: float) -> Translation:
+    """Return a translation in upper case, with each word aligned to itself."""
     if not text:
         return Translation(text, text)
     count = len(text.split())
     links = [(number, number) for number in range(count)]
     soft = np.eye(count, dtype=np.float32)
     alignment = Alignment(text.split(), text.upper().split(), soft, links)
-    look = np.eye(count + 1, dtype=np.float32)
+    attention = np.eye(count + 1, dtype=np.float32)
     tokens = [*text.split(), "</s>"]
-    return Translation(text, text.upper(), score, tokens, tokens, look, alignment)
+    return Translation(text, text.upper(), score, tokens, tokens, attention, alignment)
 
 
-@given(TEXT, st.integers(1, 6))
-def test_a_joined_translation_is_aligned_as_its_pieces_are(text: str, most: int) -> None:
-    cut = segments(text, lambda piece: len(piece) <= most, ENGLISH, 2)
+@given(TEXTS, st.integers(1, 6))
+def test_joined_translation_has_the_alignment_of_its_segments(text: str, most: int) -> None:
+    cut = segments(text, lambda piece: len(piece) <= most, split_english, 2)
     if not cut:
         return
-    whole = joined(text, cut, [translated(segment.text, -1.0) for segment in cut])
+    whole = joined(text, cut, [translate_to_upper_case(segment.text, -1.0) for segment in cut])
     assert whole.text == text.upper()
     if not text.strip():
         return
@@ -100,8 +100,8 @@ def test_a_joined_translation_is_aligned_as_its_pieces_are(text: str, most: int)
     assert whole.score == -sum(bool(segment.text) for segment in cut)
 
 
-def test_alternatives_go_together_by_rank() -> None:
-    first, second = translated("a", -1.0), translated("b", -1.0)
+def test_n_best_alternatives_of_segments_are_joined_by_rank() -> None:
+    first, second = translate_to_upper_case("a", -1.0), translate_to_upper_case("b", -1.0)
     first.alternatives.append(Translation("a", "x", -2.0))
     whole = joined("a\nb", [Segment("", "a", "\n"), Segment("", "b", "")], [first, second])
     assert whole.text == "A\nB"

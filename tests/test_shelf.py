@@ -1,4 +1,4 @@
-"""Translated files that are kept."""
+"""Storage of translated files (`Shelf`): quotas per client, expiry, permissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.serve.shelf import KEPT, LEAST, Shelf
 
 
 @contextmanager
-def shelved(room: int, clock: FakeClock | None = None) -> Iterator[Shelf]:
+def open_shelf(room: int, clock: FakeClock | None = None) -> Iterator[Shelf]:
     shelf = Shelf(room, clock or FakeClock())
     try:
         yield shelf
@@ -24,64 +24,64 @@ def shelved(room: int, clock: FakeClock | None = None) -> Iterator[Shelf]:
         shelf.close()
 
 
-def put(shelf: Shelf, owner: str, content: bytes = b"x", name: str = "a.txt") -> str:
+def store(shelf: Shelf, owner: str, content: bytes = b"x", name: str = "a.txt") -> str:
     return asyncio.run(shelf.put(owner, name, content))
 
 
-def there(shelf: Shelf, key: str) -> bool:
+def is_stored(shelf: Shelf, key: str) -> bool:
     path = shelf.get(key)
     return path is not None and path.is_file()
 
 
-def test_nobody_pushes_anybody_elses_files_out() -> None:
-    with shelved(room=30 * LEAST) as shelf:
-        first = put(shelf, "a", b"mine")
-        own = [put(shelf, "b") for _ in range(500)]
-        assert [there(shelf, key) for key in own] == [False] * 497 + [True] * 3, (
-            "a tenth of the room, and the oldest goes"
+def test_files_of_one_client_do_not_displace_those_of_another() -> None:
+    with open_shelf(room=30 * LEAST) as shelf:
+        first = store(shelf, "a", b"mine")
+        keys = [store(shelf, "b") for _ in range(500)]
+        assert [is_stored(shelf, key) for key in keys] == [False] * 497 + [True] * 3, (
+            "a client has a tenth of the space, and its oldest file is dropped"
         )
         path = shelf.get(first)
         assert path is not None
         assert path.read_bytes() == b"mine"
-        assert len(list(Path(shelf.folder.name).iterdir())) == 4, "what has gone is gone from the disk as well"
+        assert len(list(Path(shelf.folder.name).iterdir())) == 4, "dropped files are deleted from the disk"
 
 
-def test_a_share_is_counted_in_bytes() -> None:
-    with shelved(room=40 * LEAST) as shelf:
-        large = put(shelf, "a", b"x" * 2 * LEAST)
-        small = [put(shelf, "a") for _ in range(2)]
-        assert all(there(shelf, key) for key in [large, *small])
-        another = put(shelf, "a")
-        assert [there(shelf, key) for key in [large, *small, another]] == [False, True, True, True]
+def test_quota_of_a_client_is_counted_in_bytes() -> None:
+    with open_shelf(room=40 * LEAST) as shelf:
+        large = store(shelf, "a", b"x" * 2 * LEAST)
+        small = [store(shelf, "a") for _ in range(2)]
+        assert all(is_stored(shelf, key) for key in [large, *small])
+        another = store(shelf, "a")
+        assert [is_stored(shelf, key) for key in [large, *small, another]] == [False, True, True, True]
         with pytest.raises(
             Refusal, match=r"the file \(400001\) exceeds what is kept for one client \(400000\)"
         ) as refused:
-            put(shelf, "a", b"x" * (4 * LEAST + 1))
+            store(shelf, "a", b"x" * (4 * LEAST + 1))
         assert refused.value.status == 413
 
 
-def test_a_full_shelf_says_when_to_come_again() -> None:
+def test_full_storage_is_a_503_with_retry_after() -> None:
     clock = FakeClock()
-    with shelved(room=10 * LEAST, clock=clock) as shelf:
+    with open_shelf(room=10 * LEAST, clock=clock) as shelf:
         keys = []
         for number in range(10):
             clock.now = float(number)
-            keys.append(put(shelf, f"client {number}"))
+            keys.append(store(shelf, f"client {number}"))
         with pytest.raises(Refusal, match="Too many translated files") as refused:
             shelf.check("another", 1)
         assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": str(int(KEPT) - 9)})
         with pytest.raises(Refusal, match="Too many translated files"):
-            put(shelf, "another")
-        assert all(there(shelf, key) for key in keys)
-        assert there(shelf, put(shelf, "client 3")), "who has a file there may have another instead"
-        assert [there(shelf, key) for key in keys] == [True] * 3 + [False] + [True] * 6
+            store(shelf, "another")
+        assert all(is_stored(shelf, key) for key in keys)
+        assert is_stored(shelf, store(shelf, "client 3")), "a client with a file may replace it"
+        assert [is_stored(shelf, key) for key in keys] == [True] * 3 + [False] + [True] * 6
         clock.now = KEPT + 0.5
-        assert not there(shelf, keys[0])
-        assert there(shelf, put(shelf, "another"))
+        assert not is_stored(shelf, keys[0])
+        assert is_stored(shelf, store(shelf, "another"))
 
 
-class Remembering(asyncio.SelectorEventLoop):
-    """A loop that remembers what is to be done later, and does it when it is told to."""
+class RecordingLoop(asyncio.SelectorEventLoop):
+    """An event loop that records delayed calls instead of making them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,31 +91,31 @@ class Remembering(asyncio.SelectorEventLoop):
         self.later.append((delay, lambda: callback(*args)))
 
 
-def test_a_file_goes_when_its_time_is_over_whether_another_comes_or_not() -> None:
-    with shelved(room=30 * LEAST) as shelf, asyncio.Runner(loop_factory=Remembering) as runner:
+def test_expired_files_are_deleted_without_further_requests() -> None:
+    with open_shelf(room=30 * LEAST) as shelf, asyncio.Runner(loop_factory=RecordingLoop) as runner:
         keys = [runner.run(shelf.put("a", "a.txt", b"x")) for _ in range(2)]
         loop = runner.get_loop()
-        assert isinstance(loop, Remembering)
-        own = [one for delay, one in loop.later if delay == KEPT]
-        assert len(own) == 2
+        assert isinstance(loop, RecordingLoop)
+        expiries = [call for delay, call in loop.later if delay == KEPT]
+        assert len(expiries) == 2
         shelf.drop(keys[1])
-        for one in own:
-            one()
+        for expire in expiries:
+            expire()
         assert list(Path(shelf.folder.name).iterdir()) == []
         assert shelf.used() == 0
 
 
-def test_nobody_else_may_read_a_file() -> None:
-    with shelved(room=30 * LEAST) as shelf:
-        path = shelf.get(put(shelf, "a"))
+def test_stored_files_are_readable_by_the_owner_only() -> None:
+    with open_shelf(room=30 * LEAST) as shelf:
+        path = shelf.get(store(shelf, "a"))
         assert path is not None
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_a_file_that_cannot_be_written_takes_no_room(tmp_path: Path) -> None:
-    with shelved(room=10 * LEAST) as shelf:
+def test_failed_write_takes_no_quota() -> None:
+    with open_shelf(room=10 * LEAST) as shelf:
         shelf.folder.cleanup()
         for _ in range(3):
             with pytest.raises(OSError, match="No such file"):
-                put(shelf, "a")
+                store(shelf, "a")
         assert shelf.used() == 0

@@ -1,4 +1,4 @@
-"""Tags come back where their words went, balanced, each once."""
+"""Inline tags: removed before translation and restored at the aligned words, balanced, each once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.translate.tags import Ends, parse, partings, restore
 
 
-def carried(text: str, target: str, links: list[tuple[int, int]]) -> str:
+def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
     return restore(parse(text), [target], [links])
 
 
@@ -45,11 +45,11 @@ def carried(text: str, target: str, links: list[tuple[int, int]]) -> str:
         ("if a<b and c>d", "if a<b and c>d", "x", [(0, 0)], "x"),
     ],
 )
-def test_tags_go_where_their_words_went(
+def test_tags_follow_their_aligned_words(
     text: str, plain: str, target: str, links: list[tuple[int, int]], expected: str
 ) -> None:
     assert [piece.plain for piece in parse(text).pieces] == [plain]
-    assert carried(text, target, links) == expected
+    assert restore_tags(text, target, links) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_tags_go_where_their_words_went(
         "  <b>spaced</b>  ",
     ],
 )
-def test_a_translation_into_itself_is_the_text(text: str) -> None:
+def test_identity_translation_restores_the_text(text: str) -> None:
     marked = parse(text)
     plains = [piece.plain for piece in marked.pieces]
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
@@ -83,27 +83,27 @@ def test_a_translation_into_itself_is_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [" %a{};", "<b>x </b>{y}.", "<i><b>x </b></i>{y}, {z} !"])
-def test_a_space_that_is_lost_moves_no_tag(text: str) -> None:
+def test_lost_space_does_not_move_tags(text: str) -> None:
     marked = parse(text)
     links = [[(number, number) for number in range(len(piece.plain.split()))] for piece in marked.pieces]
     made = restore(marked, [piece.plain for piece in marked.pieces], links)
     assert "".join(made.split()) == "".join(text.split())
 
 
-def test_blocks_are_translated_one_by_one() -> None:
+def test_block_elements_separate_texts() -> None:
     marked = parse("<ul><li>The dog</li> <li>The <b>cat</b></li></ul>")
     assert [piece.plain for piece in marked.pieces] == ["The dog", "The cat"]
     assert marked.breaks == ["<ul><li>", "</li> <li>", "</li></ul>"]
 
 
-def test_tags_in_tags_without_end_stand_alone() -> None:
+def test_deeply_nested_tags_are_all_restored() -> None:
     text = "<b>" * 3000 + "x" + "</b>" * 3000
     made = restore(parse(text), ["y"], [[(0, 0)]])
     assert made.count("<b>") == made.count("</b>") == 3000
 
 
-class Balance(HTMLParser):
-    """Fails where a tag closes what is not open."""
+class BalanceChecker(HTMLParser):
+    """Fails at an end tag without its start tag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,23 +121,23 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def trees(depth: int) -> st.SearchStrategy[str]:
+def tagged_texts(depth: int) -> st.SearchStrategy[str]:
     word = st.sampled_from(["one", "two,", "three.", "(four)", "five"])
     alone = st.sampled_from(["<br/>", "{x}", "%s", "<br>"])
     leaf = st.one_of(word, word, alone)
     if not depth:
         return leaf
-    inner = st.lists(trees(depth - 1), max_size=3).map(" ".join)
+    inner = st.lists(tagged_texts(depth - 1), max_size=3).map(" ".join)
     tagged = st.tuples(st.sampled_from("biq"), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>")
     return st.one_of(leaf, tagged)
 
 
-TEXTS = st.lists(trees(3), max_size=5).map(" ".join)
-PIECES = re.compile(r"<[^>]*>|\{x\}|%s")
+TEXTS = st.lists(tagged_texts(3), max_size=5).map(" ".join)
+TAGS = re.compile(r"<[^>]*>|\{x\}|%s")
 
 
 @given(TEXTS, st.lists(st.sampled_from(["eins", "zwei,", "drei.", "(vier)"]), max_size=6), st.data())
-def test_every_tag_comes_back_once_and_balanced(text: str, words: list[str], data: st.DataObject) -> None:
+def test_any_alignment_restores_every_tag_once_and_balanced(text: str, words: list[str], data: st.DataObject) -> None:
     marked = parse(text)
     if len(marked.pieces) != 1:
         return
@@ -146,18 +146,18 @@ def test_every_tag_comes_back_once_and_balanced(text: str, words: list[str], dat
     pairs = [(left, right) for left in range(count) for right in range(len(words))]
     links = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
     made = restore(marked, [target], [links])
-    assert sorted(PIECES.findall(made)) == sorted(PIECES.findall(text))
-    checker = Balance()
+    assert sorted(TAGS.findall(made)) == sorted(TAGS.findall(text))
+    checker = BalanceChecker()
     checker.feed(made)
     checker.close()
     assert not checker.open
-    assert PIECES.sub("", made).split() == target.split() or "".join(PIECES.sub("", made).split()) == target.replace(
+    assert TAGS.sub("", made).split() == target.split() or "".join(TAGS.sub("", made).split()) == target.replace(
         " ", ""
     )
 
 
 @given(st.text(st.sampled_from("ab <>/&;{}%s\n"), max_size=30))
-def test_any_text_can_be_read_and_written_back(text: str) -> None:
+def test_any_text_is_parsed_and_restored(text: str) -> None:
     marked = parse(text)
     plains = [piece.plain for piece in marked.pieces]
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
@@ -165,7 +165,7 @@ def test_any_text_can_be_read_and_written_back(text: str) -> None:
     assert "".join(html.unescape(made).split()) == "".join(html.unescape(text).split())
 
 
-OLD = re.compile(  # what parts a text, as one expression: true, and slow where much begins and nothing ends
+SKIPPED_MARKUP = re.compile(  # reference implementation; quadratic where many comments begin and none ends
     r"(?:(?<!\s)\s++)?(?:<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*>"
     r"|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>|</?(?:p|li|h[1-6])(?![\w.:-])\s*/?>)\s*",
     re.DOTALL | re.IGNORECASE,
@@ -175,26 +175,26 @@ ENDINGS = ("-->", "]]>", "?>", ">", "</script>", "</STYLE  >", "--", "]")
 
 
 @given(st.lists(st.sampled_from([*OPENINGS, *ENDINGS, " ", "\n", "a", "<p>", "</li>"]), max_size=30).map("".join))
-def test_what_is_left_as_it_is_ends_at_its_first_end(text: str) -> None:
-    assert list(partings(text)) == [found.span() for found in OLD.finditer(text)]
+def test_comments_cdata_and_scripts_end_at_their_first_end_marker(text: str) -> None:
+    assert list(partings(text)) == [found.span() for found in SKIPPED_MARKUP.finditer(text)]
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("before", ["", "-->]]>?>></script>", "<!---->"])
-def test_beginnings_without_an_end_cost_no_more_than_their_number(
+def test_unclosed_comments_and_scripts_take_linear_time(
     opening: str, before: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, work = Ends.look, []
+    search, work = Ends.look, []
 
-    def counted(self: Ends, ending: str, place: int) -> re.Match[str] | None:
-        found = look(self, ending, place)
-        work.append((found.end() if found else len(self.text)) - place)
+    def count_characters(self: Ends, ending: str, start: int) -> re.Match[str] | None:
+        found = search(self, ending, start)
+        work.append((found.end() if found else len(self.text)) - start)
         return found
 
-    monkeypatch.setattr(Ends, "look", counted)
+    monkeypatch.setattr(Ends, "look", count_characters)
     for count in (1000, 2000):
         work.clear()
         text = before + opening * count
         parse(text)
         assert sum(work) <= 3 * len(text)
-    assert work, "ends are looked for there, and nowhere else"
+    assert work, "no end marker was searched for"

@@ -1,10 +1,12 @@
-"""Tokenizers: ids, the words they belong to, and the way back."""
+"""Tokenizers: encoding, decoding, the mapping from tokens to words, training, saving and loading."""
 
+import io
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ from regard.text.settings import spread
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "word", "char")
-SIZE: dict[Kind, int] = {"bpe": 400, "unigram": 330, "word": 90, "char": 60}
+VOCABULARY_SIZES: dict[Kind, int] = {"bpe": 400, "unigram": 330, "word": 90, "char": 60}
 SOURCE = (
     "the old teacher reads a book .",
     "she isn't at home , is she ?",
@@ -30,143 +32,145 @@ TARGET = (
     "der Fluss ist 40% tiefer ; niemand weiß , warum !",
     "sie lesen die Bücher , die ihnen die Lehrer gaben .",
 )
-any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)
+ANY_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ASCII_TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)
 
 
 @cache
-def learnt(kind: Kind, byte_fallback: bool = True, lowercase: bool = False) -> Tokenizer:
-    wanted = TextSettings(kind=kind, vocabulary=SIZE[kind], byte_fallback=byte_fallback, lowercase=lowercase)
-    return text.learn(wanted, lambda: SOURCE * 4, lambda: TARGET * 4).source
+def train_tokenizer(kind: Kind, byte_fallback: bool = True, lowercase: bool = False) -> Tokenizer:
+    settings = TextSettings(
+        kind=kind, vocabulary=VOCABULARY_SIZES[kind], byte_fallback=byte_fallback, lowercase=lowercase
+    )
+    return text.learn(settings, lambda: SOURCE * 4, lambda: TARGET * 4).source
 
 
 @cache
-def subwords(kind: Literal["bpe", "unigram", "char"]) -> Subwords:
-    made = learnt(kind)
-    assert isinstance(made, Subwords)
-    return made
+def train_subwords(kind: Literal["bpe", "unigram", "char"]) -> Subwords:
+    tokenizer = train_tokenizer(kind)
+    assert isinstance(tokenizer, Subwords)
+    return tokenizer
 
 
-def normal(written: str) -> str:
-    """What SentencePiece's own normaliser makes of each white-space word, with one space between."""
-    return " ".join(" ".join(map(subwords("bpe").processor.normalize, written.split())).replace("▁", " ").split())
+def normalize(written: str) -> str:
+    """Normalise each word as SentencePiece does, with one space between words."""
+    return " ".join(" ".join(map(train_subwords("bpe").processor.normalize, written.split())).replace("▁", " ").split())
 
 
-def ids_of(kind: Kind) -> st.SearchStrategy[list[int]]:
-    """Any ids, the special ones and single bytes among them."""
-    size = learnt(kind).size
+def token_ids(kind: Kind) -> st.SearchStrategy[list[int]]:
+    """Any ids, including special tokens and single bytes."""
+    size = train_tokenizer(kind).size
     return st.lists(
         st.one_of(st.integers(0, 3), st.integers(0, size - 1), st.integers(size - 40, size - 1)), max_size=14
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_special_ids_come_first(kind: Kind) -> None:
+def test_special_tokens_have_the_first_ids(kind: Kind) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-    assert tuple(learnt(kind).pieces([PAD, UNK, BOS, EOS])) == NAMES == ("<pad>", "<unk>", "<s>", "</s>")
+    assert tuple(train_tokenizer(kind).pieces([PAD, UNK, BOS, EOS])) == NAMES == ("<pad>", "<unk>", "<s>", "</s>")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_vocabulary_stays_within_its_size(kind: Kind) -> None:
-    made = learnt(kind)
-    assert 4 < made.size <= SIZE[kind]
-    assert len(set(made.pieces(range(made.size)))) == made.size
+def test_vocabulary_is_not_larger_than_requested(kind: Kind) -> None:
+    tokenizer = train_tokenizer(kind)
+    assert 4 < tokenizer.size <= VOCABULARY_SIZES[kind]
+    assert len(set(tokenizer.pieces(range(tokenizer.size)))) == tokenizer.size
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_learnt_from_comes_back(kind: Kind) -> None:
-    made = learnt(kind)
+def test_training_text_survives_encoding_and_decoding(kind: Kind) -> None:
+    tokenizer = train_tokenizer(kind)
     for line in ("the teacher reads the books", "der Lehrer liest die Bücher", "isn't well-kept"):
-        ids = made.encode(line)
-        assert made.decode(ids) == line
+        ids = tokenizer.encode(line)
+        assert tokenizer.decode(ids) == line
         assert not {PAD, UNK, BOS, EOS} & set(ids)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_nothing(kind: Kind) -> None:
-    made = learnt(kind)
-    assert made.encode("") == made.encode(" \t\n ") == []
-    assert made.split("") == ([], [])
-    assert made.decode([]) == made.decode([PAD, BOS, EOS]) == ""
-    assert made.words([]) == []
-    assert made.pieces([]) == []
+def test_empty_text_has_no_tokens(kind: Kind) -> None:
+    tokenizer = train_tokenizer(kind)
+    assert tokenizer.encode("") == tokenizer.encode(" \t\n ") == []
+    assert tokenizer.split("") == ([], [])
+    assert tokenizer.decode([]) == tokenizer.decode([PAD, BOS, EOS]) == ""
+    assert tokenizer.words([]) == []
+    assert tokenizer.pieces([]) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pad_bos_and_eos_are_silent(kind: Kind) -> None:
-    made = learnt(kind)
-    first, second = made.encode("the old"), made.encode("books")
-    assert made.decode([BOS, *first, PAD, *second, EOS, PAD]) == made.decode([*first, *second])
+def test_pad_bos_and_eos_are_not_decoded(kind: Kind) -> None:
+    tokenizer = train_tokenizer(kind)
+    first, second = tokenizer.encode("the old"), tokenizer.encode("books")
+    assert tokenizer.decode([BOS, *first, PAD, *second, EOS, PAD]) == tokenizer.decode([*first, *second])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_names_in_a_text_are_ordinary_text(kind: Kind) -> None:
-    assert not {PAD, BOS, EOS} & set(learnt(kind).encode("<pad> <s> </s> a<s>b"))
+def test_names_of_special_tokens_in_a_text_are_ordinary_text(kind: Kind) -> None:
+    assert not {PAD, BOS, EOS} & set(train_tokenizer(kind).encode("<pad> <s> </s> a<s>b"))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@given(written=any_text)
-def test_any_text_comes_back_in_normal_form(kind: Kind, written: str) -> None:
-    made = learnt(kind)
-    ids = made.encode(written)
-    assert " ".join(made.decode(ids).split()) == normal(written)
+@given(written=ANY_TEXTS)
+def test_any_text_is_decoded_in_normal_form(kind: Kind, written: str) -> None:
+    tokenizer = train_tokenizer(kind)
+    ids = tokenizer.encode(written)
+    assert " ".join(tokenizer.decode(ids).split()) == normalize(written)
     assert UNK not in ids
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@given(written=ascii_text)
-def test_plain_text_comes_back_with_single_spaces(kind: Kind, written: str) -> None:
-    made = learnt(kind)
-    assert made.decode(made.encode(written)) == " ".join(written.split())
+@given(written=ASCII_TEXTS)
+def test_ascii_text_is_decoded_with_single_spaces(kind: Kind, written: str) -> None:
+    tokenizer = train_tokenizer(kind)
+    assert tokenizer.decode(tokenizer.encode(written)) == " ".join(written.split())
 
 
-def test_compatible_characters_are_the_same_text() -> None:
-    made = learnt("bpe")
-    assert made.encode("ﬁne ①") == made.encode("fine 1")
-    assert made.encode("Ga\u0308rten") == made.encode("Gärten")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_no_piece_covers(kind: Kind) -> None:
-    made = learnt(kind, byte_fallback=False)
-    assert made.decode(made.encode("the 日 books")) == "the <unk> books"
-    assert UNK in made.encode("日")
+def test_compatibility_characters_are_encoded_alike() -> None:
+    tokenizer = train_tokenizer("bpe")
+    assert tokenizer.encode("ﬁne ①") == tokenizer.encode("fine 1")
+    assert tokenizer.encode("Ga\u0308rten") == tokenizer.encode("Gärten")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(written=any_text)
-def test_split_says_which_word_each_id_is_of(kind: Kind, written: str) -> None:
-    made = learnt(kind)
-    ids, numbers = made.split(written)
-    assert ids == made.encode(written)
+def test_unknown_characters_become_unk_without_byte_fallback(kind: Kind) -> None:
+    tokenizer = train_tokenizer(kind, byte_fallback=False)
+    assert tokenizer.decode(tokenizer.encode("the 日 books")) == "the <unk> books"
+    assert UNK in tokenizer.encode("日")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(written=ANY_TEXTS)
+def test_split_maps_each_token_to_its_word(kind: Kind, written: str) -> None:
+    tokenizer = train_tokenizer(kind)
+    ids, numbers = tokenizer.split(written)
+    assert ids == tokenizer.encode(written)
     assert numbers == sorted(numbers)
-    by_word = [made.encode(word) for word in written.split()]
+    by_word = [tokenizer.encode(word) for word in written.split()]
     assert ids == [id for word in by_word for id in word]
     assert numbers == [number for number, word in enumerate(by_word) for _ in word]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_words_of_any_ids_point_into_their_text(kind: Kind, data: st.DataObject) -> None:
-    made = learnt(kind)
-    ids = data.draw(ids_of(kind))
-    numbers, written = made.words(ids), made.decode(ids).split()
+def test_words_maps_any_token_ids_to_words_of_their_text(kind: Kind, data: st.DataObject) -> None:
+    tokenizer = train_tokenizer(kind)
+    ids = data.draw(token_ids(kind))
+    numbers, written = tokenizer.words(ids), tokenizer.decode(ids).split()
     assert len(numbers) == len(ids)
     assert numbers == sorted(numbers)
     assert all(0 <= number < max(1, len(written)) for number in numbers)
-    heard = {number for id, number in zip(ids, numbers, strict=True) if id not in (PAD, BOS, EOS)}
-    assert heard >= set(range(len(written))), "each word was written by some id"
+    covered = {number for id, number in zip(ids, numbers, strict=True) if id not in (PAD, BOS, EOS)}
+    assert covered >= set(range(len(written))), "a word of the text belongs to no token"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_the_ids_of_a_word_spell_it(kind: Kind, data: st.DataObject) -> None:
-    """Ids that are no single bytes: their pieces, put together by word, are the words."""
-    made = learnt(kind)
-    ids = [id for id in data.draw(ids_of(kind)) if not made.pieces([id])[0].startswith("<0x")]
-    written = made.decode(ids).split()
+def test_tokens_of_a_word_spell_the_word(kind: Kind, data: st.DataObject) -> None:
+    tokenizer = train_tokenizer(kind)
+    # without byte tokens, whose names are not their text
+    ids = [id for id in data.draw(token_ids(kind)) if not tokenizer.pieces([id])[0].startswith("<0x")]
+    written = tokenizer.decode(ids).split()
     spelt = [""] * len(written)
-    for id, piece, number in zip(ids, made.pieces(ids), made.words(ids), strict=True):
+    for id, piece, number in zip(ids, tokenizer.pieces(ids), tokenizer.words(ids), strict=True):
         letters = "" if id in (PAD, BOS, EOS) else piece.replace("▁", "")
         assert letters == "" or number < len(written)
         if letters:
@@ -175,122 +179,125 @@ def test_the_ids_of_a_word_spell_it(kind: Kind, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-@given(written=any_text)
-def test_words_and_split_agree_on_ordinary_text(kind: Kind, written: str) -> None:
-    made = learnt(kind)
-    if all(normal(word) and " " not in normal(word) for word in written.split()):
-        ids, numbers = made.split(written)
-        assert made.words(ids) == numbers
+@given(written=ANY_TEXTS)
+def test_words_and_split_agree_on_normalized_text(kind: Kind, written: str) -> None:
+    tokenizer = train_tokenizer(kind)
+    if all(normalize(word) and " " not in normalize(word) for word in written.split()):
+        ids, numbers = tokenizer.split(written)
+        assert tokenizer.words(ids) == numbers
 
 
-def bytes_of(written: bytes) -> list[int]:
-    return [int(subwords("bpe").processor.piece_to_id(f"<0x{byte:02X}>")) for byte in written]
+def encode_bytes(written: bytes) -> list[int]:
+    return [int(train_subwords("bpe").processor.piece_to_id(f"<0x{byte:02X}>")) for byte in written]
 
 
-def test_white_space_spelt_in_bytes_ends_a_word() -> None:
-    made = subwords("bpe")
-    a, b = bytes_of(b"a"), bytes_of(b"b")
-    separator = bytes_of("\u2028".encode())
-    assert made.decode([*a, *separator, *b]).split() == ["a", "b"]
-    assert made.words([*a, *separator, *b]) == [0, 1, 1, 1, 1]
-    assert made.words([*a, *bytes_of(b" "), *b]) == [0, 1, 1]
-    broken = bytes_of("日".encode()[:2])
-    assert made.words([*a, *broken, *b]) == [0, 0, 0, 0]
+def test_white_space_in_byte_tokens_ends_a_word() -> None:
+    tokenizer = train_subwords("bpe")
+    a, b = encode_bytes(b"a"), encode_bytes(b"b")
+    separator = encode_bytes("\u2028".encode())
+    assert tokenizer.decode([*a, *separator, *b]).split() == ["a", "b"]
+    assert tokenizer.words([*a, *separator, *b]) == [0, 1, 1, 1, 1]
+    assert tokenizer.words([*a, *encode_bytes(b" "), *b]) == [0, 1, 1]
+    broken = encode_bytes("日".encode()[:2])
+    assert tokenizer.words([*a, *broken, *b]) == [0, 0, 0, 0]
 
 
-def test_a_lone_space_counts_with_the_word_that_follows_if_one_does() -> None:
-    made = subwords("char")
-    (space,) = (id for id in range(made.size) if made.pieces([id]) == ["▁"])
-    letter = made.encode("a")[-1]
-    assert made.decode([letter, space, letter]) == "a a"
-    assert made.words([letter, space, letter]) == [0, 1, 1]
-    assert made.words([letter, space]) == [0, 0]
-    assert made.words([letter, space, space, EOS]) == [0, 0, 0, 0]
-    assert made.words([space]) == [0]
-    assert made.words([letter, space, UNK, UNK, letter]) == [0, 1, 1, 1, 1]
+def test_separate_space_token_belongs_to_the_following_word() -> None:
+    tokenizer = train_subwords("char")
+    (space,) = (id for id in range(tokenizer.size) if tokenizer.pieces([id]) == ["▁"])
+    letter = tokenizer.encode("a")[-1]
+    assert tokenizer.decode([letter, space, letter]) == "a a"
+    assert tokenizer.words([letter, space, letter]) == [0, 1, 1]
+    assert tokenizer.words([letter, space]) == [0, 0]
+    assert tokenizer.words([letter, space, space, EOS]) == [0, 0, 0, 0]
+    assert tokenizer.words([space]) == [0]
+    assert tokenizer.words([letter, space, UNK, UNK, letter]) == [0, 1, 1, 1, 1]
 
 
-def test_silent_ids_count_with_the_word_before() -> None:
+def test_special_tokens_belong_to_the_preceding_word() -> None:
     for kind in KINDS:
-        made = learnt(kind)
-        the, books = made.encode("the"), made.encode("books")
+        tokenizer = train_tokenizer(kind)
+        the, books = tokenizer.encode("the"), tokenizer.encode("books")
         ids = [BOS, *the, PAD, *books, EOS]
-        assert made.words(ids) == [0, *[0] * len(the), 0, *[1] * len(books), 1], kind
+        assert tokenizer.words(ids) == [0, *[0] * len(the), 0, *[1] * len(books), 1], kind
 
 
 @given(st.data())
-def test_words_written_and_read_again_are_the_same_ids(data: st.DataObject) -> None:
-    made = learnt("word")
-    ids = data.draw(ids_of("word"))
-    assert made.encode(made.decode(ids)) == [id for id in ids if id not in (PAD, BOS, EOS)]
+def test_word_tokenizer_encodes_its_decoded_text_to_the_same_ids(data: st.DataObject) -> None:
+    tokenizer = train_tokenizer("word")
+    ids = data.draw(token_ids("word"))
+    assert tokenizer.encode(tokenizer.decode(ids)) == [id for id in ids if id not in (PAD, BOS, EOS)]
 
 
-def test_words_set_punctuation_as_people_do() -> None:
-    made = learnt("word")
+def test_word_tokenizer_attaches_punctuation_to_words() -> None:
+    tokenizer = train_tokenizer("word")
     line = "we see the well-kept gardens ( and the river ) ."
-    assert made.decode(made.encode(line)) == "we see the well-kept gardens (and the river)."
-    assert made.pieces(made.encode(line)) == line.split()
-    assert made.decode(made.encode(") river")) == ") river"
-    ids, numbers = made.split("isn't she, (the river)?")
-    assert made.pieces(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
+    assert tokenizer.decode(tokenizer.encode(line)) == "we see the well-kept gardens (and the river)."
+    assert tokenizer.pieces(tokenizer.encode(line)) == line.split()
+    assert tokenizer.decode(tokenizer.encode(") river")) == ") river"
+    ids, numbers = tokenizer.split("isn't she, (the river)?")
+    assert tokenizer.pieces(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
     assert numbers == [0, 1, 1, 2, 2, 3, 3, 3]
-    assert made.words(ids) == numbers
+    assert tokenizer.words(ids) == numbers
 
 
-def test_words_keep_the_most_frequent() -> None:
-    made = Words.learn(["b b b a a c", "c d <unk> <s>"], 7)
-    assert made.vocabulary == [*NAMES, "b", "a", "c"]
-    assert made.encode("a b c d <unk>") == [5, 4, 6, UNK, UNK]
+def test_word_vocabulary_keeps_the_most_frequent_words() -> None:
+    tokenizer = Words.learn(["b b b a a c", "c d <unk> <s>"], 7)
+    assert tokenizer.vocabulary == [*NAMES, "b", "a", "c"]
+    assert tokenizer.encode("a b c d <unk>") == [5, 4, 6, UNK, UNK]
     assert Words.learn(["b a"], 6).vocabulary == [*NAMES, "a", "b"]
 
 
-def test_lowercase() -> None:
+def test_lowercase_tokenizer_ignores_case() -> None:
     for kind in KINDS:
-        made = learnt(kind, lowercase=True)
-        assert made.encode("The OLD Teacher") == made.encode("the old teacher"), kind
-        assert made.split("THE Old")[1] == made.split("the old")[1]
-        assert made.decode(made.encode("The OLD Teacher")) == "the old teacher"
-        assert not any(piece != piece.lower() for piece in made.pieces(range(made.size)) if not piece.startswith("<0x"))
+        tokenizer = train_tokenizer(kind, lowercase=True)
+        assert tokenizer.encode("The OLD Teacher") == tokenizer.encode("the old teacher"), kind
+        assert tokenizer.split("THE Old")[1] == tokenizer.split("the old")[1]
+        assert tokenizer.decode(tokenizer.encode("The OLD Teacher")) == "the old teacher"
+        assert not any(
+            piece != piece.lower() for piece in tokenizer.pieces(range(tokenizer.size)) if not piece.startswith("<0x")
+        )
 
 
-def test_a_shared_vocabulary_is_one_object_and_separate_ones_know_their_side() -> None:
+def test_vocabulary_is_shared_or_separate_by_setting() -> None:
     for kind in KINDS:
-        both = text.learn(TextSettings(kind=kind, vocabulary=SIZE[kind]), lambda: SOURCE, lambda: TARGET)
+        both = text.learn(TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind]), lambda: SOURCE, lambda: TARGET)
         assert both.source is both.target
-        apart = text.learn(TextSettings(kind=kind, vocabulary=SIZE[kind], shared=False), lambda: SOURCE, lambda: TARGET)
+        apart = text.learn(
+            TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind], shared=False), lambda: SOURCE, lambda: TARGET
+        )
         assert apart.source is not apart.target
         left, right = (set(side.pieces(range(side.size))) for side in apart)
         assert left != right
         assert "ß" not in "".join(left)
 
 
-def same(left: Tokenizer, right: Tokenizer) -> bool:
-    lines = (*SOURCE, *TARGET, "日本 The")
-    return left.pieces(range(left.size)) == right.pieces(range(right.size)) and all(
-        left.split(line) == right.split(line) and left.words(left.encode(line)) == right.words(right.encode(line))
-        for line in lines
-    )
+def assert_same_tokenizer(left: Tokenizer, right: Tokenizer) -> None:
+    assert left.pieces(range(left.size)) == right.pieces(range(right.size))
+    for line in (*SOURCE, *TARGET, "日本 The"):
+        assert left.split(line) == right.split(line)
+        assert left.words(left.encode(line)) == right.words(right.encode(line))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_saved_and_loaded_they_are_the_same(kind: Kind, shared: bool, lowercase: bool, tmp_path: Path) -> None:
-    wanted = TextSettings(kind=kind, vocabulary=SIZE[kind], shared=shared, lowercase=lowercase)
-    made = text.learn(wanted, lambda: SOURCE, lambda: TARGET)
-    text.save(made, wanted, tmp_path)
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+@pytest.mark.parametrize("lowercase", [True, False], ids=["lowercase", "cased"])
+def test_loaded_tokenizer_equals_the_saved_one(kind: Kind, shared: bool, lowercase: bool, tmp_path: Path) -> None:
+    settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind], shared=shared, lowercase=lowercase)
+    tokenizers = text.learn(settings, lambda: SOURCE, lambda: TARGET)
+    text.save(tokenizers, settings, tmp_path)
     ending = "vocab" if kind == "word" else "model"
     assert {path.name for path in tmp_path.iterdir()} == (
         {f"shared.{ending}"} if shared else {f"source.{ending}", f"target.{ending}"}
     )
-    loaded = text.load(wanted, tmp_path)
+    loaded = text.load(settings, tmp_path)
     assert isinstance(loaded, Tokenizers)
-    assert same(made.source, loaded.source)
-    assert same(made.target, loaded.target)
+    assert_same_tokenizer(tokenizers.source, loaded.source)
+    assert_same_tokenizer(tokenizers.target, loaded.target)
     assert (loaded.source is loaded.target) == shared
 
 
-def test_of_very_many_lines_some_are_enough_and_always_the_same() -> None:
+def test_subword_training_takes_evenly_spaced_lines_of_long_texts() -> None:
     lines = [str(number) for number in range(10)]
     assert list(spread(lambda: lines, 10)) == lines
     assert list(spread(lambda: lines, 9)) == ["0", "2", "4", "6", "8"]
@@ -299,7 +306,7 @@ def test_of_very_many_lines_some_are_enough_and_always_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_vocabulary_too_small_for_the_text_says_how_large_it_must_be(kind: Kind) -> None:
+def test_too_small_vocabulary_error_names_the_smallest_size(kind: Kind) -> None:
     def learn(size: int) -> Tokenizer:
         return text.learn(TextSettings(kind=kind, vocabulary=size), lambda: SOURCE, lambda: TARGET).source
 
@@ -312,46 +319,46 @@ def test_a_vocabulary_too_small_for_the_text_says_how_large_it_must_be(kind: Kin
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-def test_no_text_gives_no_vocabulary(kind: Kind) -> None:
+def test_training_subwords_on_no_text_is_refused(kind: Kind) -> None:
     with pytest.raises(UserError, match="no pieces"):
         text.learn(TextSettings(kind=kind, vocabulary=300), lambda: [], lambda: [""])
 
 
-def test_settings_that_hold_only_special_ids_are_refused() -> None:
+def test_vocabulary_with_only_special_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="not 4"):
         TextSettings(vocabulary=4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", ["empty", "half", "bytes", "words"])
-def test_a_damaged_vocabulary_file(kind: Kind, damage: str, tmp_path: Path) -> None:
-    wanted = TextSettings(kind=kind, vocabulary=SIZE[kind])
-    text.save(Tokenizers(learnt(kind), learnt(kind)), wanted, tmp_path)
+@pytest.mark.parametrize("damage", ["empty", "truncated", "binary", "text"])
+def test_damaged_vocabulary_file_error_names_the_file(kind: Kind, damage: str, tmp_path: Path) -> None:
+    settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind])
+    text.save(Tokenizers(train_tokenizer(kind), train_tokenizer(kind)), settings, tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
-    path.write_bytes(
-        {"empty": b"", "half": whole[: len(whole) // 2], "bytes": b"\xff\xfe" * 50, "words": b"not\na\nvocabulary\n"}[
-            damage
-        ]
-    )
+    damaged = {
+        "empty": b"",
+        "truncated": whole[: len(whole) // 2],
+        "binary": b"\xff\xfe" * 50,
+        "text": b"not\na\nvocabulary\n",
+    }
+    path.write_bytes(damaged[damage])
     with pytest.raises(UserError, match="is not a") as caught:
-        text.load(wanted, tmp_path)
+        text.load(settings, tmp_path)
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("lines", ["a\na\n", "\n", "two words\n", " a\n"])
-def test_a_word_list_has_each_word_once(lines: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lines", ["a\na\n", "\n", "two words\n", " a\n"], ids=["duplicate", "empty", "two words", "leading space"]
+)
+def test_word_list_with_duplicate_or_invalid_words_is_refused(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "shared.vocab"
     path.write_text("".join(f"{name}\n" for name in NAMES) + lines, encoding="utf-8")
     with pytest.raises(UserError, match="one word a line, each once"):
         Words.load(path)
 
 
-def test_a_foreign_sentencepiece_model_is_refused(tmp_path: Path) -> None:
-    import io
-
-    import sentencepiece
-
+def test_sentencepiece_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SOURCE), model_writer=model, model_type="char", vocab_size=30, minloglevel=2
@@ -363,6 +370,6 @@ def test_a_foreign_sentencepiece_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_vocabulary_file(kind: Kind, tmp_path: Path) -> None:
+def test_missing_vocabulary_file_is_refused(kind: Kind, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is missing"):
         text.load(TextSettings(kind=kind), tmp_path)

@@ -1,4 +1,4 @@
-"""A translation looked at while it is made."""
+"""Step-by-step traces of a translation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import httpx
 import pytest
 import torch
 from support.server import ask_in_process
-from support.training import TINY, corpus_files
+from support.training import train_tiny
 
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.training import train
 from regard.translate import load, trace
 
 TEXT = "the old house"
@@ -22,13 +21,11 @@ TEXT = "the old house"
 def luong(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("runs") / "luong"
     few = {"training.steps": 6, "training.validate_every": 6, "training.checkpoint_every": 6}
-    return train(
-        "luong2015-global", corpus_files(corpus, "train"), out, dev=corpus_files(corpus, "dev"), **{**TINY, **few}
-    )
+    return train_tiny("luong2015-global", corpus, out, **few)
 
 
 @torch.inference_mode()
-def test_the_attentional_vector_is_what_decides_the_token(luong: Run) -> None:
+def test_the_traced_attentional_vector_predicts_the_candidates(luong: Run) -> None:
     translator = load(luong.folder)
     decoder = translator.models[0].decoder
     assert decoder.order[-1] == "h̃_t"
@@ -37,20 +34,20 @@ def test_the_attentional_vector_is_what_decides_the_token(luong: Run) -> None:
         assert step.attentional is not None
         assert step.state is not None
         assert step.attentional.shape == step.state.shape
-        chances = decoder.W_s(torch.from_numpy(step.attentional)).softmax(-1)  # type: ignore[operator]
-        assert chances.topk(5).values.tolist() == pytest.approx([chance for _, chance in step.candidates], abs=1e-5)
+        probabilities = decoder.W_s(torch.from_numpy(step.attentional)).softmax(-1)  # type: ignore[operator]
+        assert probabilities.topk(5).values.tolist() == pytest.approx([p for _, p in step.candidates], abs=1e-5)
 
 
-def test_the_service_tells_it_of_models_that_have_one(luong: Run, fluent_run: Run) -> None:
-    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+def test_trace_endpoint_reports_attentional_vectors_of_luong_models(luong: Run, run: Run) -> None:
+    async def request_trace(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/v1/trace", json={"q": TEXT})
 
-    found = ask_in_process(luong.folder, Settings(), ask).json()
+    found = ask_in_process(luong.folder, Settings(), request_trace).json()
     assert found["order"] == ["h_t", "a_t", "c_t", "h̃_t"]
     assert found["steps"]
     for step in found["steps"]:
         assert len(step["attentional"]) == len(step["state"])
-        assert all(-1 <= number <= 1 for number in step["attentional"]), "a hyperbolic tangent"
-    assert {step["attentional"] for step in ask_in_process(fluent_run.folder, Settings(), ask).json()["steps"]} == {
+        assert all(-1 <= number <= 1 for number in step["attentional"]), "outputs of tanh"
+    assert {step["attentional"] for step in ask_in_process(run.folder, Settings(), request_trace).json()["steps"]} == {
         None
     }

@@ -1,4 +1,4 @@
-"""The translator on a real, if little trained, run."""
+"""The Python interface `regard.load(run).translate(…)`: search options, alignments, constraints and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.training import TINY, corpus_files
+from support.pairwise import slow_after
+from support.training import TINY, corpus_files, train_tiny
 
 import regard
 from regard.data.corpus import pairs
@@ -25,6 +26,8 @@ from regard.translate.translator import AT_ONCE
 from regard.translate.wording import ForbiddenWords, filled
 from regard.translate.writing import words
 
+ONE_STEP = {"training.steps": 1}
+
 
 @pytest.fixture(scope="module")
 def translator(run: Run) -> Translator:
@@ -37,7 +40,7 @@ def sources(corpus: Path) -> list[str]:
     return [pair.source for pair in pairs(corpus_files(corpus, "test"))]
 
 
-def test_order_is_kept_and_empty_lines_stay_empty(translator: Translator, sources: list[str]) -> None:
+def test_translations_keep_input_order_and_empty_lines(translator: Translator, sources: list[str]) -> None:
     texts = [sources[0], "", sources[1], "   ", *sources[2:8]]
     together = translator.translate(texts)
     assert [made.source for made in together] == texts
@@ -49,7 +52,7 @@ def test_order_is_kept_and_empty_lines_stay_empty(translator: Translator, source
             assert alone.score == pytest.approx(made.score, rel=1e-4)
 
 
-def test_a_translation_says_what_it_looked_at(translator: Translator, sources: list[str]) -> None:
+def test_translation_has_attention_and_word_alignment(translator: Translator, sources: list[str]) -> None:
     for made in translator.translate(sources[:10]):
         assert made.attention is not None
         assert made.attention.shape == (len(made.tokens), len(made.source_tokens))
@@ -66,10 +69,32 @@ def test_a_translation_says_what_it_looked_at(translator: Translator, sources: l
                 assert (int(row.argmax()), target) in alignment.pairs
 
 
-def test_a_word_may_be_aligned_by_the_step_after_it(fluent_run: Run, sources: list[str]) -> None:
-    translator, other = load(fluent_run.folder), load(fluent_run.folder)
+DOMAIN_TEXTS = [f"the {word} sleeps" for word in ("dog", "cat", "cow", "horse", "mouse", "bird", "fish", "lion")]
+
+
+@pytest.fixture(scope="module")
+def domain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Train on a corpus whose targets end in "." and one, tagged "loud", whose targets end in "!"; read-only."""
+    folder = tmp_path_factory.mktemp("domains")
+    for name, end in (("plain.tsv", "."), ("loud.tsv", "!")):
+        lines = (f"{text} {'again' * (n % 2)}\t{text} {end}\n" for text in DOMAIN_TEXTS for n in range(4))
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    changes = {
+        **TINY,
+        "training.steps": 80,
+        "training.validate_every": 80,
+        "training.schedule": "constant",
+        "training.learning_rate": 0.02,
+        "data.tags": [None, "loud"],
+        "model.initialisation": "torch",
+    }
+    return train("bahdanau2015", [folder / "plain.tsv", folder / "loud.tsv"], folder / "run", **changes)
+
+
+def test_alignment_can_use_attention_of_the_next_decoding_step(domain_run: Run) -> None:
+    translator, other = load(domain_run.folder), load(domain_run.folder)
     other.models[0].decoder.viewpoint = Viewpoint(after=True)
-    for before, made in zip(*(each.translate(sources[:6], beam=1) for each in (translator, other)), strict=True):
+    for before, made in zip(*(each.translate(DOMAIN_TEXTS, beam=1) for each in (translator, other)), strict=True):
         assert made.text == before.text != ""
         assert made.ended
         assert made.attention is not None
@@ -77,16 +102,16 @@ def test_a_word_may_be_aligned_by_the_step_after_it(fluent_run: Run, sources: li
         assert made.alignment is not None
         np.testing.assert_allclose(made.attention[:-1], before.attention[1:], atol=1e-6)
         np.testing.assert_allclose(made.attention[-1], before.attention[-1], atol=1e-6)
-        told = np.array([word.weights for word in words(other, made.source) if word.text], dtype=np.float32)
-        np.testing.assert_allclose(told, made.alignment.soft, atol=1e-5)
-    pair = (sources[0], sources[1])
+        weights = np.array([word.weights for word in words(other, made.source) if word.text], dtype=np.float32)
+        np.testing.assert_allclose(weights, made.alignment.soft, atol=1e-5)
+    pair = (DOMAIN_TEXTS[0], DOMAIN_TEXTS[1])
     plain, after = (each.judge([pair])[0].hypothesis.attention for each in (translator, other))
     assert plain is not None
     assert after is not None
     np.testing.assert_allclose(after[:-1], plain[1:], atol=1e-6)
 
 
-def test_n_best_are_the_first_and_its_alternatives(translator: Translator, sources: list[str]) -> None:
+def test_n_best_alternatives_are_sorted_by_score(translator: Translator, sources: list[str]) -> None:
     made = translator.translate(sources[:3], beam=4, n_best=3)
     for translation in made:
         scores = [translation.score, *(other.score for other in translation.alternatives)]
@@ -95,22 +120,22 @@ def test_n_best_are_the_first_and_its_alternatives(translator: Translator, sourc
     assert any(translation.alternatives for translation in made)
 
 
-def test_without_alignments_there_are_none(translator: Translator, sources: list[str]) -> None:
+def test_alignments_can_be_switched_off(translator: Translator, sources: list[str]) -> None:
     assert translator.translate(sources[:2], alignments=False)[0].alignment is None
 
 
-def test_one_text_is_not_a_list_of_texts(translator: Translator) -> None:
+def test_single_string_instead_of_a_list_is_a_type_error(translator: Translator) -> None:
     with pytest.raises(TypeError, match="list of texts"):
         translator.translate("one text")
 
 
-def test_words_nobody_has_seen_do_no_harm(translator: Translator) -> None:
+def test_out_of_vocabulary_words_become_unknown_tokens(translator: Translator) -> None:
     made = translator.translate(["Zyxw 漢字 \x00 🙂 ."])[0]
     assert made.source_tokens == ["<unk>", "<unk>", "<unk>", "<unk>", ".", "</s>"]
     assert made.tokens
 
 
-def test_alignments_of_given_pairs_are_those_of_teacher_forcing(translator: Translator, corpus: Path) -> None:
+def test_alignments_of_given_pairs_agree_with_assessed_aer_and_perplexity(translator: Translator, corpus: Path) -> None:
     test = pairs(corpus_files(corpus, "test"))
     gold = read_gold(corpus / "test.align", test)
     found = [alignment.pairs for alignment in translator.align(test) if alignment is not None]
@@ -130,104 +155,101 @@ def test_alignments_of_given_pairs_are_those_of_teacher_forcing(translator: Tran
     assert len(result.translations) == len(test)
 
 
-def test_an_ensemble_of_runs_needs_one_vocabulary(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_ensemble_needs_identical_vocabularies(run: Run, corpus: Path, tmp_path: Path) -> None:
     twin = tmp_path / "twin"
     shutil.copytree(run.folder, twin)
     text = ["The dog sleeps ."]
     one, two = load(run.folder).translate(text), load(run.folder, twin).translate(text)
     assert one[0].text == two[0].text
     assert one[0].score == pytest.approx(two[0].score, rel=1e-4)
-    other = {**TINY, "text.vocabulary": 99, "training.steps": 1}
-    stranger = train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "other", **other)
+    other = train_tiny("bahdanau2015", corpus, tmp_path / "other", **{"text.vocabulary": 99, **ONE_STEP})
     with pytest.raises(UserError, match="different vocabularies"):
-        load(run.folder, stranger.folder)
+        load(run.folder, other.folder)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-def test_subwords_come_back_as_words(kind: str, corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", slow_after(1, ["bpe", "unigram", "char"]))
+def test_subword_attention_is_merged_into_word_alignment(kind: str, corpus: Path, tmp_path: Path) -> None:
     size = {"bpe": 500, "unigram": 500, "char": 200}[kind]
-    settings = {**TINY, "text.kind": kind, "text.vocabulary": size, "training.steps": 2, "text.shared": True}
-    run = train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", **settings)
+    settings = {"text.kind": kind, "text.vocabulary": size, "training.steps": 2, "text.shared": True}
+    run = train_tiny("bahdanau2015", corpus, tmp_path / "run", **settings)
     for made in load(run.folder).translate(["The old dog sleeps .", "A café ☕ ."]):
         assert made.alignment is not None
         assert made.alignment.target == made.text.split()
         assert made.alignment.soft.shape == (len(made.text.split()), len(made.source.split()))
 
 
-def test_training_from_python_leaves_a_report(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "training.steps": 1}
-    made = regard.train(
-        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
-    )
-    assert "<h2>Where it looked</h2>" in (made.folder / "report.html").read_text(encoding="utf-8")
-    assert Path(made.config()["data"]["train"][0]).is_absolute()
+@pytest.fixture(scope="module")
+def python_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Train a Transformer with two heads by `regard.train`, with two heatmaps in its report; read-only."""
+    data, dev = corpus_files(corpus, "train"), corpus_files(corpus, "dev")
+    folder, changes = tmp_path_factory.mktemp("python") / "run", {**TINY, "model.heads": 2, "training.steps": 5}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.report.outcome.SAMPLES", 2)
+        made: Run = regard.train("default", data, folder, dev=dev, **changes)
+    return made
 
 
-def test_training_ends_with_the_best_layer_and_head(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "model.heads": 2, "training.steps": 5}
-    made = regard.train(
-        "default", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
-    )
-    tried = ranked_viewpoints(load(made.folder), pairs(corpus_files(corpus, "dev")))
-    shares = {one.viewpoint: one.mutual for one in tried}
-    assert len(shares) == 2 * 3 * made.config()["model"]["layers"]
-    assert made.config()["model"]["align_layer"] == "auto", "training goes on by what was asked for"
-    assert shares[load(made.folder).models[0].decoder.viewpoint] == max(shares.values())
+def test_training_from_python_writes_a_report(python_run: Run) -> None:
+    assert "<h2>Where it looked</h2>" in (python_run.folder / "report.html").read_text(encoding="utf-8")
+    assert Path(python_run.config()["data"]["train"][0]).is_absolute()
+
+
+def test_training_selects_the_best_alignment_head(python_run: Run, corpus: Path, tmp_path: Path) -> None:
+    ranked = ranked_viewpoints(load(python_run.folder), pairs(corpus_files(corpus, "dev")))
+    fractions = {one.viewpoint: one.mutual for one in ranked}
+    assert len(fractions) == 2 * 3 * python_run.config()["model"]["layers"]
+    assert python_run.config()["model"]["align_layer"] == "auto", "resumed training must choose a head again"
+    assert fractions[load(python_run.folder).models[0].decoder.viewpoint] == max(fractions.values())
+    damaged = shutil.copytree(python_run.folder, tmp_path / "damaged")
     for damage in ("{", "[]", '{"layer": 9, "head": null, "after": false}', '{"layer": 0, "head": "1", "after": true}'):
-        (made.folder / "viewpoint.json").write_text(damage, encoding="utf-8")
+        (damaged / "viewpoint.json").write_text(damage, encoding="utf-8")
         with pytest.raises(UserError, match=r"viewpoint\.json is damaged"):
-            load(made.folder)
+            load(damaged)
 
 
-def test_attention_of_an_ensemble_does_not_depend_on_who_looks_at_nothing(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "training.steps": 1}
-    runs = [
-        train(name, corpus_files(corpus, "train"), tmp_path / name, dev=corpus_files(corpus, "dev"), **quick)
-        for name in ("sutskever2014", "bahdanau2015")
-    ]
-    looks = []
+def test_ensemble_attention_ignores_members_without_attention(corpus: Path, tmp_path: Path) -> None:
+    runs = [train_tiny(name, corpus, tmp_path / name, **ONE_STEP) for name in ("sutskever2014", "bahdanau2015")]
+    attentions = []
     for order in (runs, runs[::-1]):
         translator = load(*(run.folder for run in order))
-        next(model for model in translator.models if "a_t" in model.decoder.order).decoder.viewpoint = Viewpoint(
-            after=True
-        )
-        looks.append(translator.judge([("The dog sleeps .", "Der Hund .")])[0].hypothesis.attention)
-    assert looks[0] is not None
-    assert looks[1] is not None
-    np.testing.assert_allclose(looks[0], looks[1], atol=1e-6)
+        attentive = next(model for model in translator.models if "a_t" in model.decoder.order)
+        attentive.decoder.viewpoint = Viewpoint(after=True)
+        attentions.append(translator.judge([("The dog sleeps .", "Der Hund .")])[0].hypothesis.attention)
+    assert attentions[0] is not None
+    assert attentions[1] is not None
+    np.testing.assert_allclose(attentions[0], attentions[1], atol=1e-6)
 
 
-def test_what_is_not_a_run(tmp_path: Path, run: Run) -> None:
+def test_loading_an_incomplete_run_is_an_error(tmp_path: Path, run: Run) -> None:
     with pytest.raises(UserError, match="is not a run"):
         load(tmp_path)
-    half = tmp_path / "half"
-    shutil.copytree(run.folder, half)
-    shutil.rmtree(half / "checkpoints")
+    incomplete = tmp_path / "incomplete"
+    shutil.copytree(run.folder, incomplete)
+    shutil.rmtree(incomplete / "checkpoints")
     with pytest.raises(UserError, match="no checkpoint yet"):
-        load(half)
-    shutil.rmtree(half / "tokenizer")
+        load(incomplete)
+    shutil.rmtree(incomplete / "tokenizer")
     with pytest.raises(UserError, match="no vocabulary"):
-        load(half)
+        load(incomplete)
 
 
 @pytest.fixture(scope="module")
 def subword_translator(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Translator:
-    settings = {**TINY, "text.kind": "bpe", "text.vocabulary": 400, "text.shared": True}
-    folder = tmp_path_factory.mktemp("subwords") / "run"
-    return load(
-        train("bahdanau2015", corpus_files(corpus, "train"), folder, dev=corpus_files(corpus, "dev"), **settings).folder
-    )
+    settings = {"text.kind": "bpe", "text.vocabulary": 400, "text.shared": True, "training.steps": 12}
+    return load(train_tiny("bahdanau2015", corpus, tmp_path_factory.mktemp("subwords") / "run", **settings).folder)
 
 
-@pytest.fixture(params=["words", "subwords"])
-def either(request: pytest.FixtureRequest, translator: Translator, subword_translator: Translator) -> Translator:
-    return {"words": translator, "subwords": subword_translator}[request.param]
+@pytest.fixture(params=["translator", "subword_translator"], ids=["words", "subwords"])
+def any_translator(request: pytest.FixtureRequest) -> Translator:
+    """Provide the translator of a word vocabulary, then the one of a shared BPE vocabulary."""
+    found: Translator = request.getfixturevalue(request.param)
+    return found
 
 
-def test_white_space_and_line_breaks_are_kept(either: Translator, sources: list[str]) -> None:
+def test_white_space_and_line_breaks_are_kept(any_translator: Translator, sources: list[str]) -> None:
     text = f"  {sources[0]}\n\n\t{sources[1]} \r\n{sources[2]}\n"
-    made = either.translate([text])[0]
-    alone = [one.text for one in either.translate(sources[:3])]
+    made = any_translator.translate([text])[0]
+    alone = [one.text for one in any_translator.translate(sources[:3])]
     assert made.text == f"  {alone[0]}\n\n\t{alone[1]} \r\n{alone[2]}\n"
     assert made.source == text
     assert made.alignment is not None
@@ -235,32 +257,28 @@ def test_white_space_and_line_breaks_are_kept(either: Translator, sources: list[
     assert made.alignment.target == made.text.split()
 
 
-def test_a_text_longer_than_the_model_has_learnt_from_is_cut_at_its_sentences(
-    either: Translator, sources: list[str]
-) -> None:
-    assert either.limit is not None
+def test_text_longer_than_training_data_is_split_into_sentences(any_translator: Translator, sources: list[str]) -> None:
+    assert any_translator.limit is not None
     long = " ".join(sources[:40])
-    assert len(either.tokenizers.source.encode(long)) > either.limit
-    made = either.translate([long])[0]
+    assert len(any_translator.tokenizers.source.encode(long)) > any_translator.limit
+    made = any_translator.translate([long])[0]
     assert made.source_tokens.count("</s>") > 1
-    ids = either.tokenizers.source.encode(long)
-    assert [token for token in made.source_tokens if token != "</s>"] == either.tokenizers.source.pieces(ids)
+    ids = any_translator.tokenizers.source.encode(long)
+    assert [token for token in made.source_tokens if token != "</s>"] == any_translator.tokenizers.source.pieces(ids)
     assert made.alignment is not None
     assert made.alignment.source == long.split()
-    unlimited = Translator(either.models, either.tokenizers, either.device)
+    unlimited = Translator(any_translator.models, any_translator.tokenizers, any_translator.device)
     assert unlimited.translate([long], max_length=5)[0].source_tokens.count("</s>") == 1
 
 
-def test_two_sentences_are_not_taken_for_one_by_a_model_that_has_learnt_from_single_ones(
-    either: Translator, sources: list[str]
-) -> None:
+def test_two_sentences_are_translated_separately(any_translator: Translator, sources: list[str]) -> None:
     pair = sorted(sources, key=len)[:2]
-    assert either.fits(" ".join(pair))
-    alone = [made.text for made in either.translate(pair)]
-    assert either.translate([" ".join(pair)])[0].text == " ".join(alone)
+    assert any_translator.fits(" ".join(pair))
+    alone = [made.text for made in any_translator.translate(pair)]
+    assert any_translator.translate([" ".join(pair)])[0].text == " ".join(alone)
 
 
-def test_a_stream_is_read_as_it_is_translated(translator: Translator, sources: list[str]) -> None:
+def test_stream_reads_one_batch_ahead(translator: Translator, sources: list[str]) -> None:
     read = 0
 
     def endless() -> Iterator[str]:
@@ -275,40 +293,40 @@ def test_a_stream_is_read_as_it_is_translated(translator: Translator, sources: l
     assert first == [made.text for made in translator.translate([sources[n % 7] for n in range(1, 6)], beam=1)]
 
 
-def test_a_prefix_stands_first(either: Translator, sources: list[str]) -> None:
-    for made in either.translate(sources[:4], prefix="Der alte"):
+def test_translation_starts_with_the_prefix(any_translator: Translator, sources: list[str]) -> None:
+    for made in any_translator.translate(sources[:4], prefix="Der alte"):
         assert made.text.startswith("Der alte")
     with pytest.raises(UserError, match="leaves no room for EOS within max_length 2"):
-        either.translate(sources[:1], prefix="Der alte Hund", max_length=2)
+        any_translator.translate(sources[:1], prefix="Der alte Hund", max_length=2)
 
 
-def test_forced_words_are_there_as_whole_words(either: Translator, sources: list[str]) -> None:
-    for made in either.translate(sources[:6], force=["Hund", "die Frau"]):
+def test_forced_words_occur_as_whole_words(any_translator: Translator, sources: list[str]) -> None:
+    for made in any_translator.translate(sources[:6], force=["Hund", "die Frau"]):
         assert "Hund" in made.text.replace(".", " ").replace(",", " ").split()
         assert "die Frau" in made.text
     with pytest.raises(UserError, match="'' cannot be forced"):
-        either.translate(sources[:1], force=[""])
+        any_translator.translate(sources[:1], force=[""])
 
 
-def test_a_word_that_cannot_be_spelled_cannot_be_forced(translator: Translator, sources: list[str]) -> None:
+def test_forced_word_outside_the_vocabulary_is_an_error(translator: Translator, sources: list[str]) -> None:
     with pytest.raises(UserError, match="'Xylophon' cannot be forced: the vocabulary has no way to spell it"):
         translator.translate(sources[:1], force=["Xylophon"])
 
 
-def test_forbidden_words_are_not_there(either: Translator, sources: list[str]) -> None:
-    def said(forbid: list[str]) -> set[str]:
-        drawn = either.translate(sources[:3], sample=True, n_best=30, forbid=forbid, max_length=12)
+def test_forbidden_words_do_not_occur(any_translator: Translator, sources: list[str]) -> None:
+    def sample_words(forbid: list[str]) -> set[str]:
+        drawn = any_translator.translate(sources[:3], sample=True, n_best=30, forbid=forbid, max_length=12)
         ended = [one for made in drawn for one in (made, *made.alternatives) if one.tokens[-1] == "</s>"]
         return {word.strip(".,!?").casefold() for one in ended for word in one.text.split()}
 
-    forbidden = sorted(word for word in said([]) if len(word) > 1 and word.isalpha())[::2]
+    forbidden = sorted(word for word in sample_words([]) if len(word) > 1 and word.isalpha())[::2]
     assert len(forbidden) > 5
-    rest = said([word.upper() for word in forbidden])
+    rest = sample_words([word.upper() for word in forbidden])
     assert rest
     assert not rest & set(forbidden)
 
 
-def test_forbidding_a_word_leaves_longer_ones_alone(subword_translator: Translator) -> None:
+def test_forbidden_word_does_not_match_inside_longer_words(subword_translator: Translator) -> None:
     rule = ForbiddenWords(subword_translator.tokenizers.target, ["Hund", "der Frau"])
     encode = subword_translator.tokenizers.target.encode
     assert rule.would_end(encode("Ein Hund"))
@@ -318,14 +336,14 @@ def test_forbidding_a_word_leaves_longer_ones_alone(subword_translator: Translat
     assert not rule.would_end(encode("die Frau"))
 
 
-def test_a_glossary_holds_where_its_terms_are(either: Translator) -> None:
+def test_glossary_applies_where_its_term_occurs(any_translator: Translator) -> None:
     texts = ["The dog sleeps .", "The dogs sleep .", "The big dog sleeps ."]
-    made = either.translate(texts, glossary={"dog": "Katze", "big dog": "Frau"})
+    made = any_translator.translate(texts, glossary={"dog": "Katze", "big dog": "Frau"})
     assert ["Katze" in one.text for one in made] == [True, False, False]
     assert "Frau" in made[2].text
 
 
-def test_samples_differ_and_are_seeded(translator: Translator, sources: list[str]) -> None:
+def test_samples_differ_and_depend_on_the_seed_alone(translator: Translator, sources: list[str]) -> None:
     drawn = translator.translate(sources[:2], sample=True, n_best=6, seed=4)
     again = translator.translate(sources[1:2], sample=True, n_best=6, seed=4)[0]
     texts = [[one.text, *(other.text for other in one.alternatives)] for one in drawn]
@@ -339,12 +357,12 @@ def test_samples_differ_and_are_seeded(translator: Translator, sources: list[str
         translator.translate(sources[:1], temperature=0.5)
 
 
-def test_unknown_words_are_replaced_by_what_they_looked_at(translator: Translator) -> None:
+def test_unknown_words_are_replaced_by_their_aligned_source_word(translator: Translator) -> None:
     text = "The Zyxw sees Qwert ."
     plain = translator.translate([text], prefix="Der <unk> sieht <unk>")[0]
     assert plain.alignment is not None
-    looked = {target: source for source, target in plain.alignment.pairs}
-    expected = [text.split()[looked[place]] for place in (1, 3)]
+    aligned = {target: source for source, target in plain.alignment.pairs}
+    expected = [text.split()[aligned[position]] for position in (1, 3)]
     made = translator.translate([text], prefix="Der <unk> sieht <unk>", replace_unknown=True)[0]
     assert made.text.split()[1] == expected[0]
     other = translator.translate(
@@ -357,32 +375,32 @@ def test_unknown_words_are_replaced_by_what_they_looked_at(translator: Translato
     assert other.alignment.soft.shape[0] == len(other.alignment.target)
 
 
-def test_words_are_filled_in_one_after_the_other() -> None:
+def test_unknown_tokens_are_filled_in_order() -> None:
     assert filled(["a <unk> b <unk>", "<unk>"], ["x", "y", "z"]) == ["a x b y", "z"]
     assert filled(["<unk> <unk>"], ["x"]) == ["x <unk>"]
 
 
-def test_a_wrong_option_is_an_error(translator: Translator) -> None:
+def test_unknown_option_and_n_best_above_beam_are_errors(translator: Translator) -> None:
     with pytest.raises(TypeError, match="no_repeet"):
         translator.translate(["a"], no_repeet=3)
     with pytest.raises(UserError, match="n_best 7, beam 5"):
         translator.translate(["a"], n_best=7)
 
 
-def test_given_targets_are_scored_as_search_scores_them(translator: Translator, sources: list[str]) -> None:
+def test_forced_decoding_scores_equal_search_scores(translator: Translator, sources: list[str]) -> None:
     found = translator.translate(sources[:5], length_penalty=0.0)
     again = translator.judge([(made.source, made.text) for made in found])
     spelled = [translator.tokenizers.target.pieces(judged.hypothesis.tokens) for judged in again]
     for left, right, tokens in zip(found, again, spelled, strict=True):
-        if left.tokens == tokens:  # a text may be written with other tokens than it was found with
+        if left.tokens == tokens:  # search may have found another segmentation of the same text
             assert right.hypothesis.score == pytest.approx(left.score, rel=1e-4)
     assert any(left.tokens == tokens for left, tokens in zip(found, spelled, strict=True))
 
 
-def test_tags_are_carried_over(either: Translator) -> None:
+def test_tags_and_placeholders_are_carried_over(any_translator: Translator) -> None:
     texts = ["The <b>old dog</b> sleeps .", "{name} sees %d dogs .", "No tags & nothing .", ""]
-    made = either.translate(texts, tags=True, n_best=2)
-    plain = either.translate(["The old dog sleeps .", "sees dogs .", texts[2]], n_best=2)
+    made = any_translator.translate(texts, tags=True, n_best=2)
+    plain = any_translator.translate(["The old dog sleeps .", "sees dogs .", texts[2]], n_best=2)
     assert [one.source for one in made] == texts
     for one, other in zip(made, plain, strict=False):
         for left, right in zip((one, *one.alternatives), (other, *other.alternatives), strict=True):
@@ -393,11 +411,11 @@ def test_tags_are_carried_over(either: Translator) -> None:
     assert made[3].text == ""
 
 
-def test_addresses_pass_through_and_the_model_does_not_get_them(either: Translator) -> None:
+def test_urls_and_mail_addresses_bypass_the_model(any_translator: Translator) -> None:
     texts = ["The old dog sees https://example.org/Hund .", "www.example.org, me@example.org\n", "The dog sleeps ."]
-    plain = either.translate(["The old dog sees .", "The dog sleeps ."], n_best=2)
+    plain = any_translator.translate(["The old dog sees .", "The dog sleeps ."], n_best=2)
     for alignments in (False, True):
-        made = either.translate(texts, n_best=2, alignments=alignments)
+        made = any_translator.translate(texts, n_best=2, alignments=alignments)
         assert [one.source for one in made] == texts
         assert made[1].text == texts[1]
         assert made[2].text == plain[1].text
@@ -405,13 +423,12 @@ def test_addresses_pass_through_and_the_model_does_not_get_them(either: Translat
             assert left.text.split().count("https://example.org/Hund") == 1
             assert left.text.replace("https://example.org/Hund", "").split() == right.text.split()
             assert left.alignment is None or left.alignment.target == left.text.split()
-    raw = either.translate(texts[:1], addresses=False)[0]
+    raw = any_translator.translate(texts[:1], addresses=False)[0]
     assert raw.source_tokens != made[0].source_tokens == plain[0].source_tokens
 
 
-def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "training.steps": 1}
-    run = train("cho2014", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick)
+def test_tags_need_a_model_with_attention(corpus: Path, tmp_path: Path) -> None:
+    run = train_tiny("cho2014", corpus, tmp_path / "run", **ONE_STEP)
     with pytest.raises(UserError, match="no attention"):
         load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
     assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text
@@ -419,15 +436,12 @@ def test_a_model_without_attention_cannot_place_tags(corpus: Path, tmp_path: Pat
         assert "www.example.org" in load(run.folder).translate(["See www.example.org there ."], tags=tags)[0].text
 
 
-def test_a_model_of_small_letters_is_measured_in_small_letters(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "training.steps": 1, "text.lowercase": True}
-    run = train(
-        "bahdanau2015", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
-    )
+def test_lowercase_model_has_lowercase_bleu(corpus: Path, tmp_path: Path) -> None:
+    run = train_tiny("bahdanau2015", corpus, tmp_path / "run", **{"text.lowercase": True, **ONE_STEP})
     assert "case:lc" in assess(load(run.folder), pairs(corpus_files(corpus, "test")), None, beam=1).bleu.signature
 
 
-def test_the_limit_is_what_the_model_was_trained_on(translator: Translator, run: Run, corpus: Path) -> None:
+def test_length_limit_is_the_longest_training_sentence(translator: Translator, run: Run, corpus: Path) -> None:
     tokenizers = translator.tokenizers
     longest = max(
         len(tokenizer.encode(text))
@@ -437,91 +451,84 @@ def test_the_limit_is_what_the_model_was_trained_on(translator: Translator, run:
     assert translator.limit == run.config()["data"]["longest"] == longest
 
 
-def test_a_text_that_begins_with_a_line_break_has_its_prefix(either: Translator) -> None:
-    made = either.translate(["\n\nThe dog sleeps ."], prefix="Ein Hund")[0]
+def test_prefix_follows_leading_line_breaks(any_translator: Translator) -> None:
+    made = any_translator.translate(["\n\nThe dog sleeps ."], prefix="Ein Hund")[0]
     assert made.text.startswith("\n\nEin Hund")
 
 
-def test_a_prefix_that_cannot_be_spelled(translator: Translator) -> None:
+def test_prefix_outside_the_vocabulary_is_an_error(translator: Translator) -> None:
     with pytest.raises(UserError, match="the prefix 'Sehr Geehrtes' cannot be spelled"):
         translator.translate(["a"], prefix="Sehr Geehrtes")
 
 
-def test_a_glossary_does_not_mind_capitals_and_counts(either: Translator) -> None:
-    made = either.translate(["Dog and DOG .", "A hot-dog ."], glossary={"dog": "Katze"})
+def test_glossary_ignores_case_and_applies_to_each_occurrence(any_translator: Translator) -> None:
+    made = any_translator.translate(["Dog and DOG .", "A hot-dog ."], glossary={"dog": "Katze"})
     assert made[0].text.count("Katze") == 2
     assert "Katze" not in made[1].text
     with pytest.raises(UserError, match="to be forced and forbidden at once"):
-        either.translate(["a"], glossary={"dog": "Katze"}, forbid=["katze"])
+        any_translator.translate(["a"], glossary={"dog": "Katze"}, forbid=["katze"])
 
 
-def test_marks_can_be_forbidden(either: Translator, sources: list[str]) -> None:
-    for one in either.translate(sources[:5], forbid=["."], max_length=20):
+def test_punctuation_can_be_forbidden(any_translator: Translator, sources: list[str]) -> None:
+    for one in any_translator.translate(sources[:5], forbid=["."], max_length=20):
         assert "." not in one.text
     with pytest.raises(UserError, match="empty word"):
-        either.translate(sources[:1], forbid=[" "])
+        any_translator.translate(sources[:1], forbid=[" "])
 
 
-def test_what_was_cut_off_says_so(either: Translator, sources: list[str]) -> None:
-    short, whole = either.translate([sources[0]], min_length=3, max_length=3)[0], either.translate([""])[0]
+def test_truncated_translation_is_reported_as_unfinished(any_translator: Translator, sources: list[str]) -> None:
+    short, whole = (
+        any_translator.translate([sources[0]], min_length=3, max_length=3)[0],
+        any_translator.translate([""])[0],
+    )
     assert short.ended == (short.tokens[-1] == "</s>")
     assert whole.ended
-    cut = either.translate([sources[0]], prefix="Der alte Hund", max_length=12, min_length=12)[0]
+    cut = any_translator.translate([sources[0]], prefix="Der alte Hund", max_length=12, min_length=12)[0]
     assert cut.ended == (cut.tokens[-1] == "</s>")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"length_penalty": 1000.0}, "from -10 to 10, or 'average', not 1000.0"),
-        ({"length_penalty": math.nan}, "not nan"),
-        ({"length_penalty": "short"}, "not 'short'"),
-        ({"coverage_penalty": -1.0}, "coverage_penalty must be at least 0, not -1.0"),
-        ({"min_length": 20, "max_length": 5}, "min_length 20 is more than max_length 5"),
-        ({"sample": True, "temperature": math.nan}, "temperature must be at least 0.001, not nan"),
-        ({"sample": True, "n_best": 0}, "n_best must be at least 1, not 0"),
-        ({"sample": True, "seed": -1}, "seed must be at least 0, not -1"),
-        ({"no_repeat": 0}, "no_repeat must be at least 1, not 0"),
-    ],
-)
-def test_options_out_of_reason(translator: Translator, options: dict[str, Any], message: str) -> None:
+OPTION_ERRORS: list[tuple[dict[str, Any], str]] = [
+    ({"length_penalty": 1000.0}, "from -10 to 10, or 'average', not 1000.0"),
+    ({"length_penalty": math.nan}, "not nan"),
+    ({"length_penalty": "short"}, "not 'short'"),
+    ({"coverage_penalty": -1.0}, "coverage_penalty must be at least 0, not -1.0"),
+    ({"min_length": 20, "max_length": 5}, "min_length 20 is more than max_length 5"),
+    ({"sample": True, "temperature": math.nan}, "temperature must be at least 0.001, not nan"),
+    ({"sample": True, "n_best": 0}, "n_best must be at least 1, not 0"),
+    ({"sample": True, "seed": -1}, "seed must be at least 0, not -1"),
+    ({"no_repeat": 0}, "no_repeat must be at least 1, not 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), OPTION_ERRORS, ids=[message for _, message in OPTION_ERRORS])
+def test_option_out_of_range_is_an_error(translator: Translator, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         translator.translate(["The dog sleeps ."], **options)
 
 
-def test_a_string_where_a_list_belongs(translator: Translator) -> None:
+def test_string_instead_of_a_list_of_words_or_texts_is_an_error(translator: Translator) -> None:
     with pytest.raises(TypeError, match="force is a list of words"):
         translator.translate(["a"], force="Hund")
     with pytest.raises(TypeError, match="stream takes texts"):
         translator.stream("The dog")
-    with pytest.raises(UserError, match="n_best 7, beam 5"):  # before the first text is asked for
+    with pytest.raises(UserError, match="n_best 7, beam 5"):  # before the first text is read
         translator.stream(iter([]), n_best=7)
 
 
-def test_a_model_without_attention_cannot_say_what_an_unknown_word_is(corpus: Path, tmp_path: Path) -> None:
-    quick = {**TINY, "training.steps": 1}
-    run = train(
-        "sutskever2014", corpus_files(corpus, "train"), tmp_path / "run", dev=corpus_files(corpus, "dev"), **quick
-    )
+def test_replacing_unknown_words_needs_a_model_with_attention(corpus: Path, tmp_path: Path) -> None:
+    run = train_tiny("sutskever2014", corpus, tmp_path / "run", **ONE_STEP)
     with pytest.raises(UserError, match="nothing says which word an <unk> stands for"):
         load(run.folder).translate(["The dog sleeps ."], replace_unknown=True)
 
 
-def test_a_domain_is_the_tag_of_its_corpus(corpus: Path, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"training.steps": 150, "training.validate_every": 150, "training.schedule": "constant"}
-    changes = {**TINY, **more, "data.tags": [None, "loud"], "model.initialisation": "torch"}
-    texts = [f"the {word} sleeps" for word in ("dog", "cat", "cow", "horse", "mouse", "bird", "fish", "lion")]
-    for name, end in (("plain.tsv", "."), ("loud.tsv", "!")):
-        lines = (f"{text} {'again' * (n % 2)}\t{text} {end}\n" for text in texts for n in range(4))
-        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
-    data = [tmp_path / "plain.tsv", tmp_path / "loud.tsv"]
-    translator = load(train("bahdanau2015", data, tmp_path / "run", **changes).folder)
-    usual, loud = translator.translate(texts), translator.translate(texts, domain="loud")
-    assert {made.text[-1] for made in usual} == {"."}
+def test_domain_selects_the_style_of_its_training_corpus(domain_run: Run) -> None:
+    translator = load(domain_run.folder)
+    plain, loud = translator.translate(DOMAIN_TEXTS), translator.translate(DOMAIN_TEXTS, domain="loud")
+    assert {made.text[-1] for made in plain} == {"."}
     assert {made.text[-1] for made in loud} == {"!"}
     for made in loud:
         assert made.attention is not None
-        assert made.attention.shape == (len(made.tokens), len(made.source_tokens)), "no word stands where the tag does"
+        assert made.attention.shape == (len(made.tokens), len(made.source_tokens)), "the domain tag is no source token"
         assert made.alignment is not None
     with pytest.raises(UserError, match="no tag 'quiet'; there are loud"):
-        translator.translate(texts, domain="quiet")
+        translator.translate(DOMAIN_TEXTS, domain="quiet")

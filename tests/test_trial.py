@@ -1,4 +1,4 @@
-"""How two ways to do the same are compared, whatever else a machine has to do."""
+"""Timing comparison of two implementations by CPU time, for the self-test of kernels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from regard.fast import trial
 
 
-class Clock:
-    """Goes on by what work takes of processors, and by nothing else."""
+class FakeClock:
+    """A process clock that only `work` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,34 +21,34 @@ class Clock:
         return self.now
 
     def work(self, *seconds: float) -> Callable[[], object]:
-        """What takes so long, time after time."""
+        """Return a function whose successive calls take these seconds of CPU time."""
         left = iter(seconds)
 
-        def done() -> None:
+        def run() -> None:
             self.now += next(left)
             self.threads.add(torch.get_num_threads())
 
-        return done
+        return run
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
     monkeypatch.setattr(trial, "process_time", clock)
     return clock
 
 
-def test_each_counts_at_its_best(clock: Clock) -> None:
+def test_ratio_compares_the_fastest_runs(clock: FakeClock) -> None:
     assert trial.ratio(clock.work(9.0, 3.0, 4.0), clock.work(2.0, 8.0, 8.0), 3) == 1.5
 
 
-def test_a_clock_may_tick_slowly(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratio_with_a_coarse_clock(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "process_time", lambda: clock.now // 0.0156 * 0.0156)
     assert trial.ratio(clock.work(*[0.002] * 200), clock.work(*[0.001] * 200), 3) == pytest.approx(2, rel=0.2)
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_pytorch_has_one_thread_and_afterwards_as_many_as_before(clock: Clock, failing: bool) -> None:
+def test_ratio_runs_with_one_thread_and_restores_the_number(clock: FakeClock, failing: bool) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -18,10 +18,17 @@ from subprocess import CompletedProcess
 from unittest.mock import patch
 
 ROOT = Path(__file__).parent.parent.parent
-PRELOADED = [
+PRELOADED = [  # what takes long to import, and what typer imports with each command
     "support.commands",
     "torch",
+    "torch._dynamo",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "rich.console",
+    "typer._adapters",
+    "typer.rich_utils",
     "regard.cli",
+    "regard.data.inspection",
     "regard.search",
     "regard.tasks",
     "regard.training",

@@ -1,4 +1,4 @@
-"""Small corpora in every format that is read, as bytes."""
+"""Small corpora as bytes in every supported format, and the errors of reading them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pytest
 from pyarrow import parquet
 
+from regard.data.corpus import pairs
+from regard.errors import UserError
 from regard.recipes import names, read
 
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
@@ -116,6 +120,20 @@ msgstr "ist es so – nicht?"
 def translation_recipes() -> list[str]:
     """Return the names of the translation recipes."""
     return [name for name in names() if read(name)["task"] == "translate"]
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file and return its path."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def corpus_error(paths: Path | Sequence[Path], source: str | None = None, target: str | None = None) -> str:
+    """Return the message with which the files are refused; it is one line."""
+    with pytest.raises(UserError) as caught:
+        pairs([paths] if isinstance(paths, Path) else paths, source, target)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def parquet_bytes(columns: dict[str, Any], **options: Any) -> bytes:

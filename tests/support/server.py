@@ -1,4 +1,8 @@
-"""A real server process, a client for it, and the same application without a socket."""
+"""A client for the HTTP service, which runs as a process, in a thread of this process, or without a socket.
+
+A process takes several seconds to start, so tests start one only where the command line, the log, signals or worker
+processes matter. `serve_in_thread` is the same HTTP server in a thread, `ask_in_process` the bare ASGI application.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,22 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import uvicorn
 
+from regard.serve import listening
 from regard.serve.app import application
+from regard.serve.server import configuration
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from support.commands import environment, regard_command
 
 T = TypeVar("T")
+TIMEOUT = 300  # seconds; generous, because a machine under load answers slowly
 
 
 class FakeClock:
@@ -32,32 +41,24 @@ class FakeClock:
         return self.now
 
 
-@dataclass
-class Server:
-    """A `regard serve` process, its log, and a client for it."""
+class Client:
+    """Requests to a server on a port of this machine."""
 
-    process: subprocess.Popen[str]
     port: int
-    log: list[dict[str, Any]] = field(default_factory=list)
-    stray: list[str] = field(default_factory=list)  # lines that are not JSON
-    news: threading.Condition = field(
-        default_factory=threading.Condition
-    )  # signals new log lines, which are written after the answer
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def logged(self, path: str) -> dict[str, Any]:
-        """Wait for the log line of a request for `path` and return it."""
-        with self.news:
-            while not (found := [line for line in self.log if line.get("path") == path]):
-                assert self.news.wait(60), (path, self.log)
-        return found[-1]
+    @cached_property
+    def http(self) -> httpx.Client:
+        """Client with relative URLs; every request has a new connection, which no idle timeout can have closed."""
+        limits = httpx.Limits(max_keepalive_connections=0)
+        return httpx.Client(base_url=self.url, timeout=TIMEOUT, limits=limits, verify=False)
 
     def ask(self, path: str, status: int = 200, /, **fields: Any) -> Any:
         """Post JSON, check the status and return the JSON answer."""
-        answer = httpx.post(f"{self.url}{path}", json=fields, timeout=60)
+        answer = self.http.post(path, json=fields)
         assert answer.status_code == status, answer.text
         return answer.json()
 
@@ -65,32 +66,67 @@ class Server:
         return self.ask("/translate", 200, q=q, source=source, target=target, **fields)
 
     def error(self, path: str, status: int, /, **fields: Any) -> str:
+        """Post JSON, check the status and return the error message."""
         found = self.ask(path, status, **fields)
         assert set(found) == {"error"}
         return str(found["error"])
 
 
+@dataclass
+class Server(Client):
+    """A `regard serve` process and its log."""
+
+    process: subprocess.Popen[str]
+    port: int
+    greeting: str  # the line on standard output
+    log: list[dict[str, Any]] = field(default_factory=list)
+    stray: list[str] = field(default_factory=list)  # lines that are not JSON
+    news: threading.Condition = field(default_factory=threading.Condition)  # notified of every new line of the log
+
+    def logged(self, path: str) -> dict[str, Any]:
+        """Wait for the log line of a request for `path`, which is written after the answer, and return it."""
+        with self.news:
+            while not (found := [line for line in self.log if line.get("path") == path]):
+                assert self.news.wait(TIMEOUT), (path, self.log)
+        return found[-1]
+
+
+@dataclass
+class ThreadServer(Client):
+    """A server in a thread of this process, and its service."""
+
+    service: Service
+    port: int
+    server: uvicorn.Server
+
+    def stop(self) -> None:
+        """End at once, without waiting for requests in progress, as a second Ctrl-C does."""
+        self.server.should_exit = self.server.force_exit = True
+
+
 @contextmanager
 def start_server(*arguments: object) -> Iterator[Server]:
-    """Start `regard serve …` on a free port and terminate it at the end; it decodes in its own process by default."""
-    apart = () if "--processes" in arguments else ("--processes", 0)
+    """Start `regard serve …` on a free port and terminate it at the end; without `--processes`, it has no workers."""
+    workers = () if "--processes" in arguments else ("--processes", 0)
     process = subprocess.Popen(
-        regard_command(["serve", *arguments, *apart, "--port", "0"]),
+        regard_command(["serve", *arguments, *workers, "--port", "0"]),
         stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         text=True,
         env={**environment(), **os.environ, "OMP_NUM_THREADS": "1"},
     )
+    assert process.stdout is not None
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if "running on" in line:
             break
     else:
-        raise AssertionError("".join(said))
+        process.communicate()
+        raise AssertionError("".join(lines))
     port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
-    server = Server(process, port)
+    server = Server(process, port, process.stdout.readline())
     reader = threading.Thread(target=_collect_log, args=(server,), daemon=True)
     reader.start()
     try:
@@ -100,6 +136,7 @@ def start_server(*arguments: object) -> Iterator[Server]:
         process.wait()
         reader.join()
         process.stderr.close()
+        process.stdout.close()
     assert not server.stray, server.stray
 
 
@@ -113,6 +150,48 @@ def _collect_log(server: Server) -> None:
             except ValueError:
                 server.stray.append(line)  # keep reading, or the server would block on a full pipe
             server.news.notify_all()
+
+
+@contextmanager
+def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer]:
+    """Serve runs over HTTP from a thread of this process; `settings` are fields of `Settings`."""
+    service = Service(list(map(str, runs)), Settings(**{"processes": 0, **settings}))
+    service.limits.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
+    sockets = listening.taken("127.0.0.1", 0)
+    try:
+        server = uvicorn.Server(configuration(service))
+        listening.listen(sockets)
+        thread = threading.Thread(target=server.run, args=(sockets,))
+        thread.start()
+        try:
+            yield ThreadServer(service, sockets[0].getsockname()[1], server)
+        finally:
+            server.should_exit = True
+            thread.join()
+    finally:
+        service.close()
+        listening.release(sockets)
+
+
+@contextmanager
+def hold_decoding(server: ThreadServer) -> Iterator[threading.Event]:
+    """Let no batch be decoded until the block ends; the event is set once a batch waits to be decoded."""
+    started, gate = threading.Event(), threading.Event()
+    batchers = [served.batcher for served in server.service.fleet.served.values()]
+    for batcher in batchers:
+        batcher.find = partial(_wait_at_gate, started, gate, batcher.find)
+    try:
+        yield started
+    finally:
+        gate.set()
+        for batcher in batchers:
+            batcher.find = batcher.find.args[-1]  # type: ignore[attr-defined]
+
+
+def _wait_at_gate(started: threading.Event, gate: threading.Event, find: Callable[..., None], *batch: Any) -> None:
+    started.set()
+    gate.wait()
+    find(*batch)
 
 
 def ask_in_process(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from torch import Tensor
 from regard.data.examples import Examples
 from regard.data.ragged import Ragged
 from regard.models import Seq2Seq, build
+from regard.recipes import read
 from regard.runs import Run
 from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings, train
@@ -51,6 +55,17 @@ def train_tiny(recipe: str, corpus: Path, out: Path, **overrides: Any) -> Run:
     return train(recipe, data, out, dev=dev, **{**TINY, **overrides})
 
 
+def copy_run(run: Run, folder: Path) -> Run:
+    """Copy a run, for tests that change its files."""
+    shutil.copytree(run.folder, folder)
+    return Run(folder)
+
+
+def format_overrides(overrides: Mapping[str, Any]) -> list[str]:
+    """Return overrides as arguments of the command: `key=value` in YAML."""
+    return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+
+
 def state_dicts_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     """Whether two state dicts are bit-identical."""
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
@@ -77,7 +92,7 @@ def make_examples(count: int = 24) -> Examples:
 def make_trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
     """Return a trainer of a tiny Luong model on `make_examples`, validated by the given BLEU scores."""
     torch.manual_seed(0)
-    model = build("luong2015-global", 12, 12, size=8, layers=1, dropout=settings.pop("dropout", 0.0))
+    model = build(_luong_recipe(), 12, 12, size=8, layers=1, dropout=settings.pop("dropout", 0.0))
     defaults = {
         "steps": 8,
         "batch_tokens": 40,
@@ -89,6 +104,11 @@ def make_trainer(folder: Path, bleus: list[float] | None = None, **settings: Any
     chosen = TrainingSettings(**{**defaults, **settings})
     validator = ScriptedValidator(bleus or [1.0] * 99)
     return Trainer(model, make_examples(), validator, chosen, Run(folder), torch.device("cpu"))
+
+
+@cache
+def _luong_recipe() -> dict[str, Any]:
+    return read("luong2015-global")
 
 
 def gradients_of(trainer: Trainer) -> Gradients:

@@ -29,6 +29,6 @@ def start(line: Connection) -> None:
     work(line, find)
 
 
-def stillborn(line: Connection) -> None:
+def exit_at_once(line: Connection) -> None:
     """End before the first request."""
     os._exit(3)

@@ -1,0 +1,26 @@
+"""Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+TIMEOUT = 300_000  # milliseconds; generous, because a machine under load answers slowly
+
+
+@contextmanager
+def launch_browser() -> Iterator[Browser]:
+    """Start Chromium; skip the test where it is not installed."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    expect.set_options(timeout=TIMEOUT)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=TIMEOUT)
+        yield browser
+        browser.close()
