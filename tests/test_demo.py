@@ -1,4 +1,4 @@
-"""The demo, made short: what it writes and what it says."""
+"""`regard demo`, shortened: the files that it writes and what it prints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support.corpora import translation_recipes
 from support.training import TINY
 
 from regard.demo import run_demo, small, summary
+from regard.demo.next_steps import next_steps
 from regard.errors import UserError
 from regard.models import build
 from regard.recipes import override, read, sized
@@ -19,7 +20,7 @@ from regard.runs import Run
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
 
-def test_the_demo_leaves_what_it_promises(tmp_path: Path) -> None:
+def test_demo_writes_results_report_and_heat_map(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     demo = run_demo("bahdanau2015", out, 200, **SHORT)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -42,7 +43,7 @@ def test_the_demo_leaves_what_it_promises(tmp_path: Path) -> None:
     assert all("regard " in command for command in commands)
 
 
-def test_a_finished_demo_is_shown_again_and_another_recipe_is_refused(tmp_path: Path) -> None:
+def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     first = run_demo("bahdanau2015", out, 200, **SHORT)
     newest = Run(out).checkpoint_folder(Run(out).newest()) / "model.safetensors"
@@ -55,8 +56,30 @@ def test_a_finished_demo_is_shown_again_and_another_recipe_is_refused(tmp_path: 
 
 
 @pytest.mark.parametrize("name", translation_recipes())
-def test_every_recipe_has_a_demo(name: str) -> None:
+def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
     recipe = override(sized(read(name)), small(read(name)))
     model = build(recipe, 600, 1200)
     assert sum(parameter.numel() for parameter in model.parameters()) < 2_000_000
     assert recipe["training"]["steps"] <= 3000
+
+
+def test_suggested_commands_are_callable_without_an_activated_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "venv" / "bin" / "regard"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("sys.executable", str(script.with_name("python")))
+    assert next_steps("echo {} | {regard} align x") == "Try next:\n  echo {} | python -m regard align x"
+    script.parent.mkdir(parents=True)
+    script.touch(0o755)
+    assert next_steps("{regard} plot x") == "Try next:\n  venv/bin/regard plot x"
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/regard")
+    assert next_steps("{regard} plot x") == "Try next:\n  regard plot x"
+
+
+def test_serve_is_suggested_with_its_extra_where_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pip install" not in next_steps("{regard} serve x")
+    monkeypatch.setattr("regard.demo.next_steps.find_spec", lambda name: None)
+    assert next_steps("{regard} serve x").endswith("# first: pip install 'regard[serve]'")
+    assert "pip install" not in next_steps("{regard} plot x")

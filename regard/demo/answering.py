@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.api import train
 from regard.console import say
+from regard.demo.next_steps import next_steps
 from regard.errors import UserError
 from regard.plot import Line
 from regard.recipes import read
@@ -74,8 +75,10 @@ def told(demo: Answered, out: Path) -> str:
     numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
     results = "\n".join([*numbers, f"report       {demo.report}"])
     test = " ".join(map(str, demo.test))
-    commands = (f"evaluate {out} {test}", f"predict {out} FILE --json", f"serve {out}")
-    return "\n\n".join([*samples, results, "\n".join(["Try next:", *(f"  regard {one}" for one in commands)])])
+    commands = next_steps(
+        f"{{regard}} evaluate {out} {test}", f"{{regard}} predict {out} {demo.test[0]}", f"{{regard}} serve {out}"
+    )
+    return "\n\n".join([*samples, results, commands])
 
 
 def shown(asked: Asked, prediction: Prediction) -> list[str]:
