@@ -4,14 +4,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := regard tests benchmarks docs
 
-.PHONY: setup demo test test-slow checks suite learn fuzz test-gpu bench clean
+.PHONY: setup demo test test-slow coverage checks suite learn fuzz test-gpu bench clean
 
 setup: .venv/dev
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation --editable '.[tensorboard]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,serve]'
 	@touch $@
 
 .venv/dev: .venv/core
@@ -28,7 +28,7 @@ demo: .venv/core
 	command -v cc >/dev/null || (apt-get update -qq && apt-get install -y -qq gcc libc6-dev) >/dev/null || true
 	@touch $@
 
-# Types take a minute and a half on one core, at first: beside the tests.
+# mypy takes a minute of one core without its cache: beside the tests.
 test: .venv/dev .venv/browser
 	$(MAKE) --jobs=2 --keep-going checks suite
 
@@ -44,12 +44,18 @@ suite: .venv/dev .venv/browser
 test-slow: .venv/dev .venv/browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not gpu'
 
+# Lines and branches of regard/ that both suites reach, child processes included; FAST=1: that `make test` reaches alone.
+coverage: .venv/dev .venv/browser
+	rm -rf build/coverage && mkdir -p build/coverage
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal -m '$(if $(FAST),not slow and )not learn and not gpu and not thorough'
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
+
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
 learn: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m learn
 	$(BIN)/python docs/draw.py
 
-# Many more examples for the tests that make their own, and more forms for others.
+# Property-based tests with 10,000 examples each, and tests marked thorough.
 fuzz: .venv/dev
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m 'hypothesis or thorough'
 
