@@ -11,7 +11,7 @@ from support.corpora import translation_recipes
 from support.training import TINY
 
 from regard.demo import run_demo, small, summary
-from regard.demo.next_steps import next_steps
+from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
 from regard.models import build
 from regard.recipes import override, read, sized
@@ -70,16 +70,16 @@ def test_suggested_commands_are_callable_without_an_activated_environment(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("sys.executable", str(script.with_name("python")))
-    assert next_steps("echo {} | {regard} align x") == "Try next:\n  echo {} | python -m regard align x"
+    assert format_next_steps("echo {} | {regard} align x") == "Try next:\n  echo {} | python -m regard align x"
     script.parent.mkdir(parents=True)
     script.touch(0o755)
-    assert next_steps("{regard} plot x") == "Try next:\n  venv/bin/regard plot x"
+    assert format_next_steps("{regard} plot x") == "Try next:\n  venv/bin/regard plot x"
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/regard")
-    assert next_steps("{regard} plot x") == "Try next:\n  regard plot x"
+    assert format_next_steps("{regard} plot x") == "Try next:\n  regard plot x"
 
 
 def test_serve_is_suggested_with_its_extra_where_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "pip install" not in next_steps("{regard} serve x")
+    assert "pip install" not in format_next_steps("{regard} serve x")
     monkeypatch.setattr("regard.demo.next_steps.find_spec", lambda name: None)
-    assert next_steps("{regard} serve x").endswith("# first: pip install 'regard[serve]'")
-    assert "pip install" not in next_steps("{regard} plot x")
+    assert format_next_steps("{regard} serve x").endswith("# first: pip install 'regard[serve]'")
+    assert "pip install" not in format_next_steps("{regard} plot x")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.api import train
 from regard.console import say
-from regard.demo.next_steps import next_steps
+from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
 from regard.plot import Line
 from regard.recipes import read
@@ -75,7 +75,7 @@ def told(demo: Answered, out: Path) -> str:
     numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
     results = "\n".join([*numbers, f"report       {demo.report}"])
     test = " ".join(map(str, demo.test))
-    commands = next_steps(
+    commands = format_next_steps(
         f"{{regard}} evaluate {out} {test}", f"{{regard}} predict {out} {demo.test[0]}", f"{{regard}} serve {out}"
     )
     return "\n\n".join([*samples, results, commands])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 
-def next_steps(*commands: str) -> str:
+def format_next_steps(*commands: str) -> str:
     """Format `Try next:` with each command; `{regard}` in it is replaced by how `regard` is called here."""
-    lines = [f"  {command.replace('{regard}', _program())}{_missing(command)}" for command in commands]
+    lines = [f"  {command.replace('{regard}', _program())}{_install_hint(command)}" for command in commands]
     return "\n".join(["Try next:", *lines])
 
 
@@ -25,8 +24,8 @@ def _program() -> str:
     return "python -m regard"
 
 
-def _missing(command: str, packages: Sequence[str] = ("fastapi", "uvicorn")) -> str:
+def _install_hint(command: str) -> str:
     """Return a hint where a command needs an extra that is not installed."""
-    if " serve " not in command or all(find_spec(package) for package in packages):
+    if " serve " not in command or (find_spec("fastapi") and find_spec("uvicorn")):
         return ""
     return "   # first: pip install 'regard[serve]'"

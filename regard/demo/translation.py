@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from regard.console import say
 from regard.data.corpus import Pair, pairs
 from regard.data.embedded import write
-from regard.demo.next_steps import next_steps
+from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.plot import drawing
@@ -190,7 +190,7 @@ def summary(demo: Demo, out: Path) -> str:
         f"heat map  {demo.picture}",
         f"report    {demo.report}",
     ]
-    commands = next_steps(
+    commands = format_next_steps(
         f'{{regard}} plot {out} "The old teacher gives the child a book ." --out picture.png',
         f'echo "We can not see the dog ." | {{regard}} translate {out} --alignments pharaoh',
         "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
