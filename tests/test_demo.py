@@ -1,27 +1,46 @@
-"""`regard demo`, shortened: the files that it writes and what it prints."""
+"""`regard demo`, shortened: the files that it writes, what it prints, and the commands that it suggests."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.combinations import slow_after
+from support.commands import Command
 from support.corpora import translation_recipes
 from support.training import TINY
 
-from regard.demo import run_demo, small, summary
+from regard.demo import RECIPES, answer, run_demo, small, summary, told
 from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
 from regard.models import build
 from regard.recipes import override, read, sized
 from regard.runs import Run
+from regard.tasks import Corpus
 
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
 
-def test_demo_writes_results_report_and_heat_map(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
+def run_suggested(printed: str, regard: Command) -> dict[str, str]:
+    """Run the commands behind `Try next:`, except demos and servers, and return their output by sub-command."""
+    output = {}
+    for line in printed.split("Try next:\n")[1].splitlines():
+        before, _, command = line.rpartition(" | ")
+        program, *arguments = shlex.split(command)
+        assert Path(program).name == "regard"
+        if arguments[0] not in ("demo", "serve"):
+            done = regard(*arguments, input=" ".join(shlex.split(before)[1:]) + "\n" if before else None)
+            assert done.returncode == 0, done.stderr
+            output[arguments[0]] = done.stdout
+    return output
+
+
+def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command) -> None:
+    out = tmp_path / "my runs" / "demo"
     demo = run_demo("bahdanau2015", out, 200, **SHORT)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert results == demo.results
@@ -38,9 +57,23 @@ def test_demo_writes_results_report_and_heat_map(tmp_path: Path) -> None:
     assert str(demo.report) in said
     assert said.count("translation  ") == 5
     assert said.count("└──") == 5
-    commands = said.split("Try next:\n")[1].splitlines()
-    assert len(commands) == 4
-    assert all("regard " in command for command in commands)
+    output = run_suggested(said, regard)
+    assert set(output) == {"plot", "translate"}
+    assert " ||| " in output["translate"]
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("task", slow_after(1, ["tag", "classify", "read", "caption", "regress"]))
+def test_demo_of_a_task_suggests_commands_that_work(
+    tmp_path: Path, task: str, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {"training.steps": 4, "training.validate_every": 4, "training.checkpoint_every": 4}
+    usual = Corpus.fitting
+    monkeypatch.setattr(Corpus, "fitting", lambda corpus, recipe: {**usual(corpus, recipe), **short})
+    demo = answer(RECIPES[task], tmp_path / "my demo")
+    output = run_suggested(told(demo, tmp_path / "my demo"), regard)
+    assert set(output) == {"evaluate", "predict"}
+    assert all(output.values())
 
 
 def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:
@@ -66,20 +99,26 @@ def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
 def test_suggested_commands_are_callable_without_an_activated_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    script = tmp_path / "venv" / "bin" / "regard"
+    environments = [tmp_path / name / "bin" for name in ("bare", "other", "my venv")]
+    for folder in environments:
+        folder.mkdir(parents=True)
+    bare, other, own = (folder / "regard" for folder in environments)
+    other.touch(0o755)
+    own.touch(0o755)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr("sys.executable", str(script.with_name("python")))
-    assert format_next_steps("echo {} | {regard} align x") == "Try next:\n  echo {} | python -m regard align x"
-    script.parent.mkdir(parents=True)
-    script.touch(0o755)
-    assert format_next_steps("{regard} plot x") == "Try next:\n  venv/bin/regard plot x"
-    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/regard")
+    monkeypatch.setenv("PATH", str(other.parent))
+    monkeypatch.setattr("sys.executable", str(bare.with_name("python")))
+    assert format_next_steps("echo {} | {regard} plot x").endswith(f"echo {{}} | {bare.parent}/python -m regard plot x")
+    monkeypatch.setattr("sys.executable", str(own.with_name("python")))
+    assert format_next_steps("{regard} plot x") == "Try next:\n  'my venv/bin/regard' plot x"
+    monkeypatch.setenv("PATH", str(own.parent))
     assert format_next_steps("{regard} plot x") == "Try next:\n  regard plot x"
 
 
 def test_serve_is_suggested_with_its_extra_where_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install" not in format_next_steps("{regard} serve x")
-    monkeypatch.setattr("regard.demo.next_steps.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.delitem(sys.modules, "regard.serve.server", raising=False)
+    monkeypatch.delitem(sys.modules, "regard.serve.app", raising=False)
     assert format_next_steps("{regard} serve x").endswith("# first: pip install 'regard[serve]'")
     assert "pip install" not in format_next_steps("{regard} plot x")

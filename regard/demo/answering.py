@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,9 +75,9 @@ def told(demo: Answered, out: Path) -> str:
     values = {name: value for name, value in demo.results.items() if isinstance(value, float)}
     numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
     results = "\n".join([*numbers, f"report       {demo.report}"])
-    test = " ".join(map(str, demo.test))
+    run, *test = (shlex.quote(str(path)) for path in (out, *demo.test))
     commands = format_next_steps(
-        f"{{regard}} evaluate {out} {test}", f"{{regard}} predict {out} {demo.test[0]}", f"{{regard}} serve {out}"
+        f"{{regard}} evaluate {run} {' '.join(test)}", f"{{regard}} predict {run} {test[0]}", f"{{regard}} serve {run}"
     )
     return "\n\n".join([*samples, results, commands])
 

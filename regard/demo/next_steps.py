@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -16,16 +16,20 @@ def format_next_steps(*commands: str) -> str:
 
 
 def _program() -> str:
-    if shutil.which("regard"):
+    script = Path(sys.executable).with_name("regard")  # the environment may not be activated, or another one may be
+    if not os.access(script, os.X_OK):
+        return f"{shlex.quote(sys.executable)} -m regard"
+    if (found := shutil.which("regard")) and Path(found).samefile(script):
         return "regard"
-    script = Path(sys.executable).with_name("regard")  # a virtual environment that is not activated
-    if os.access(script, os.X_OK):
-        return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
-    return "python -m regard"
+    return shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))
 
 
 def _install_hint(command: str) -> str:
     """Return a hint where a command needs an extra that is not installed."""
-    if " serve " not in command or (find_spec("fastapi") and find_spec("uvicorn")):
+    if " serve " not in command:
         return ""
-    return "   # first: pip install 'regard[serve]'"
+    try:
+        from regard.serve import serve  # noqa: F401
+    except ModuleNotFoundError:
+        return "   # first: pip install 'regard[serve]'"
+    return ""

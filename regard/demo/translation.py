@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "training.checkpoint_every": 600,
     },
     "transformer": {
-        "model.size": 128,
+        "model.size": 112,
         "model.layers": 2,
         "model.heads": 2,
         "model.feedforward": 256,
@@ -91,9 +92,10 @@ SMALL: dict[str, dict[str, Any]] = {
         "training.betas": [0.9, 0.99],
         "training.warmup": 200,
         "training.batch_tokens": 600,
-        "training.steps": 1000,
-        "training.validate_every": 500,
-        "training.checkpoint_every": 500,
+        "training.steps": 1150,
+        "training.validate_every": 575,
+        "training.validate_pairs": 100,
+        "training.checkpoint_every": 575,
     },
 }
 
@@ -190,11 +192,12 @@ def summary(demo: Demo, out: Path) -> str:
         f"heat map  {demo.picture}",
         f"report    {demo.report}",
     ]
+    run = shlex.quote(str(out))
     commands = format_next_steps(
-        f'{{regard}} plot {out} "The old teacher gives the child a book ." --out picture.png',
-        f'echo "We can not see the dog ." | {{regard}} translate {out} --alignments pharaoh',
+        f'{{regard}} plot {run} "The old teacher gives the child a book ." --out picture.png',
+        f'echo "We can not see the dog ." | {{regard}} translate {run} --alignments pharaoh',
         "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
-        f"{{regard}} serve {out}",
+        f"{{regard}} serve {run}",
     )
     return "\n\n".join([*map(told, demo.samples), "\n".join(figures), commands])
 
