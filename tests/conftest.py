@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before any test imports torch
+os.environ["OMP_NUM_THREADS"] = "1"  # before any test imports torch: the results of other numbers of threads differ
 
 import hypothesis
 import pytest
@@ -48,15 +49,24 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _make_once(folder: Path, make: Callable[[Path], object]) -> Path:
-    """Call `make(folder)` in the first worker that needs it; the others wait and use the result."""
+    """Call `make(folder)` in the first worker that needs it; the others wait and use the result, or try again."""
     folder.parent.mkdir(exist_ok=True)
     finished = folder.with_suffix(".finished")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed half-way
             make(folder)
             finished.touch()
     return folder
+
+
+@pytest.fixture
+def seed() -> None:
+    """Seed PyTorch; for `pytest.mark.usefixtures`."""
+    import torch
+
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

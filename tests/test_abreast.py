@@ -11,7 +11,7 @@ from threading import Barrier
 
 import pytest
 import torch
-from support.pairwise import slow_after
+from support.combinations import slow_after
 from support.training import corpus_files
 
 from regard.data.corpus import pairs

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.combinations import slow_after
 from support.commands import Command
-from support.pairwise import slow_after
 from support.server import FakeClock, hold_decoding, serve_in_thread
 
 from regard.data.corpus import pairs

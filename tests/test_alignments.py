@@ -34,9 +34,7 @@ LENGTHS = torch.tensor([7, 3, 1, 0])
 SCORES = [Dot, lambda: General(SIZE, SIZE), lambda: Concat(SIZE, SIZE, 5), lambda: Location(SIZE, 5)]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def make_memory(length: int = S) -> Memory:

@@ -44,9 +44,7 @@ B, T, S, SIZE = 3, 4, 6, 8
 LENGTHS = torch.tensor([6, 2, 0])
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def make_memory(size: int = SIZE) -> Memory:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from support.combinations import covering_pairs, each_value, slow_after
 from support.corpora import translation_recipes
 from support.fast_models import randomize
-from support.pairwise import each_value, slow_after
-from support.search import assert_same_hypotheses, make_sources, reference_search
+from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources, reference_search
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -47,21 +47,13 @@ def test_numpy_search_finds_the_reference_hypotheses(name: str, beam: int, seed:
     check_search(quicken(make_model(name, seed)), *make_sources(9, 1, 5, 3), **options)
 
 
-OPTIONS: list[dict[str, Any]] = [
-    {"length_penalty": 0.0, "attention": False},
-    {"length_penalty": "average", "n_best": 4},
-    {"length_penalty": -1.0, "n_best": 3},
-    {"length_penalty": 2.0, "min_length": 7},
-    {"max_length": 1, "n_best": 2},
-    {"max_length": 6, "min_length": 6},
-    {"beam": 2 * WORDS, "n_best": WORDS},
-    {},
-]
-
-
 @pytest.mark.parametrize(
     ("options", "name", "double"),
-    each_value(OPTIONS, ["luong2015-global", "vaswani2017-base"], [False, True]),
+    covering_pairs(
+        [*LENGTH_OPTIONS, {"beam": 2 * WORDS, "n_best": WORDS}],
+        ["luong2015-global", "vaswani2017-base"],
+        [False, True],
+    ),
     ids=str,
 )
 def test_numpy_search_supports_penalties_and_length_limits(options: dict[str, Any], name: str, double: bool) -> None:
@@ -95,7 +87,7 @@ def test_numpy_search_accepts_an_ensemble() -> None:
     )
 
 
-def test_search_of_an_empty_batch() -> None:
+def test_search_of_an_empty_batch_returns_no_hypotheses() -> None:
     assert search(make_model("luong2015-global"), torch.zeros(0, 3, dtype=torch.long), torch.zeros(0).long()) == []
 
 

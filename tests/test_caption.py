@@ -17,9 +17,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tasks
+from support.combinations import slow_after
 from support.commands import Command
-from support.pairwise import slow_after
-from support.tasks import SIX_STEPS, error_message, prepare_job, read_jsonl, write_file, write_jsonl
+from support.files import read_jsonl, write_file, write_jsonl
+from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.errors import UserError
@@ -208,7 +209,7 @@ def test_digest_is_recomputed_after_the_file_changes(tmp_path: Path) -> None:
 
 
 def is_read_or_refused(picture: Picture) -> bool:
-    """Whether a picture can be read, or is refused with one line that has its name."""
+    """Return False if a picture is refused without its name or with several lines."""
     try:
         EYE.look(picture.load(), picture)
     except UserError as error:
@@ -295,7 +296,7 @@ def test_arbitrary_caption_file_is_read_or_refused_in_one_line(
 
 
 def are_read_or_refused(path: Path) -> bool:
-    """Whether captions can be read, or are refused with one line; their images do not exist."""
+    """Return False if captions are refused with several lines; their images do not exist."""
     try:
         return all(error_message(one.picture.load) for one in files.read([path]))
     except UserError as error:

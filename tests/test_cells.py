@@ -15,9 +15,7 @@ from regard.nn import Cell, ElmanCell, GRUCell, LSTMCell
 B, INPUT, H = 3, 4, 5
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def compute_gates(cell: Cell, x: Tensor, h: Array, count: int) -> list[Array]:

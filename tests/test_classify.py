@@ -13,10 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tasks
+from support.combinations import slow_after
 from support.commands import Command
 from support.corpora import PACKED
-from support.pairwise import slow_after
-from support.tasks import SIX_STEPS, error_message, prepare_job, write_file
+from support.files import write_file
+from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard as package
 from regard.config import parse

@@ -18,7 +18,6 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import Command, environment, regard_command
-from support.pairwise import slow_after
 
 from regard.data import rules, scripts
 from regard.data.cleaning import Sieve, ahead
@@ -332,14 +331,6 @@ def corpus_file(tmp_path: Path) -> Path:
     path = tmp_path / "en-de.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in CORPUS), encoding="utf-8")
     return path
-
-
-@pytest.mark.parametrize("command", slow_after(1, ["inspect", "clean", "get"]))
-def test_data_command_help_has_an_example(regard: Command, command: str) -> None:
-    done = regard("data", command, "--help")
-    assert done.returncode == 0
-    assert f"regard data {command}" in done.stdout
-    assert "Example" in done.stdout
 
 
 def test_inspect_prints_report_as_text_and_json(regard: Command, corpus_file: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.corpora import PACKED, corpus_error, write_file
+from support.corpora import PACKED, corpus_error
+from support.files import write_file
 
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read
 from regard.data.embedded import write

@@ -30,9 +30,7 @@ B, S, T, Q, K, SIZE = 2, 5, 4, 3, 3, 4
 LENGTHS = torch.tensor([5, 3])
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def make_inputs() -> tuple[torch.Tensor, Memory]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.combinations import each_value
 from support.commands import Command
 from support.exports import (
     ENDING,
@@ -20,7 +21,6 @@ from support.exports import (
     make_biased_transformer,
     make_vocabularies,
 )
-from support.pairwise import each_value
 from support.training import copy_run, corpus_files
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence

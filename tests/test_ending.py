@@ -80,7 +80,7 @@ def test_sigterm_finishes_accepted_requests_and_deletes_documents(
         assert len(list(server.folder.glob("regard-files-*/*"))) == 1
         waiting = thread.submit(httpx.post, f"{server.url}/translate", json=fields, timeout=TIMEOUT)
         while not server.count_waiting_sentences():
-            pass
+            assert not waiting.done()
         server.process.send_signal(signal.SIGTERM)
         assert len(waiting.result().json()["translatedText"]) == len(texts)
         assert server.process.wait() == 0
@@ -115,10 +115,10 @@ def test_second_ctrl_c_answers_waiting_requests_with_503(fluent_run: Run, corpus
         for one in asking:
             one.start()
         while server.count_waiting_sentences() < SLICE:  # more than one of the two requests can have waiting
-            pass
+            assert all(one.is_alive() for one in asking)
         server.process.send_signal(signal.SIGINT)
         while "Waiting for connections to close" not in server.log.read_text():
-            pass
+            assert server.process.poll() is None
         server.process.send_signal(signal.SIGINT)
         for one in asking:
             one.join()
@@ -144,9 +144,9 @@ def test_forced_shutdown_answers_waiting_requests_with_503(fluent_run: Run) -> N
                 threads.submit(server.http.post, "/translate", json={"q": text, "source": "en", "target": "de"}),
                 threads.submit(server.http.post, "/translate_file", **document),
             ]
-            started.wait()
+            assert started.wait(TIMEOUT)
             while server.service.fleet.served[fluent_run.folder.name].batcher.count < 1:
-                pass  # until the second request waits for the first
+                assert not any(one.done() for one in waiting)  # until the second request waits for the first
             server.stop()
             answers = [one.result() for one in waiting]
         for answer in answers:

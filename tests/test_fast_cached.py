@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from support.fast_models import TARGET_WORDS, make_random_transformer
-from support.pairwise import each_value, slow_after
+from support.combinations import each_value, slow_after
+from support.fast_models import TARGET_WORDS, add_hook, make_random_transformer
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
@@ -194,11 +194,7 @@ def move_to_meta(model: Seq2Seq) -> None:
     model.to("meta")
 
 
-def add_hook(model: Any) -> None:
-    model.decoder.layers[0].register_forward_hook(lambda *_: None)
-
-
-def use_gelu(model: Any) -> None:
+def use_gelu_in_decoder(model: Any) -> None:
     model.decoder.layers[0].feedforward[1] = nn.GELU()
 
 
@@ -206,7 +202,7 @@ def subclass_decoder(model: Seq2Seq) -> None:
     model.decoder.__class__ = type("OwnDecoder", (TransformerDecoder,), {})
 
 
-@pytest.mark.parametrize("change", [add_hook, use_gelu, subclass_decoder, convert_to_bf16, move_to_meta])
+@pytest.mark.parametrize("change", [add_hook, use_gelu_in_decoder, subclass_decoder, convert_to_bf16, move_to_meta])
 def test_modified_decoder_takes_its_own_steps(change: Callable[[Seq2Seq], object]) -> None:
     model = quicken(make_random_transformer())
     assert isinstance(Ensemble(model).decoders[0], CachedDecoder)

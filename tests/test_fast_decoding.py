@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from support.combinations import each_value, slow_after
 from support.fast_models import DEVICE_SEARCH_MODELS, LUONG, TARGET_WORDS, TRANSFORMER
 from support.fast_models import make_device_search_model as make_model
-from support.pairwise import each_value, slow_after
-from support.search import assert_same_hypotheses, make_sources, reference_search
+from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources, reference_search
 from torch import Tensor, nn
 
 from regard.fast import quicken, rest
@@ -73,18 +73,7 @@ def test_device_search_finds_the_reference_hypotheses(name: str, beam: int) -> N
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    each_value(
-        [
-            {"length_penalty": 0.0, "attention": False},
-            {"length_penalty": "average", "n_best": 4},
-            {"length_penalty": -1.0, "n_best": 3},
-            {"length_penalty": 2.0, "min_length": 7},
-            {"max_length": 1, "n_best": 2},
-            {"max_length": 6, "min_length": 6},
-            {},
-        ],
-        ["luong", "pre-norm"],
-    ),
+    each_value(LENGTH_OPTIONS, ["luong", "pre-norm"]),
     ids=str,
 )
 def test_device_search_supports_penalties_and_length_limits(options: dict[str, Any], name: str) -> None:

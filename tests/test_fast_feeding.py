@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.fast_models import randomize
+from support.combinations import each_value, slow_after
+from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
-from support.pairwise import each_value, slow_after
 from torch import Tensor, nn
 
 from regard.fast import gates, quicken
@@ -84,11 +84,6 @@ def run_fast(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[T
     """Run the fast loop, whatever the device."""
     assert covers(decoder)
     return played(decoder, state, words, None)
-
-
-def assert_all_close(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("name", "shape"), each_value(list(MODELS), list(SHAPES)))

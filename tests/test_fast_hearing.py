@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.fast_models import make_batch
+from support.fast_models import make_batch, use_gelu
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -131,10 +131,6 @@ def test_hook_may_compute_the_loss_of_another_model(recipe: str) -> None:
     model.encoder.register_forward_hook(lambda *_: losses.append(compute_loss(teacher, True)))
     assert compute_loss(model, True) == pytest.approx(compute_loss(teacher, True))
     assert losses == [compute_loss(teacher, True)]
-
-
-def use_gelu(model: Any) -> None:
-    model.encoder.layers[0].feedforward[1] = nn.GELU()
 
 
 def add_hook(model: Any) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.combinations import covering_pairs
 from support.fast_models import CELLS
 from support.graphs import EagerGraph
-from support.pairwise import each_value
 from torch import Tensor, nn
 
 from regard.fast import gru, layer, quicken
@@ -36,7 +36,7 @@ def run_layer(run: Callable[..., tuple[Tensor, State]], name: str, lengths: list
     return found + [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
 
 
-@pytest.mark.parametrize(("name", "lengths", "given"), each_value(list(CELLS), LENGTHS, [False, True]), ids=str)
+@pytest.mark.parametrize(("name", "lengths", "given"), covering_pairs(list(CELLS), LENGTHS, [False, True]), ids=str)
 def test_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, lengths: list[int], given: bool) -> None:
     def kernel(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         begin = (cell.zeros(x),) * cell.tracks if state is None else parts(state)
@@ -49,7 +49,7 @@ def test_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, lengths: li
 
 
 @pytest.mark.parametrize(
-    ("name", "lengths", "given"), each_value(list(KERNELS["cpu"]), LENGTHS, [False, True]), ids=str
+    ("name", "lengths", "given"), covering_pairs(list(KERNELS["cpu"]), LENGTHS, [False, True]), ids=str
 )
 def test_cpu_loop_has_the_outputs_and_gradients_of_the_loop(
     name: str, lengths: list[int], given: bool, monkeypatch: pytest.MonkeyPatch

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.fast_models import randomize
+from support.combinations import slow_after
+from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
-from support.pairwise import slow_after
 from torch import Tensor, nn
 
 from regard.fast import looping, quicken
@@ -61,11 +61,6 @@ def run_decoder(model: Any, run: Any) -> list[Tensor]:
     differentiable = [part for part in found if part.requires_grad]
     torch.autograd.backward(differentiable, [torch.randn(part.shape, dtype=part.dtype) for part in differentiable])
     return found + [torch.zeros(1) if one.grad is None else one.grad.clone() for one in model.parameters()]
-
-
-def assert_all_close(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from support.combinations import covering_pairs
 from support.corpora import translation_recipes
-from support.fast_models import loss_and_gradients, make_batch
-from support.pairwise import each_value
+from support.fast_models import add_bias, loss_and_gradients, make_batch, use_gelu
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -48,7 +48,7 @@ def make_model(recipe: str = "luong2015-global", **loss: Any) -> Seq2Seq:
     return model.train()
 
 
-@pytest.mark.parametrize(("recipe", "smoothing", "lengths"), each_value(list(RECIPES), [0.0, 0.1], list(LENGTHS)))
+@pytest.mark.parametrize(("recipe", "smoothing", "lengths"), covering_pairs(list(RECIPES), [0.0, 0.1], list(LENGTHS)))
 def test_loss_by_rows_has_the_reference_value_and_gradients(
     recipe: str, smoothing: float, lengths: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_loss_of_padding_is_zero() -> None:
     assert not any(gradient.any() for gradient in torch.autograd.grad(loss, (h, weight)))
 
 
-def test_loss_by_rows_without_gradients() -> None:
+def test_loss_by_rows_equals_the_reference_without_gradients() -> None:
     model, given = make_model(), make_batch([3, 2], [2, 4], WORDS)
     with torch.no_grad():
         loss = quicken(model).eval().summed(*given)
@@ -129,14 +129,6 @@ def test_transformer_that_cannot_be_packed_has_its_loss_by_rows() -> None:
     expected = loss_and_gradients(model, model.summed(*given))
     assert isinstance(quicken(model).way, output.Thin)
     torch.testing.assert_close(loss_and_gradients(model, model.summed(*given)), expected, rtol=1e-5, atol=1e-5)
-
-
-def use_gelu(model: Any) -> None:
-    model.encoder.layers[0].feedforward[1] = nn.GELU()
-
-
-def add_bias(model: Any) -> None:
-    model.decoder.output = nn.Linear(8, WORDS)
 
 
 def double_in_hook(model: Any) -> None:

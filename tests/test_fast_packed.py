@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.fast_models import loss_and_gradients, make_batch
+from support.combinations import covering_pairs
+from support.fast_models import add_bias, add_hook, loss_and_gradients, make_batch, use_gelu
 from support.fast_models import make_training_transformer as make_model
-from support.pairwise import each_value
 from torch import Tensor, nn
 
 from regard.fast import quicken
@@ -40,7 +40,7 @@ def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: Sizes |
     return stack.summed(model, rows, r_drop, next(model.parameters()).dtype, plain.PLAIN)
 
 
-@pytest.mark.parametrize(("norm", "r_drop", "lengths"), each_value(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
+@pytest.mark.parametrize(("norm", "r_drop", "lengths"), covering_pairs(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
 def test_packed_loss_has_the_reference_value_and_gradients(norm: str, r_drop: float, lengths: Any) -> None:
     model, given = make_model(norm, r_drop).double(), make_batch(*lengths)
     expected = loss_and_gradients(model, model.summed(*given))
@@ -110,18 +110,6 @@ def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.Mon
     assert quicken(make_model("pre")).way is seq2seq.added_up
 
 
-def use_gelu(model: Any) -> None:
-    model.encoder.layers[0].feedforward[1] = nn.GELU()
-
-
-def add_bias(model: Any) -> None:
-    model.decoder.output = nn.Linear(24, 30)
-
-
-def add_hook(model: Any) -> None:
-    model.decoder.layers[0].register_forward_hook(lambda *_: None)
-
-
 @pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
 def test_modified_transformer_is_not_packed(change: Callable[[Seq2Seq], None]) -> None:
     model, implementation = make_model("pre"), way.Packed()
@@ -170,7 +158,9 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
     assert fits == [False]
 
 
-@pytest.mark.parametrize(("lengths", "smoothing", "norm"), each_value(LENGTHS, [0.0, 0.1], ["pre", "post"]), ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "smoothing", "norm"), covering_pairs(LENGTHS, [0.0, 0.1], ["pre", "post"]), ids=str
+)
 def test_packed_loss_on_a_cpu_has_the_reference_value_and_gradients(lengths: Any, smoothing: float, norm: str) -> None:
     given, model = make_batch(*lengths), make_model(norm, smoothing=smoothing)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):

@@ -20,9 +20,10 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import save_file
+from support.combinations import slow_after
 from support.commands import Command
-from support.pairwise import slow_after
-from support.tasks import SIX_STEPS, error_message, read_jsonl, write_file, write_jsonl
+from support.files import read_jsonl, write_file, write_jsonl
+from support.tasks import SIX_STEPS, error_message
 from torch import Tensor
 
 import regard

@@ -17,7 +17,7 @@ from support.server import Client, ask_in_process, serve_in_thread
 from regard.documents import ENDINGS
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.translate import Translator, load
+from regard.translate import load
 
 # An uploaded file is left to the garbage collector where its request is refused.
 pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
@@ -30,9 +30,9 @@ def server(fluent_run: Run) -> Iterator[Client]:
     gc.collect()  # while the warning is ignored
 
 
-@pytest.fixture(scope="module")
-def translator(fluent_run: Run) -> Translator:
-    return load(fluent_run.folder)
+def translate(run: Run, *texts: str) -> list[str]:
+    """Translate texts with markup, without the service."""
+    return [made.text for made in load(run.folder).translate(texts, tags=True)]
 
 
 def upload(server: Client, name: str, content: bytes, client: str = "", **fields: str) -> httpx.Response:
@@ -49,15 +49,15 @@ def download(server: Client, answer: httpx.Response) -> bytes:
     return found.content
 
 
-def test_text_document_is_translated_line_by_line(server: Client, translator: Translator) -> None:
+def test_text_document_is_translated_line_by_line(server: Client, fluent_run: Run) -> None:
     texts = ["the old house", "the young man sees the garden."]
-    made = [one.text for one in translator.translate(texts, tags=True)]
+    made = translate(fluent_run, *texts)
     content = "\r\n\r\n".join([*texts, ""]).encode()
     assert download(server, upload(server, "letter.txt", content)) == "\r\n\r\n".join([*made, ""]).encode()
     assert download(server, upload(server, "letter.txt", content, source="auto")).decode().startswith(made[0])
 
 
-def test_word_document_keeps_styles_and_runs(server: Client, translator: Translator) -> None:
+def test_word_document_keeps_styles_and_runs(server: Client, fluent_run: Run) -> None:
     document = docx.Document()
     document.add_heading("the old house")
     paragraph = document.add_paragraph("the young ")
@@ -66,26 +66,26 @@ def test_word_document_keeps_styles_and_runs(server: Client, translator: Transla
     written = io.BytesIO()
     document.save(written)
     found = docx.Document(io.BytesIO(download(server, upload(server, "report.docx", written.getvalue()))))
-    assert found.paragraphs[0].text == translator.translate(["the old house"], tags=True)[0].text
+    assert [found.paragraphs[0].text] == translate(fluent_run, "the old house")
     assert found.paragraphs[0].style.name == "Heading 1"  # type: ignore[union-attr]
     assert any(run.bold for run in found.paragraphs[1].runs)
 
 
-def test_po_file_gets_its_missing_translations(server: Client, translator: Translator) -> None:
+def test_po_file_gets_its_missing_translations(server: Client, fluent_run: Run) -> None:
     head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
     content = head + 'msgid "the old house"\nmsgstr ""\n\nmsgid "done"\nmsgstr "getan"\n'
-    made = translator.translate(["the old house"], tags=True)[0].text
+    (made,) = translate(fluent_run, "the old house")
     expected = content.replace('msgstr ""\n\nmsgid "done"', f'msgstr "{made}"\n\nmsgid "done"')
     assert download(server, upload(server, "program.po", content.encode())).decode() == expected
 
 
 @pytest.mark.parametrize(("files", "lines"), [(3, 8), pytest.param(12, 120, marks=pytest.mark.slow)])
 def test_concurrent_documents_get_their_own_translations(
-    server: Client, translator: Translator, files: int, lines: int
+    server: Client, fluent_run: Run, files: int, lines: int
 ) -> None:
     text = "the young man sees the garden and the old house"
     sentences = [f"{text} {number} ." for number in range(files)]
-    expected = [made.text for made in translator.translate(sentences, tags=True)]
+    expected = translate(fluent_run, *sentences)
 
     def translate_file(number: int) -> bytes:
         return download(server, upload(server, f"{number}.txt", f"{sentences[number]}\n".encode() * lines))
@@ -175,9 +175,9 @@ def test_files_of_one_client_do_not_displace_those_of_another(fluent_run: Run) -
         assert [server.http.get(url).status_code for url in urls] == [200, 404, 404, 200, 200]
 
 
-def test_document_language_is_detected_from_its_text_alone(server: Client, translator: Translator) -> None:
+def test_document_language_is_detected_from_its_text_alone(server: Client, fluent_run: Run) -> None:
     text = "The old house is in the garden."
-    made = translator.translate([text], tags=True)[0].text
+    (made,) = translate(fluent_run, text)
     german = "Das alte Haus steht im Garten und der junge Mann sieht den Garten. " * 60
     page = f"<!-- {german} --><p class='{german}'>{text}</p>"
     found = download(server, upload(server, "page.html", page.encode(), source="auto"))

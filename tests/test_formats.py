@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
+from support.combinations import each_value
 from support.commands import Command, environment
 from support.corpora import (
     FORMATS,
@@ -29,9 +30,8 @@ from support.corpora import (
     compress_zstd,
     corpus_error,
     parquet_bytes,
-    write_file,
 )
-from support.pairwise import each_value
+from support.files import write_file
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.pairwise import slow_after
+from support.combinations import slow_after
 from torch import Tensor
 
 from benchmarks.growth import distinct, kept, model, training

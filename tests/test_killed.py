@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.combinations import slow_after
 from support.commands import environment, regard_command
-from support.pairwise import slow_after
 from support.training import TINY, corpus_files, format_overrides, make_trainer, train_tiny
 from torch import Tensor
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 import struct
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
-from support.server import Client, hold_decoding, serve_in_thread
+from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
 from regard.runs import Run
 from regard.serve import connection
@@ -113,17 +112,10 @@ def test_sentences_of_a_disconnected_client_are_not_decoded(
         with hold_decoding(server) as started:
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 client.sendall(head.encode() + b"\r\n\r\n" + body)
-                started.wait()
+                assert started.wait(TIMEOUT)
                 if reset:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            while not read_metric(server, 'regard_requests_total{path="/translate",status="499"}'):
-                pass
+            assert server.logged("/translate")["status"] == 499
         server.translate("The dog sees the house.")
-        decoded = read_metric(server, f'regard_batch_sentences_sum{{model="{fluent_run.folder.name}"}}')
-        assert decoded == 4 + 1, "one batch was in progress when the client disconnected"
-
-
-def read_metric(server: Client, name: str) -> float:
-    """Return a metric of the server; 0 while it does not exist."""
-    found = re.search(rf"^{re.escape(name)} (.+)$", server.http.get("/metrics").text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+        decoded = f'regard_batch_sentences_sum{{model="{fluent_run.folder.name}"}} {4 + 1:.1f}\n'
+        assert decoded in server.http.get("/metrics").text, "one batch was in progress when the client disconnected"

@@ -1,7 +1,7 @@
 """Properties of every translation model in every configuration, and the equations of the papers.
 
-Each property is tested for every recipe, every option and a pairwise cover of the options that combine; one slow test
-checks all properties for each remaining combination.
+Each property is tested for every recipe, every option and a pairwise cover of the options that combine; the remaining
+combinations are slow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from support.pairwise import each_value, pairwise
+from support.combinations import covering_pairs, each_value
 from torch import Tensor
 
 from regard.errors import UserError
@@ -85,9 +85,9 @@ def _make_coverage_variant(recipe: str, coverage: str, alignment: str) -> Varian
     return make_variant(recipe, coverage=coverage, alignment=alignment, window=1, **layers)
 
 
-def _variants(make: Callable[..., Variant], cases: Sequence[Any]) -> list[tuple[Variant, bool]]:
-    """Return the variant of each case and whether it is slow."""
-    return [(make(*case.values), bool(case.marks)) for case in cases]
+def _variants(make: Callable[..., Variant], cases: Sequence[Any]) -> list[Any]:
+    """Return the variant of each case as a `pytest.param` with the marks of the case."""
+    return [pytest.param(make(*case.values), marks=case.marks) for case in cases]
 
 
 ESTIMATORS = (
@@ -100,9 +100,9 @@ ESTIMATORS = (
 HARD_SCORES = (("dot", "gru"), ("general", "lstm"), ("concat", "elman"), ("location", "gru"), ("concat", "lstm"))
 
 COMBINED = [
-    *_variants(_make_soft_variant, pairwise(SOFT, SCORES, ALIGNMENTS, CELLS)),
+    *_variants(_make_soft_variant, covering_pairs(SOFT, SCORES, ALIGNMENTS, CELLS)),
     *_variants(_make_hard_variant, each_value(ESTIMATORS, HARD_SCORES)),
-    *_variants(_make_coverage_variant, each_value(SOFT, ("linguistic", "neural"), ALIGNMENTS)),
+    *_variants(_make_coverage_variant, covering_pairs(SOFT, ("linguistic", "neural"), ALIGNMENTS)),
     *_variants(lambda recipe, cell: make_variant(recipe, cell=cell, layers=2), each_value(WITHOUT_ATTENTION, CELLS)),
     *_variants(
         lambda kind, score: make_variant("mino2017", key_value=kind, score=score),
@@ -139,11 +139,13 @@ SINGLE = [
     make_variant("vaswani2017-base", positions="learned", max_positions=3, heads=2, layers=1),
     *(make_variant("vaswani2017-base", tie=tie, layers=1, feedforward=16) for tie in ("all", "decoder", "none")),
 ]
-COVER = [*SINGLE, *(variant for variant, is_slow in COMBINED if not is_slow)]
-REMAINING = [variant for variant, is_slow in COMBINED if is_slow]
+VARIANTS: list[Any] = [*map(pytest.param, SINGLE), *COMBINED]
 
-every_variant = pytest.mark.parametrize("variant", COVER, ids=str)
-every_attention = pytest.mark.parametrize("variant", [variant for variant in COVER if variant.attends], ids=str)
+every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
+every_attention = pytest.mark.parametrize("variant", [case for case in VARIANTS if case.values[0].attends], ids=str)
+every_shared_memory = pytest.mark.parametrize(
+    "variant", [case for case in VARIANTS if case.values[0].shares_memory], ids=str
+)
 
 
 @cache
@@ -248,7 +250,7 @@ def test_attention_is_a_distribution_over_the_source(variant: Variant) -> None:
         torch.testing.assert_close(mass, torch.ones(B, T, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("recipe", "score", "cell"), each_value(SOFT, SCORES, CELLS))
+@pytest.mark.parametrize(("recipe", "score", "cell"), covering_pairs(SOFT, SCORES, CELLS))
 @torch.no_grad()
 def test_local_attention_with_a_wide_window_equals_global_attention(recipe: str, score: str, cell: str) -> None:
     everywhere = make_model(_make_soft_variant(recipe, score, "global", cell))
@@ -273,7 +275,7 @@ def test_selected_rows_of_a_decoder_state_continue_on_their_own(variant: Variant
     torch.testing.assert_close(found, expected[rows])
 
 
-@pytest.mark.parametrize("variant", [variant for variant in COVER if variant.shares_memory], ids=str)
+@every_shared_memory
 @torch.no_grad()
 def test_hypotheses_that_share_a_memory_equal_copies(variant: Variant) -> None:
     model, (source, _) = make_model(variant), make_batch()
@@ -335,21 +337,6 @@ def test_sources_may_join_and_leave_a_batch_at_any_step(variant: Variant) -> Non
             state = decoder.select(state, torch.tensor(list(stay)))
             source_size = max(lengths[row] for row in stay.values())
             state = decoder.trim(state, source_size, max(ages[row] + 1 for row in stay.values()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", REMAINING, ids=str)
-def test_remaining_combinations_of_options_have_all_these_properties(variant: Variant) -> None:
-    test_forward_equals_repeated_step(variant)
-    test_padding_and_other_sources_do_not_change_the_output(variant)
-    test_logits_depend_on_past_target_tokens_only(variant)
-    test_every_parameter_gets_a_gradient(variant)
-    test_selected_rows_of_a_decoder_state_continue_on_their_own(variant)
-    test_sources_may_join_and_leave_a_batch_at_any_step(variant)
-    if variant.attends:
-        test_attention_is_a_distribution_over_the_source(variant)
-    if variant.shares_memory:
-        test_hypotheses_that_share_a_memory_equal_copies(variant)
 
 
 @pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global"])

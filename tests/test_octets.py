@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from support.combinations import covering_pairs, each_value, slow_after
 from support.commands import Command
 from support.fast_models import TARGET_WORDS
 from support.fast_models import make_random_transformer as make_model
-from support.pairwise import each_value, slow_after
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources, reference_search
 from support.server import ask_in_process, start_server
 from support.training import copy_run, corpus_files
@@ -267,7 +267,7 @@ def test_sources_longer_than_a_block_of_the_encoder() -> None:
 
 
 @each_lanes
-@pytest.mark.parametrize(("beam", "scale", "norm"), each_value([1, 3], [1e10, 1e15, 1e30], ["pre", "post"]))
+@pytest.mark.parametrize(("beam", "scale", "norm"), covering_pairs([1, 3], [1e10, 1e15, 1e30], ["pre", "post"]))
 def test_overflow_in_the_kernels_is_an_error(beam: int, scale: float, norm: str, lanes: int) -> None:
     model = make_model(norm=norm)
     with torch.no_grad():

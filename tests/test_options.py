@@ -21,12 +21,12 @@ import torch
 from support.corpora import translation_recipes
 from support.training import (
     TINY,
+    are_state_dicts_equal,
     corpus_files,
     gradients_of,
     make_examples,
     make_loss_nan,
     make_trainer,
-    state_dicts_equal,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -995,7 +995,7 @@ def check_data_workers(factory: TrainerFactory) -> None:
         assert (found == {os.getpid()}) == (value == 0)
         assert len(found) == max(1, value)
         ends.append(trainer.model.state_dict())
-    assert state_dicts_equal(*ends), "workers do not change the result"
+    assert are_state_dicts_equal(*ends), "workers do not change the result"
 
 
 def check_data_timeout(factory: TrainerFactory) -> None:
@@ -1348,8 +1348,8 @@ def check_training_seed(factory: TrainerFactory) -> None:
     fixed = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")], "model.dropout": 0.3}
     trainers = [factory.build({"training.seed": value, **fixed}) for value in (1, 1, 2)]
     first, again, other = (trainer.model.state_dict() for trainer in trainers)
-    assert state_dicts_equal(first, again)
-    assert not state_dicts_equal(first, other), "the seed of the weights"
+    assert are_state_dicts_equal(first, again)
+    assert not are_state_dicts_equal(first, other), "the seed of the weights"
     orders = [[rows.tolist() for rows, _ in islice(trainer.order.after(Place()), 5)] for trainer in trainers]
     assert orders[0] == orders[1] != orders[2], "the seed of the data order"
     share = next(trainers[0].shares())
@@ -1368,7 +1368,7 @@ def check_training_init_from(factory: TrainerFactory) -> None:
         **{**TINY, "training.steps": 2},
     )
     child = factory.build({"training.init_from": str(parent.folder), "model.size": 24, "training.seed": 5})
-    assert state_dicts_equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
+    assert are_state_dicts_equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
     theirs: Any = parent.tokenizers().source
     assert child.validate.tokenizers.source.vocabulary == theirs.vocabulary
     alone = factory.build({"model.size": 24, "training.seed": 5})

@@ -38,7 +38,7 @@ class MonotonicPrior(torch.nn.Module):
 
 
 class PredictedPrior(MonotonicPrior):
-    """The same around a position that is computed from the query."""
+    """Attention weighted by the distance from a position that is computed from the query."""
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, Tensor]:
         centre = mask.sum(1, keepdim=True) * torch.sigmoid(20 * query.mean(-1))

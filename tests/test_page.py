@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
-from support.browser import TIMEOUT, launch_browser
+from support.browser import TIMEOUT_MS, launch_browser
 from support.server import Client, serve_in_thread
 from support.training import train_tiny
 
@@ -98,7 +98,7 @@ def collect_errors(browser: Browser, address: str) -> Iterator[Visit]:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(TIMEOUT)
+        page.set_default_timeout(TIMEOUT_MS)
         page.add_init_script(VIOLATIONS)
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -1063,7 +1063,7 @@ def test_phone_needs_no_horizontal_scrolling(visit: Visit, server: Client) -> No
 
 
 def is_within(element: Locator, width: int) -> bool:
-    """Whether an element lies between the edges of the screen."""
+    """Return True if an element lies between the edges of the screen."""
     box = element.bounding_box()
     assert box
     return box["x"] >= 0 and box["x"] + box["width"] <= width

@@ -22,9 +22,7 @@ B, N, S, SIZE = 3, 4, 5, 6
 LENGTHS = torch.tensor([5, 2, 0])
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def test_structured_self_attention_follows_its_equations() -> None:

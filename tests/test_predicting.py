@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from playwright.sync_api import FilePayload, Page, Route, expect
-from support.browser import TIMEOUT, launch_browser
+from support.browser import TIMEOUT_MS, launch_browser
 from support.commands import Command
 from support.server import Client, ask_in_process, serve_in_thread
 
@@ -251,7 +251,7 @@ def browser_page(server: Client) -> Iterator[Page]:
     """Open the prediction page once; every test selects a model, which clears the page."""
     with launch_browser() as browser:
         page = browser.new_page()
-        page.set_default_timeout(TIMEOUT)
+        page.set_default_timeout(TIMEOUT_MS)
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(

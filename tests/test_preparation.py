@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.combinations import each_value
 from support.commands import environment
-from support.pairwise import each_value
 
 from regard.data import cache, encoding, preparation
 from regard.data.corpus import Pair

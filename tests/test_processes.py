@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.combinations import slow_after
 from support.commands import environment
-from support.pairwise import slow_after
-from support.training import TINY, corpus_files, format_overrides, train_tiny
-from torch import Tensor
+from support.training import TINY, corpus_files, format_overrides, newest_weights, train_tiny
 
-from regard.runs import Run, checkpoint
+from regard.runs import Run
 
 
 def start_torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
@@ -46,10 +45,6 @@ def train_arguments(corpus: Path, out: Path, recipe: str, **more: Any) -> list[o
 
 def training_losses(run: Run) -> list[float]:
     return [row["loss"] for row in run.metrics() if row["kind"] == "train"]
-
-
-def newest_weights(run: Run) -> dict[str, Tensor]:
-    return checkpoint.read_tensors(run.checkpoint_folder(run.newest()), checkpoint.MODEL)
 
 
 @pytest.mark.parametrize("steps", slow_after(1, [4, 24]))

@@ -13,14 +13,15 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tasks
 from support.commands import Command
-from support.tasks import SIX_STEPS, error_message, prepare_job, write_file
+from support.files import write_file
+from support.oracles import Array, sigmoid, softmax
+from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.config import parse
@@ -55,7 +56,6 @@ SMALL: dict[str, Any] = {
 }
 V, B, S, Q = 11, 3, 7, 5
 LENGTHS, QUERIES = torch.tensor([7, 4, 1]), torch.tensor([3, 5, 2])
-Floats = npt.NDArray[np.float64]
 
 
 def read_questions(text: str) -> list[Question]:
@@ -272,17 +272,7 @@ def make_batch() -> Batch:
 each_attention = pytest.mark.parametrize("attention", ["over", "single"])
 
 
-def sigmoid(x: Floats) -> Floats:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: Floats, axis: int) -> Floats:
-    e = np.exp(x - x.max(axis, keepdims=True))
-    found: Floats = e / e.sum(axis, keepdims=True)
-    return found
-
-
-def gru(cell: Any, words: Floats) -> Floats:
+def gru(cell: Any, words: Array) -> Array:
     """Return the states of r, z = σ(W x + U h + b); h̃ = tanh(W x + U(r⊙h) + b); h = (1−z)⊙h + z⊙h̃."""
     W_r, W_z, W = np.split(cell.weight_ih.detach().numpy(), 3)
     U_r, U_z, U = np.split(cell.weight_hh.detach().numpy(), 3)
@@ -295,7 +285,7 @@ def gru(cell: Any, words: Floats) -> Floats:
     return np.array(states)
 
 
-def directions(stack: Any, words: Floats) -> tuple[Floats, Floats]:
+def directions(stack: Any, words: Array) -> tuple[Array, Array]:
     """Return the concatenated states of both directions, and the last state of each."""
     ahead, behind = gru(stack.forwards[0], words), gru(stack.backwards[0], words[::-1])
     return np.hstack([ahead, behind[::-1]]), np.hstack([ahead[-1], behind[-1]])
@@ -313,11 +303,12 @@ def test_attention_and_loss_match_the_equations_of_the_paper(attention: str) -> 
         h_query, q = directions(model.query, query)
         if attention == "over":
             M = h_doc @ h_query.T  # eq. 5
-            alpha, beta = softmax(M, 0), softmax(M, 1).mean(0)  # eq. 6 to 9
+            alpha, rows = (np.apply_along_axis(softmax, axis, M) for axis in (0, 1))  # eq. 6 and 7
+            beta = rows.mean(0)  # eq. 8 and 9
             s = alpha @ beta  # eq. 10
             np.testing.assert_allclose(attended.query[row, : QUERIES[row]].detach().numpy(), beta, atol=1e-12)
         else:
-            s = softmax(h_doc @ q, 0)
+            s = softmax(h_doc @ q)
         np.testing.assert_allclose(attended.document[row, : LENGTHS[row]].detach().numpy(), s, atol=1e-12)
         right = [s[i] for i in range(len(s)) if batch.places[row, i] == batch.answer[row]]
         losses.append(-np.log(sum(right)))  # eq. 11 and 12

@@ -22,9 +22,7 @@ KINDS: list[tuple[Callable[[int, int], nn.Module], Callable[..., nn.RNNBase]]] =
 ]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def make_twins(

@@ -16,9 +16,7 @@ from regard.nn import Concat, Dot, General, Location, ScaledDot, Score
 B, T, S, Q, K = 2, 3, 5, 4, 6
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("seed")
 
 
 def score_pairs(one: Callable[[Array, Array, int], float], query: Tensor, keys: Tensor) -> Array:

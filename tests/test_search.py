@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pairwise import each_value
+from support.combinations import covering_pairs, each_value
 from torch import Tensor
 
 from regard.models import Seq2Seq, build
@@ -104,7 +104,7 @@ def search_greedily(model: Seq2Seq, row: int, limit: int) -> tuple[list[int], li
     return tokens, attention
 
 
-@pytest.mark.parametrize(("name", "seed", "penalty"), each_value(NAMES, range(5), [0.0, 1.0]))
+@pytest.mark.parametrize(("name", "seed", "penalty"), covering_pairs(NAMES, range(5), [0.0, 1.0]))
 def test_a_beam_of_one_is_greedy_search(name: str, seed: int, penalty: float) -> None:
     model = make_model(name, seed, std=1.0)
     found = search(model, SOURCE, LENGTHS, beam=1, max_length=8, length_penalty=penalty)
@@ -244,7 +244,7 @@ def test_nan_weights_are_reported() -> None:
         search(model, SOURCE, LENGTHS)
 
 
-def test_selecting_rows_of_a_user_defined_decoder_state() -> None:
+def test_selecting_rows_keeps_the_structure_of_a_user_defined_decoder_state() -> None:
     rows = torch.tensor([1, 1])
     shared = torch.arange(3)
     state: dict[str, Any] = {"a": [shared, (shared, 7, None)], "b": "word"}
@@ -762,7 +762,7 @@ def test_progress_is_complete_when_all_phrases_are_contained(
 
 
 @given(tokens_ab, st.sampled_from([(A,), (B,), (A, B), (A, A), (A, B, A)]), st.sampled_from([(), (A,), (B,), (A, B)]))
-def test_progress_of_a_phrase_with_ends(
+def test_progress_is_complete_when_a_phrase_is_followed_by_one_of_its_ends(
     target: tuple[int, ...], tokens: tuple[int, ...], ends: tuple[int, ...]
 ) -> None:
     """The phrase is at the end of the target or followed by one of its ends."""
@@ -784,7 +784,7 @@ def test_equal_phrases_need_as_many_separate_occurrences(
 
 
 @given(st.lists(st.sampled_from([A, B]), max_size=3).map(tuple), phrases_ab)
-def test_shortest_target_with_all_phrases(prefix: tuple[int, ...], wanted: list[tuple[int, ...]]) -> None:
+def test_shortest_is_the_least_length_with_all_phrases(prefix: tuple[int, ...], wanted: list[tuple[int, ...]]) -> None:
     phrases = [Phrase(tokens) for tokens in wanted]
     lengths = (
         size

@@ -26,11 +26,10 @@ from regard.translate import Translator, load
 
 @pytest.fixture(scope="module")
 def server(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve English-German, German-French (the same model under another name) and a second English-German model."""
-    second, third = tmp_path_factory.mktemp("served") / "second", tmp_path_factory.mktemp("served") / "third"
+    """Serve English-German and German-French, which is the same model under another name; each has a worker."""
+    second = tmp_path_factory.mktemp("served") / "second"
     shutil.copytree(fluent_run.folder, second)
-    shutil.copytree(fluent_run.folder, third)
-    with start_server(fluent_run.folder, f"{second}=de-fr", third, "--beam", 2) as process:
+    with start_server(fluent_run.folder, f"{second}=de-fr", "--beam", 2, "--processes", 1) as process:
         yield process
 
 
@@ -239,9 +238,9 @@ def test_alignment_equals_that_of_the_translator(server: Server, translator: Tra
             assert row == pytest.approx(numbers.tolist(), abs=1e-4)
 
 
-def test_models_are_listed_and_selected_by_name(server: Server, fluent_run: Run) -> None:
+def test_models_are_listed(server: Server, fluent_run: Run) -> None:
     models = server.http.get("/v1/models").json()["models"]
-    assert [model["name"] for model in models] == ["fluent", "second", "third"]
+    assert [model["name"] for model in models] == ["fluent", "second"]
     first = models[0]
     assert first["recipe"] == "bahdanau2015"
     assert first["order"] == ["h_{t-1}", "a_t", "c_t", "h_t"]
@@ -251,7 +250,19 @@ def test_models_are_listed_and_selected_by_name(server: Server, fluent_run: Run)
     assert first["steps"] == 240
     assert first["finished"]
     assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.metrics() if row["kind"] == "dev"][-1]
-    assert server.translate("the house", model="third")["translatedText"]
+
+
+def test_model_is_selected_by_name(fluent_run: Run, tmp_path: Path) -> None:
+    shutil.copytree(fluent_run.folder, tmp_path / "second")
+    with serve_in_thread(fluent_run.folder, tmp_path / "second") as server:
+        server.translate("the house")
+        server.translate("the old house", model="second")
+        metrics = server.http.get("/metrics").text
+        assert f'regard_characters_total{{model="fluent"}} {len("the house")}.0\n' in metrics
+        assert f'regard_characters_total{{model="second"}} {len("the old house")}.0\n' in metrics
+
+
+def test_unsuitable_model_is_refused(server: Server) -> None:
     assert "there is no model 'other'" in server.error(
         "/translate", 400, q="a", source="en", target="de", model="other"
     )
@@ -441,7 +452,7 @@ def test_log_is_json_without_the_translated_text(server: Server) -> None:
 
 
 def test_greeting_names_the_models_and_the_url(server: Server) -> None:
-    assert server.greeting == f"regard serves fluent (en-de), second (de-fr), third (en-de) at {server.url}\n"
+    assert server.greeting == f"regard serves fluent (en-de), second (de-fr) at {server.url}\n"
     assert server.http.get("/health").status_code == 200
 
 

@@ -288,11 +288,3 @@ def test_back_translation_on_ray_writes_the_same_pairs(
     reported = [line for line in remote.stderr.splitlines() if not line.startswith("waiting for ")]
     assert reported == local.stderr.splitlines()
     assert (tmp_path / "back.tsv").read_text(encoding="utf-8") == local.stdout != ""
-
-
-@pytest.mark.parametrize("command", ["back-translate", pytest.param("distill", marks=pytest.mark.slow)])
-def test_help_has_an_example(regard: Command, command: str) -> None:
-    done = regard("data", command, "--help")
-    assert done.returncode == 0
-    assert "Example" in done.stdout
-    assert f"regard data {command}" in done.stdout

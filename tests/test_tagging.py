@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import tasks
 from support.commands import Command
-from support.tasks import SIX_STEPS, error_message, prepare_job, write_file
+from support.files import write_file
+from support.tasks import SIX_STEPS, error_message, prepare_job
+from support.training import copy_run, format_overrides
 
 import regard as package
 from regard.config import parse
@@ -408,6 +410,12 @@ def test_resume_with_changed_training_data_is_refused(corpus: Path, run: Run, tm
     )
 
 
+def test_resume_with_another_training_file_is_refused(corpus: Path, run: Run, tmp_path: Path) -> None:
+    copy, further = copy_run(run, tmp_path / "run").folder, {"training.steps": 9}
+    message = error_message(train, None, corpus / "test.conll", copy, resume=True, **further)
+    assert "the training data is not what" in message
+
+
 def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:
     tagger = package.load(run.folder)
     texts = ["today they put the box .", "", "once we cut the old rope and you hit the door ?", "zzz"]
@@ -515,9 +523,8 @@ def test_train_command_says_how_to_tag(corpus: Path, regard: Command) -> None:
 
 @pytest.mark.slow
 def test_train_command_reads_standard_input(corpus: Path, regard: Command) -> None:
-    keys = [f"{key}={json.dumps(value)}" for key, value in QUICK.items()]
     data = (corpus / "train.conll").read_bytes()
-    done = regard("train", "-", "--recipe", "schuster1997", "--out", "run", *keys, input=data)
+    done = regard("train", "-", "--recipe", "schuster1997", "--out", "run", *format_overrides(QUICK), input=data)
     assert done.returncode == 0, done.stderr
 
 

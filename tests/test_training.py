@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.pairwise import each_value, slow_after
+from support.combinations import each_value, slow_after
 from support.training import (
     TINY,
+    are_state_dicts_equal,
     copy_run,
     corpus_files,
     gradients_of,
     make_loss_nan,
     make_trainer,
-    state_dicts_equal,
+    newest_weights,
     train_tiny,
 )
 from torch import Tensor
@@ -49,10 +50,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "luong2015-global": TORCH_INIT,
     "vaswani2017-base": {"model.heads": 2},
 }
-
-
-def newest_weights(run: Run) -> dict[str, Tensor]:
-    return dict(run.model(run.tokenizers().sizes, run.newest()).state_dict())
 
 
 def resume(folder: Path, overrides: dict[str, Any], data: list[Path] | None = None) -> Run:
@@ -99,7 +96,7 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(
     torch.manual_seed(99)  # the state of the global generator must not matter
     resume(parts, {"training.steps": second})
     resumed = resume(parts, {"training.steps": last})
-    assert state_dicts_equal(newest_weights(whole), newest_weights(resumed))
+    assert are_state_dicts_equal(newest_weights(whole), newest_weights(resumed))
     optimizers = [(run.checkpoint_folder(last) / "optimizer.safetensors").read_bytes() for run in (whole, resumed)]
     assert optimizers[0] == optimizers[1]
     metrics = [run.metrics()[-1] for run in (whole, resumed)]
@@ -111,8 +108,8 @@ def test_weights_depend_on_the_seed_and_nothing_else(corpus: Path, tmp_path: Pat
         train_tiny("bahdanau2015", corpus, tmp_path / str(number), **{"training.seed": seed, "training.steps": 2})
         for number, seed in enumerate((1, 1, 2))
     ]
-    assert state_dicts_equal(newest_weights(runs[0]), newest_weights(runs[1]))
-    assert not state_dicts_equal(newest_weights(runs[0]), newest_weights(runs[2]))
+    assert are_state_dicts_equal(newest_weights(runs[0]), newest_weights(runs[1]))
+    assert not are_state_dicts_equal(newest_weights(runs[0]), newest_weights(runs[2]))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +145,7 @@ def test_stopping_and_resuming_at_every_step_changes_nothing(settings: dict[str,
         assert reached is not None
         steps = reached
     assert steps in (end.step - 1, end.step)
-    assert state_dicts_equal(whole.model.state_dict(), part.model.state_dict())
+    assert are_state_dicts_equal(whole.model.state_dict(), part.model.state_dict())
     assert (last.place, last.step, last.ranked) == (end.place, end.step, end.ranked)
 
 
@@ -193,7 +190,7 @@ def test_tied_weights_are_saved_once_in_a_stable_order(tmp_path: Path) -> None:
     assert written[0] == written[1]
     other = build("vaswani2017-base", 9, 9, size=8)
     checkpoint.read_model(tmp_path / "a", other)
-    assert state_dicts_equal(model.state_dict(), other.state_dict())
+    assert are_state_dicts_equal(model.state_dict(), other.state_dict())
     with pytest.raises(UserError, match="does not fit"):
         checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=8, tie="none"))
     with pytest.raises(UserError, match="does not fit"):
@@ -422,7 +419,7 @@ def test_resume_skips_a_damaged_newest_checkpoint(tmp_path: Path, capsys: pytest
         assert trainer.position.step == (6 if name == "whole" else 4)
         trainer.fit()
         ends.append(trainer.model.state_dict())
-    assert state_dicts_equal(*ends)
+    assert are_state_dicts_equal(*ends)
     stderr = capsys.readouterr().err
     assert "step-6 is damaged: optimizer.safetensors does not match its checksum" in stderr
     assert (damaged.folder / "checkpoints" / "damaged-step-6").is_dir()
@@ -482,7 +479,7 @@ def test_interruptions_do_not_change_which_checkpoints_are_kept(tmp_path: Path) 
     whole, stopped = Run(tmp_path / "whole"), Run(tmp_path / "stopped")
     assert whole.steps() == stopped.steps() == [8, 10, 12]
     means = [checkpoint.read_tensors(run.average_folder, checkpoint.MODEL) for run in (whole, stopped)]
-    assert state_dicts_equal(*means)
+    assert are_state_dicts_equal(*means)
 
 
 def interrupt_at(trainer: Trainer, step: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.pairwise import slow_after
+from support.combinations import slow_after
 from support.training import TINY, corpus_files, train_tiny
 
 import regard

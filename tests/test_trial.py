@@ -42,7 +42,7 @@ def test_ratio_compares_the_fastest_runs(clock: FakeClock) -> None:
     assert trial.ratio(clock.work(9.0, 3.0, 4.0), clock.work(2.0, 8.0, 8.0), 3) == 1.5
 
 
-def test_ratio_with_a_coarse_clock(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratio_is_right_with_a_coarse_clock(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "process_time", lambda: clock.now // 0.0156 * 0.0156)
     assert trial.ratio(clock.work(*[0.002] * 200), clock.work(*[0.001] * 200), 3) == pytest.approx(2, rel=0.2)
 

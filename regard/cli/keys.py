@@ -45,7 +45,10 @@ def add(
 
 @keys.command("list")
 def list_keys(file: File = KEYS) -> None:
-    """List the keys: the letters that each begins with, when it was made, its limits (-: everybody's), its note."""
+    """List the keys: the letters that each begins with, when it was made, its limits (-: everybody's), its note.
+
+    Example: regard keys list --keys keys.db
+    """
     from regard.serve.keys import Keys
 
     rows = [HEADER, *map(row, Keys(file).list())]

@@ -122,12 +122,6 @@ def translation_recipes() -> list[str]:
     return [name for name in names() if read(name)["task"] == "translate"]
 
 
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file and return its path."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
 def corpus_error(paths: Path | Sequence[Path], source: str | None = None, target: str | None = None) -> str:
     """Return the message with which the files are refused; it is one line."""
     with pytest.raises(UserError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ DEVICE_SEARCH_MODELS: dict[str, dict[str, Any]] = {
     "luong-concat": {**LUONG, "score": "concat", "bidirectional": True, "layers": 1},
     "luong-no-input-feeding": {**LUONG, "input_feeding": False},
 }  # fmt: skip
+assert_all_close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)  # of sequences of tensors, too
 
 
 def randomize(model: nn.Module, std: float) -> None:
@@ -70,6 +72,19 @@ def make_training_transformer(
     assert isinstance(model, Seq2Seq)
     model.criterion = CrossEntropy(LossSettings(label_smoothing=smoothing, r_drop=r_drop))
     return model.train()
+
+
+def use_gelu(model: Any) -> None:
+    model.encoder.layers[0].feedforward[1] = nn.GELU()
+
+
+def add_bias(model: Any) -> None:
+    output = model.decoder.output
+    model.decoder.output = nn.Linear(output.in_features, output.out_features)
+
+
+def add_hook(model: Any) -> None:
+    model.decoder.layers[0].register_forward_hook(lambda *_: None)
 
 
 def make_batch(sources: list[int], targets: list[int], vocabulary: int = 30) -> tuple[Tensor, Tensor, Tensor, Tensor]:

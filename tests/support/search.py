@@ -22,6 +22,16 @@ SEARCH_OPTIONS: list[dict[str, Any]] = [
     {"prefix": [[5, 9], [], [7]], "no_repeat": 2},
     {"force": [[[5, 9]], [], [[7], [8]]], "forbid": [[4, 5]]},
 ]
+# Length penalties and limits for a beam of 4, which every implementation of beam search supports.
+LENGTH_OPTIONS: list[dict[str, Any]] = [
+    {"length_penalty": 0.0, "attention": False},
+    {"length_penalty": "average", "n_best": 4},
+    {"length_penalty": -1.0, "n_best": 3},
+    {"length_penalty": 2.0, "min_length": 7},
+    {"max_length": 1, "n_best": 2},
+    {"max_length": 6, "min_length": 6},
+    {},
+]
 
 
 def make_sources(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import threading
@@ -23,6 +24,7 @@ import uvicorn
 
 from regard.serve import listening
 from regard.serve.app import application
+from regard.serve.logs import LOG, Lines
 from regard.serve.server import configuration
 from regard.serve.service import Service
 from regard.serve.settings import Settings
@@ -30,6 +32,7 @@ from support.commands import environment, regard_command
 
 T = TypeVar("T")
 TIMEOUT = 300  # seconds; generous, because a machine under load answers slowly
+LOG.setLevel(logging.INFO)  # as in `regard serve`; servers in this process write a line for every request as well
 
 
 class FakeClock:
@@ -41,10 +44,14 @@ class FakeClock:
         return self.now
 
 
+@dataclass
 class Client:
-    """Requests to a server on a port of this machine."""
+    """Requests to a server on a port of this machine, and the log of that server."""
 
     port: int
+    log: list[dict[str, Any]] = field(default_factory=list, init=False)
+    stray: list[str] = field(default_factory=list, init=False)  # lines that are not JSON
+    news: threading.Condition = field(default_factory=threading.Condition, init=False)  # notified of every line
 
     @property
     def url(self) -> str:
@@ -71,18 +78,6 @@ class Client:
         assert set(found) == {"error"}
         return str(found["error"])
 
-
-@dataclass
-class Server(Client):
-    """A `regard serve` process and its log."""
-
-    process: subprocess.Popen[str]
-    port: int
-    greeting: str  # the line on standard output
-    log: list[dict[str, Any]] = field(default_factory=list)
-    stray: list[str] = field(default_factory=list)  # lines that are not JSON
-    news: threading.Condition = field(default_factory=threading.Condition)  # notified of every new line of the log
-
     def logged(self, path: str) -> dict[str, Any]:
         """Wait for the log line of a request for `path`, which is written after the answer, and return it."""
         with self.news:
@@ -90,13 +85,28 @@ class Server(Client):
                 assert self.news.wait(TIMEOUT), (path, self.log)
         return found[-1]
 
+    def add_to_log(self, line: str) -> None:
+        with self.news:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.stray.append(line)
+            self.news.notify_all()
+
+
+@dataclass
+class Server(Client):
+    """A `regard serve` process."""
+
+    process: subprocess.Popen[str]
+    greeting: str  # the line on standard output
+
 
 @dataclass
 class ThreadServer(Client):
     """A server in a thread of this process, and its service."""
 
     service: Service
-    port: int
     server: uvicorn.Server
 
     def stop(self) -> None:
@@ -126,7 +136,7 @@ def start_server(*arguments: object) -> Iterator[Server]:
         process.communicate()
         raise AssertionError("".join(lines))
     port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
-    server = Server(process, port, process.stdout.readline())
+    server = Server(port, process, process.stdout.readline())
     reader = threading.Thread(target=_collect_log, args=(server,), daemon=True)
     reader.start()
     try:
@@ -144,17 +154,31 @@ def _collect_log(server: Server) -> None:
     """Read the log while the server runs."""
     assert server.process.stderr is not None
     for line in server.process.stderr:
-        with server.news:
-            try:
-                server.log.append(json.loads(line))
-            except ValueError:
-                server.stray.append(line)  # keep reading, or the server would block on a full pipe
-            server.news.notify_all()
+        server.add_to_log(line)
+
+
+class _LogHandler(logging.Handler):
+    """Add every record of this process to the log of a server, in the format of `regard serve`."""
+
+    def __init__(self, server: Client) -> None:
+        super().__init__()
+        self.server = server
+        self.setFormatter(Lines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception as error:
+            line = f"{record.msg!r}: {error!r}"  # not JSON
+        self.server.add_to_log(line)
 
 
 @contextmanager
 def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer]:
-    """Serve runs over HTTP from a thread of this process; `settings` are fields of `Settings`."""
+    """Serve runs over HTTP from a thread of this process; `settings` are fields of `Settings`.
+
+    The log is that of all servers of this process; every line must be JSON.
+    """
     service = Service(list(map(str, runs)), Settings(**{"processes": 0, **settings}))
     service.limits.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
     sockets = listening.taken("127.0.0.1", 0)
@@ -162,15 +186,20 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
         server = uvicorn.Server(configuration(service))
         listening.listen(sockets)
         thread = threading.Thread(target=server.run, args=(sockets,))
+        client = ThreadServer(sockets[0].getsockname()[1], service, server)
+        handler = _LogHandler(client)
+        logging.getLogger().addHandler(handler)
         thread.start()
         try:
-            yield ThreadServer(service, sockets[0].getsockname()[1], server)
+            yield client
         finally:
             server.should_exit = True
             thread.join()
+            logging.getLogger().removeHandler(handler)
     finally:
         service.close()
         listening.release(sockets)
+    assert not client.stray, client.stray
 
 
 @contextmanager

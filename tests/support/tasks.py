@@ -1,9 +1,9 @@
-"""Checks and files that tests of all tasks share: errors, resume, fine-tuning, synthetic corpora, the command line."""
+"""Checks that tests of all tasks share: errors, resume, fine-tuning, synthetic corpora, the command line."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from regard.runs import Run, checkpoint
 from regard.tasks import TASKS, Corpus, Job
 from regard.training import train
 from support.commands import Command
+from support.training import format_overrides
 
 # Training settings with which any task trains in a fraction of a second, validating and saving at steps 3 and 6.
 SIX_STEPS: dict[str, Any] = {
@@ -27,23 +28,6 @@ SIX_STEPS: dict[str, Any] = {
     "training.log_every": 1,
     "training.tensorboard": False,
 }
-
-
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file and the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write one JSON object a line."""
-    return write_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON object of each line."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def error_message(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
@@ -112,8 +96,7 @@ def check_train_command(
     regard: Command, recipe: str, data: Path, overrides: Mapping[str, Any], hint: str, *arguments: object
 ) -> None:
     """Run `regard train` and check that its last line says how to use the model."""
-    keys = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-    done = regard("train", *arguments, data, "--recipe", recipe, *keys)
+    done = regard("train", *arguments, data, "--recipe", recipe, *format_overrides(overrides))
     assert done.returncode == 0, done.stderr
     name = f"{data.stem}-{recipe}"
     assert done.stderr.splitlines()[-1] == f"{hint} with: regard predict runs/{name} FILE"

@@ -17,7 +17,7 @@ from regard.data.examples import Examples
 from regard.data.ragged import Ragged
 from regard.models import Seq2Seq, build
 from regard.recipes import read
-from regard.runs import Run
+from regard.runs import Run, checkpoint
 from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings, train
 from regard.training.gradients import Gradients
@@ -66,8 +66,13 @@ def format_overrides(overrides: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
 
 
-def state_dicts_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    """Whether two state dicts are bit-identical."""
+def newest_weights(run: Run) -> dict[str, Tensor]:
+    """Return the weights of a run's newest checkpoint."""
+    return checkpoint.read_tensors(run.checkpoint_folder(run.newest()), checkpoint.MODEL)
+
+
+def are_state_dicts_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    """Compare two state dicts bit by bit."""
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
