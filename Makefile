@@ -42,22 +42,22 @@ suite: .venv/dev .venv/browser
 
 # The rest of what is deterministic: all combinations, long series, Ray, further browser flows.
 test-slow: .venv/dev .venv/browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not gpu'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not learn and not gpu'
 
 # Lines and branches of regard/ that both suites reach, child processes included; FAST=1: that `make test` reaches alone.
 coverage: .venv/dev .venv/browser
 	rm -rf build/coverage && mkdir -p build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal -m '$(if $(FAST),not slow and )not learn and not gpu and not thorough'
-	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal -m '$(if $(FAST),not slow and )not learn and not gpu'; \
+	status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --fail-under=$(if $(FAST),85,94) && exit $$status
 
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
 learn: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m learn
 	$(BIN)/python docs/draw.py
 
-# Property-based tests with 10,000 examples each, and tests marked thorough.
+# Property-based tests with 10,000 examples each.
 fuzz: .venv/dev
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m 'hypothesis or thorough'
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m hypothesis
 
 # On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
 test-gpu:
