@@ -96,6 +96,13 @@ def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
     assert recipe["training"]["steps"] <= 3000
 
 
+def test_a_user_defined_model_kind_has_a_small_demo() -> None:
+    recipe = read("luong2015-global")
+    overrides = small({**recipe, "model": {**recipe["model"], "kind": "mine"}})
+    assert overrides["model.size"] == 128
+    assert overrides["training.steps"] == 2400
+
+
 def test_suggested_commands_are_callable_without_an_activated_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_a_user_defined_model_kind_trains_and_translates(
         ("other", "REGARD_IMPORT names 'other', which cannot be imported"),
     ):
         monkeypatch.setenv("REGARD_IMPORT", modules)
-        refused = regard("translate", "run", "dev.s")
-        assert refused.returncode == 2
-        assert message in refused.stderr
+        for arguments in (["translate", "run", "dev.s"], ["demo", "--recipe", "mine.yaml", "--out", "demo"]):
+            refused = regard(*arguments)
+            assert refused.returncode == 2
+            assert message in refused.stderr

@@ -30,6 +30,9 @@ EVERYWHERE = {
     "text.kind": "word",
     "text.vocabulary": 4000,
     "text.shared": False,
+    "model.size": 128,
+    "model.layers": 1,
+    "model.initialisation": "torch",
     "loss.label_smoothing": 0.1,  # sharpens the alignments, too
     "loss.per": "token",
     "training.optimizer": "adam",
@@ -37,6 +40,8 @@ EVERYWHERE = {
     "training.epsilon": 1e-8,
     "training.learning_rate": 0.003,
     "training.schedule": "cosine",
+    "training.batch_tokens": 600,
+    "training.steps": 2400,
     "training.epochs": None,
     "training.warmup": 100,
     "training.clip": 1.0,
@@ -44,43 +49,17 @@ EVERYWHERE = {
     "training.average": 1,
     "training.pool": 20,
     "training.patience": None,
+    "training.validate_every": 600,
     "training.validate_pairs": 200,
+    "training.checkpoint_every": 600,
     "training.keep": 1,
     "training.log_every": 20,
 }
-# What makes each family small and quick enough for two cores and a few minutes.
+# What makes each family small and quick enough for two cores and a few minutes, by `model.kind`.
 SMALL: dict[str, dict[str, Any]] = {
-    "bahdanau": {
-        "model.size": 128,
-        "model.layers": 1,
-        "model.dropout": 0.1,
-        "model.initialisation": "torch",
-        "training.batch_tokens": 600,
-        "training.steps": 2400,
-        "training.validate_every": 600,
-        "training.checkpoint_every": 600,
-    },
-    "sutskever": {
-        "model.size": 256,
-        "model.layers": 1,
-        "model.initialisation": "torch",
-        "training.learning_rate": 0.002,
-        "training.batch_tokens": 600,
-        "training.steps": 2400,
-        "training.validate_every": 600,
-        "training.checkpoint_every": 600,
-    },
-    "luong": {
-        "model.size": 192,
-        "model.layers": 1,
-        "model.dropout": 0.0,
-        "model.initialisation": "torch",
-        "training.learning_rate": 0.002,
-        "training.batch_tokens": 600,
-        "training.steps": 2400,
-        "training.validate_every": 600,
-        "training.checkpoint_every": 600,
-    },
+    "bahdanau": {"model.dropout": 0.1},
+    "sutskever": {"model.size": 256, "training.learning_rate": 0.002},
+    "luong": {"model.size": 192, "model.dropout": 0.0, "training.learning_rate": 0.002},
     "transformer": {
         "model.size": 112,
         "model.layers": 2,
@@ -91,7 +70,6 @@ SMALL: dict[str, dict[str, Any]] = {
         "loss.label_smoothing": 0.15,  # sharper alignments than 0.1
         "training.betas": [0.9, 0.99],
         "training.warmup": 200,
-        "training.batch_tokens": 600,
         "training.steps": 1150,
         "training.validate_every": 575,
         "training.validate_pairs": 100,
@@ -160,7 +138,8 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
 
 def small(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that make a recipe a demo; only keys that the recipe has."""
-    wanted = {**EVERYWHERE, **SMALL[LIKE.get(recipe["model"]["kind"], recipe["model"]["kind"])]}
+    kind = recipe["model"]["kind"]  # perhaps one of the user's own
+    wanted = {**EVERYWHERE, **SMALL.get(LIKE.get(kind, kind), {})}
     return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
 
 
