@@ -21,6 +21,9 @@ checks that it reaches a given BLEU and AER on 1,000 held-out pairs, each with a
 sentence has. These are the figures of one run with one seed. They show that a mechanism works, not which one is best
 on real text: the models are small, and the training is short and the same for all models of a family.
 
+No recipe is trained as it is: vocabulary, sizes, optimizer, learning rate and length of training are changed in all of
+them, by `EVERYWHERE` and `SMALL` in `regard/demo/translation.py`. The column "changed" has what is changed beyond that.
+
 | model | recipe | changed | BLEU | chrF | AER |
 |---|---|---|---|---|---|
 """
