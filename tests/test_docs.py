@@ -1,25 +1,109 @@
-"""Documentation: links resolve, examples run, recipes are listed."""
+"""Documentation: links resolve, commands parse, recipe keys exist, examples run, recipes are listed."""
 
 from __future__ import annotations
 
+import functools
 import re
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from regard.recipes import names
+from regard.cli.app import app
+from regard.cli.train import is_override
+from regard.recipes import names, override, parse_override, read
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINK = re.compile(r"\]\(([^)#]+)\)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+KEY = re.compile(r"\b((?:data|loss|model|text|training)\.[a-z_]+)=")
+OPERATORS = "|&;<>()"
 NEEDS_A_RUN = "regard.train("
+read_recipe = functools.cache(read)
+COMMAND: Any = typer.main.get_command(app)
+
+
+def find_anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page without repeated headings."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def split_commands(line: str) -> Iterator[list[str]]:
+    """Split a shell line at pipes and the like; a redirection and its file become a command of their own."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=OPERATORS)
+    lexer.whitespace_split = True
+    for is_operator, words in groupby(lexer, lambda word: set(word) <= set(OPERATORS)):
+        if not is_operator:
+            yield list(words)
+
+
+def documented_commands(page: Path) -> Iterator[list[str]]:
+    """Yield the arguments of every call of `regard` in the shell blocks of a page."""
+    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if language == "" and re.search(r"(^|[\s/])regard\s+[a-z-]", line):
+                for words in split_commands(line.removeprefix("$ ")):
+                    program, *arguments = words[words.index("-m") + 1 :] if "-m" in words else words
+                    if program.rpartition("/")[2] == "regard":
+                        yield arguments
+
+
+def parse_command(arguments: list[str]) -> dict[str, Any]:
+    """Parse arguments as the command line does, without running anything, and return the values."""
+    command = COMMAND
+    context = command.make_context("regard", list(arguments))
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    return dict(context.params)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_in_the_documentation_exist(page: Path) -> None:
     for link in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
         if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+            target = page.parent / name if name else page
+            assert target.exists(), link
+            assert not anchor or anchor in find_anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_documented_commands_are_accepted_by_the_command_line(page: Path) -> None:
+    """Parse every `regard …` of a shell block; the keys of `regard train` must be those of the recipe."""
+    for arguments in documented_commands(page):
+        values = parse_command(arguments)
+        recipe = values.get("recipe") or "default"
+        if arguments[0] == "train" and recipe in names():
+            keys = [argument for argument in values["data"] or () if is_override(argument)]
+            override(read_recipe(recipe), dict(map(parse_override, keys)))
+
+
+def test_documented_commands_are_found() -> None:
+    found = [arguments for page in PAGES for arguments in documented_commands(page)]
+    assert len(found) > 150
+    assert ["data", "clean", "-", "--out", "-", "--without", "copied"] in found
+    assert ["train", "memory.tmx", "web.en", "web.de", "data.weights=[3, 1]"] in found
+    with pytest.raises(Exception, match="No such option"):
+        parse_command(["evaluate", "runs/mine", "test.tsv", "--beams", "3"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_documented_recipe_keys_exist(page: Path) -> None:
+    known = {
+        f"{section}.{key}"
+        for name in names()
+        for section, values in read_recipe(name).items()
+        if isinstance(values, dict)
+        for key in values
+    }
+    assert {*KEY.findall(page.read_text(encoding="utf-8"))} <= known
 
 
 def test_python_examples_in_the_documentation_run() -> None:
