@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.combinations import slow_after
@@ -15,12 +15,14 @@ from support.corpora import translation_recipes
 from support.training import TINY
 
 from regard.demo import RECIPES, answer, run_demo, small, summary, told
+from regard.demo.answering import Answered
 from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
 from regard.models import build
+from regard.plot import Line
 from regard.recipes import override, read, sized
 from regard.runs import Run
-from regard.tasks import Corpus
+from regard.tasks import Asked, Corpus, Prediction
 
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
@@ -74,6 +76,27 @@ def test_demo_of_a_task_suggests_commands_that_work(
     output = run_suggested(told(demo, tmp_path / "my demo"), regard)
     assert set(output) == {"evaluate", "predict"}
     assert all(output.values())
+
+
+def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> None:
+    class Predicted:
+        def line(self) -> str:
+            return "liked"
+
+        def looks(self) -> list[Line]:
+            lines = [Line("1", ["we", "ate", "."], [0.0, 0.004, 0.996], 0.98), Line("2", ["late"], [0.001], 0.02)]
+            return [*lines, Line("3", [], [])]
+
+    def print_demo(recipe: str) -> str:
+        sample = (Asked("We ate.", "liked"), cast(Prediction, Predicted()))
+        return told(Answered({"recipe": recipe}, [sample], tmp_path / "report.html", [tmp_path / "test.tsv"]), tmp_path)
+
+    said = print_demo("yang2016")
+    assert "  1 (0.98): . 1.00\n\n" in said
+    assert "0.00" not in said
+    assert "late" not in said
+    assert "docs/classify.md" in said
+    assert "docs/classify.md" not in print_demo("cui2017")
 
 
 def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:

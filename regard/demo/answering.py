@@ -21,6 +21,10 @@ from regard.tasks import Asked, Corpus, Prediction, task_of
 
 SAMPLES = 3
 STRONGEST = 5  # words of a line that are named
+SMALLEST = 0.005  # lower weights would be printed as 0.00
+CLASSIFICATION_NOTE = """\
+A word's weight is that of its state, which has read the whole sentence: a full stop can stand for all of it.
+Weights in brackets are those of sentences. See docs/classify.md."""
 # What each task is shown with, where no recipe is named.
 RECIPES = {
     "caption": "xu2015-soft-caption",
@@ -79,16 +83,19 @@ def told(demo: Answered, out: Path) -> str:
     commands = format_next_steps(
         f"{{regard}} evaluate {run} {' '.join(test)}", f"{{regard}} predict {run} {test[0]}", f"{{regard}} serve {run}"
     )
-    return "\n\n".join([*samples, results, commands])
+    notes = [CLASSIFICATION_NOTE] if read(demo.results["recipe"]).get("task") == "classify" else []
+    return "\n\n".join([*samples, *notes, results, commands])
 
 
 def shown(asked: Asked, prediction: Prediction) -> list[str]:
-    """An answer, the right one, and the words that had the most weight."""
-    return [f"right        {asked.answer}", f"model        {prediction.line()}", *map(strongest, prediction.looks())]
+    """An answer, the right one, and the words that had the most weight; lines without any are left out."""
+    lines = [line for line in prediction.looks() if max(line.weights, default=0.0) >= SMALLEST]
+    return [f"right        {asked.answer}", f"model        {prediction.line()}", *map(strongest, lines)]
 
 
 def strongest(line: Line) -> str:
     """The words of a line that had the most weight."""
     best = sorted(zip(line.weights, line.words, strict=True), key=lambda pair: -pair[0])[:STRONGEST]
+    best = [pair for pair in best if pair[0] >= SMALLEST]
     own = "" if line.weight is None else f" ({line.weight:.2f})"
     return f"  {line.label}{own}: " + ", ".join(f"{word} {weight:.2f}" for weight, word in best)
