@@ -17,6 +17,7 @@ from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
 from regard.text.merges import Merges
 from regard.text.tags import no_tag, tag_piece
+from regard.text.tokenizer import normalize
 
 SPACE = "▁"  # what SentencePiece writes where a word begins
 WORD = re.compile(r"\S+")
@@ -32,6 +33,8 @@ class Subwords:
         self.memo: dict[str, list[int]] = {}  # of words: most of a text is a few words over and over
         self.spelling: dict[tuple[int, ...], list[str]] = {}
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # Models of earlier versions carry SentencePiece's rule nmt_nfkc, which turns ² into 2, and keep it.
+        self.is_nfc = "²" in self.processor.normalize("²")
 
     @classmethod
     def learn(
@@ -51,12 +54,13 @@ class Subwords:
         bytes_too = byte_fallback and kind != "char"
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(line.lower() if lowercase else line for line in lines),
+                sentence_iterator=(normalize(line, lowercase) for line in lines),
                 model_writer=model,
                 model_type=kind,
                 vocab_size=size,
                 hard_vocab_limit=False,
                 byte_fallback=bytes_too,
+                normalization_rule_name="identity",
                 character_coverage=1.0 if kind == "char" else 0.9999,
                 pad_id=PAD,
                 unk_id=UNK,
@@ -103,7 +107,7 @@ class Subwords:
 
     def split(self, text: str) -> tuple[list[int], list[int]]:
         """Ids, and the white-space word of each."""
-        by_word = [self.word(word) for word in (text.lower() if self.lowercase else text).split()]
+        by_word = [self.word(word) for word in self._normalize(text).split()]
         ids = [id for word in by_word for id in word]
         return ids, [number for number, word in enumerate(by_word) for _ in word]
 
@@ -118,7 +122,10 @@ class Subwords:
 
     def encode(self, text: str) -> list[int]:
         """The ids alone."""
-        return [id for word in (text.lower() if self.lowercase else text).split() for id in self.word(word)]
+        return [id for word in self._normalize(text).split() for id in self.word(word)]
+
+    def _normalize(self, text: str) -> str:
+        return normalize(text, self.lowercase) if self.is_nfc else text.lower() if self.lowercase else text
 
     def resample(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
         """The same sentences cut otherwise: each merge is left out with a chance of `dropout`.

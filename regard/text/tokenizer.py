@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -52,3 +53,8 @@ class Tokenizer(Protocol):
     def save(self, path: Path) -> None:
         """Writes one file that `load` of the same kind reads."""
         ...
+
+
+def normalize(text: str, lowercase: bool) -> str:
+    """Return the text in Unicode normalization form C, lower-cased before if asked."""
+    return unicodedata.normalize("NFC", text.lower() if lowercase else text)
