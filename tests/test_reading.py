@@ -40,6 +40,7 @@ from regard.tasks.reading.preparation import split
 from regard.tasks.reading.question import Question, question
 from regard.tasks.reading.settings import ClozeSettings, WordSettings
 from regard.tasks.reading.validation import Validator, accuracy
+from regard.tasks.reading.vocabulary import learn_vocabulary as learn_question_vocabulary
 from regard.text import Words
 from regard.training import train
 
@@ -216,6 +217,17 @@ def test_candidates_are_case_sensitive_unless_text_is_lower_cased() -> None:
     cased, lowered = make_cloze(fields), make_cloze(fields, lowercase=True)
     assert (cased.candidates, cased.places, cased.answer) == (["King", "king"], [-1, 1, -1, -1, 0], 1)
     assert (lowered.candidates, lowered.places, lowered.answer) == (["King"], [-1, 0, -1, -1, 0], 0)
+
+
+def test_words_with_combining_marks_are_single_candidates() -> None:
+    fields = {"document": 'वह हिन्दी बोलता है। "Cafe\u0301"', "query": "XXXXX।", "answer": "Caf\u00e9"}
+    found = make_cloze(fields)
+    assert found.candidates == ["वह", "हिन्दी", "बोलता", "है", "Cafe\u0301"]
+    assert found.answer == 4
+    words = learn_question_vocabulary([question(fields, "XXXXX")], WordSettings(vocabulary=30), "XXXXX")
+    assert UNK not in ids([*found.document, *found.query], words, "XXXXX")
+    earlier = cloze(question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", False, version=1)
+    assert earlier.document[1:4] == ["ह", "ि", "न"]
 
 
 def test_longest_candidate_of_several_words_matches_first() -> None:

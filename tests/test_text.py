@@ -15,6 +15,7 @@ from regard import text
 from regard.errors import UserError
 from regard.text import BOS, EOS, NAMES, PAD, UNK, Subwords, TextSettings, Tokenizer, Tokenizers, Words
 from regard.text.settings import spread
+from regard.text.words import CLOSES, JOINER, OPENS
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "word", "char")
@@ -303,6 +304,86 @@ def test_word_tokenizer_attaches_punctuation_to_words() -> None:
     assert tokenizer.pieces(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
     assert numbers == [0, 1, 1, 2, 2, 3, 3, 3]
     assert tokenizer.words(ids) == numbers
+
+
+WRITINGS = {
+    "hindi": "मैं हिन्दी बोलता हूँ।",
+    "bengali": "আমি বাংলায় কথা বলি।",
+    "tamil": "நான் தமிழ் பேசுகிறேன்.",
+    "thai": "ฉันพูด ภาษาไทย ได้",
+    "hebrew": "שָׁלוֹם עֲלֵיכֶם.",
+    "arabic": "اَلسَّلَامُ عَلَيْكُمْ؟",
+    "persian": "می\u200cخواهم بروم.",
+    "chinese": "你好，世界。",
+    "emoji": "👨\u200d👩\u200d👧 👍🏽 🇩🇪 ❤\ufe0f",
+    "numbers": "1,000.50 3:45 $5 40% 2/3 -1",
+    "quotes": '"no" \'tis „so“ »ja« «si» ("a")',
+    "marks": "yes—no and/or use .NET hi :) a ... f(x) ?! a.b@c.org",
+    "vietnamese": "Tiếng Việt",
+}
+
+
+@pytest.mark.parametrize("written", WRITINGS.values(), ids=WRITINGS)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_word_tokenizer_writes_words_and_punctuation_back_as_they_were(
+    written: str, form: Literal["NFC", "NFD"]
+) -> None:
+    tokenizer = Words.learn([written], 100)
+    ids, numbers = tokenizer.split(unicodedata.normalize(form, written))
+    assert tokenizer.decode(ids) == unicodedata.normalize("NFC", written)
+    assert tokenizer.words(ids) == numbers
+    assert UNK not in ids
+
+
+def test_word_tokenizer_does_not_split_words_at_combining_marks() -> None:
+    for name in ("hindi", "bengali", "tamil", "thai", "hebrew", "arabic", "persian", "emoji", "vietnamese"):
+        tokenizer = Words.learn([WRITINGS[name]], 100)
+        words = [word.rstrip(".।؟") for word in normalize(WRITINGS[name]).split()]
+        assert [
+            piece for piece in tokenizer.pieces(tokenizer.encode(WRITINGS[name])) if piece[-1] not in ".।؟"
+        ] == words
+
+
+def attach_marks(written: str) -> str:
+    """Attach closing marks that stand alone to the word before them, and opening ones to the word after them."""
+    words = normalize(written).split()
+    joined = [after in CLOSES or before in OPENS for before, after in zip(["", *words], words, strict=False)]
+    return "".join(word if join else f" {word}" for word, join in zip(words, joined, strict=True)).strip()
+
+
+@given(
+    written=st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=JOINER), max_size=20)
+    | st.text(st.sampled_from("ab1 .,(«\"-$…)'\u0301\u200d👍"), max_size=16)
+)
+def test_any_text_survives_a_vocabulary_of_all_its_words(written: str) -> None:
+    tokenizer = Words.learn([written], 1000)
+    ids = tokenizer.encode(written)
+    assert UNK not in ids
+    assert tokenizer.decode(ids) == attach_marks(written)
+
+
+def test_punctuation_is_known_with_other_spaces_around_it() -> None:
+    spaced, written = Words.learn(['the " old " river , $ 5 .'], 100), Words.learn(['the "old" river, $5.'], 100)
+    assert spaced.encode('the "old" river, $5.') == spaced.encode('the " old " river , $ 5 .')
+    assert written.decode(written.encode('the "old" river, $5.')) == 'the "old" river, $5.'
+    assert UNK not in written.encode('the " old " river , $ 5 .')
+
+
+def test_vocabulary_of_an_earlier_version_splits_text_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "shared.vocab"
+    entries = [*NAMES, "Cafe", "\u0301", '"', "no", "1", ",", "000", "."]
+    path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+    before = path.read_bytes()
+    tokenizer = Words.load(path)
+    ids, numbers = tokenizer.split('Cafe\u0301 "no" 1,000.')
+    assert tokenizer.pieces(ids) == ["Cafe", "\u0301", '"', "no", '"', "1", ",", "000", "."]
+    assert numbers == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert tokenizer.decode(ids) == 'Cafe \u0301 " no " 1, 000.'
+    tokenizer.save(path)
+    assert path.read_bytes() == before
+    Words.learn(["Cafe\u0301"], 10).save(path)
+    loaded = Words.load(path)
+    assert loaded.decode(loaded.encode("Cafe\u0301")) == "Caf\u00e9"
 
 
 def test_word_vocabulary_keeps_the_most_frequent_words() -> None:

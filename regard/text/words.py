@@ -3,34 +3,123 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
 from regard.text.tags import no_tag, tag_piece
+from regard.text.tokenizer import normalize
 
-TOKEN = re.compile(r"<unk>|\w+(?:[-'’]\w+)*|[^\w\s]")
 TAG = re.compile(r"<\w+>")
 CLOSES = frozenset(".,;:!?…)]}%»")  # no space before
 OPENS = frozenset("([{«„")  # no space after
+JOINER = "‿"  # on a mark of punctuation, at the side on which there is no space although there usually is
+
+VERSION = 2
+TRAILER = f"# regard words, version {VERSION}"  # the last line of a vocabulary; those of version 1 have none
+VERSION_1 = re.compile(r"<unk>|\w+(?:[-'’]\w+)*|[^\w\s]")
+
+# `re` has no class for combining marks (\p{M}), so that each is replaced by this one before tokens are searched for.
+ACCENT = "\u0301"
+LETTER = rf"[\w{ACCENT}\u200c\u200d]"  # with the zero-width joiners, which stand inside words
+EMOJI = rf"[\U0001f1e6-\U0001f1ff]{{2}}|[^\w\s](?:[{ACCENT}\U0001f3fb-\U0001f3ff]|\u200d[^\w\s])*"
+TOKEN = re.compile(rf"(?P<word><unk>|{LETTER}+(?:[-'’]{LETTER}+)*)|{EMOJI}")
+
+
+class _Shapes(dict[int, int]):
+    """Code points with ACCENT in the place of each combining mark, for `str.translate`."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = ord(ACCENT) if unicodedata.category(chr(code)).startswith("M") else code
+        return self[code]
+
+
+_SHAPES = _Shapes()
+
+
+class Token(NamedTuple):
+    """A word, or a mark of punctuation."""
+
+    text: str
+    is_word: bool
+
+
+class Spacing(NamedTuple):
+    """The text of an entry of a vocabulary, and whether it joins the token before and the token after it."""
+
+    joins_before: bool
+    text: str
+    joins_after: bool
+
+
+def find_tokens(text: str, version: int = VERSION) -> list[Token]:
+    """Return the words and the marks of punctuation of a text, as they are written."""
+    if version == 1:
+        return [Token(token, any(map(str.isalnum, token))) for token in VERSION_1.findall(text)]
+    found = TOKEN.finditer(text.translate(_SHAPES))
+    return [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in found]
+
+
+@lru_cache(maxsize=300_000)
+def join_tokens(word: str) -> tuple[str, ...]:
+    """Return the tokens of a white-space word; marks that are not spaced as usual have joiners.
+
+    Without a joiner a mark of CLOSES joins the token before it, one of OPENS the token after it, any other none. Of two
+    neighbours that are marks, the second has the joiner.
+    """
+    tokens = find_tokens(word)
+    made: list[str] = []
+    joined = False  # by the token before
+    for number, (text, is_word) in enumerate(tokens):
+        before, after = number > 0, number + 1 < len(tokens)
+        word_after = after and tokens[number + 1].is_word
+        if is_word:
+            made.append(text)
+        elif text in CLOSES:
+            usual = (before and not word_after) or not after
+            made.append(text if usual else JOINER * before + text + JOINER)
+        elif text in OPENS:
+            usual = (joined and after) or not before
+            made.append(text if usual else JOINER + text + JOINER * after)
+        else:
+            made.append(JOINER * (before and not joined) + text + JOINER * word_after)
+        joined = find_spacing(made[-1]).joins_after
+    return tuple(made)
+
+
+def find_spacing(entry: str) -> Spacing:
+    """Read the joiners of an entry of a vocabulary."""
+    if entry in CLOSES or entry in OPENS:
+        return Spacing(entry in CLOSES, entry, entry in OPENS)
+    before = len(entry) > 1 and entry.startswith(JOINER)
+    after = len(entry) > 1 + before and entry.endswith(JOINER)
+    return Spacing(before, entry[before : len(entry) - after], after)
 
 
 class Words:
-    """Words and marks of punctuation, the most frequent first; `it's` and `well-kept` are one word each."""
+    """Words and marks of punctuation, the most frequent first; `it's` and `well-kept` are one word each.
 
-    def __init__(self, vocabulary: Sequence[str], lowercase: bool = False) -> None:
+    Version 1 splits words at combining marks and has no joiners; its vocabularies still load and encode text that way.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], lowercase: bool = False, version: int = VERSION) -> None:
         self.vocabulary = list(vocabulary)
         self.lowercase = lowercase
+        self.version = version
         self.ids = {word: number for number, word in enumerate(self.vocabulary)}
+        self.spacing = [find_spacing(word) for word in self.vocabulary]
 
     @classmethod
     def learn(cls, lines: Iterable[str], size: int, lowercase: bool = False, tags: Sequence[str] = ()) -> Words:
         """The `size` most frequent words, tags and ids 0 to 3 included; among equals the alphabet decides."""
         counts: Counter[str] = Counter()
         for line in lines:
-            counts.update(TOKEN.findall(line.lower() if lowercase else line))
+            counts.update(token for word in normalize(line, lowercase).split() for token in join_tokens(word))
         ranked = sorted((word for word in counts if word not in NAMES), key=lambda word: (-counts[word], word))
         first = [*NAMES, *map(tag_piece, tags)]
         return cls([*first, *ranked[: max(0, size - len(first))]], lowercase)
@@ -42,14 +131,17 @@ class Words:
             *vocabulary, rest = path.read_text(encoding="utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a vocabulary: it is not UTF-8") from error
+        version = VERSION if vocabulary[-1:] == [TRAILER] else 1
+        vocabulary = vocabulary[:-1] if version == VERSION else vocabulary
         each_once = len(set(vocabulary)) == len(vocabulary) and all(word.split() == [word] for word in vocabulary)
         if rest or tuple(vocabulary[:4]) != NAMES or not each_once:
             raise UserError(f"{path} is not a vocabulary: one word a line, each once, the first four {' '.join(NAMES)}")
-        return cls(vocabulary, lowercase)
+        return cls(vocabulary, lowercase, version)
 
     def save(self, path: Path) -> None:
-        """One word a line; the line's number, from 0, is the id."""
-        path.write_text("".join(word + "\n" for word in self.vocabulary), encoding="utf-8")
+        """One word a line; the line's number, from 0, is the id. The last line names the version."""
+        lines = self.vocabulary if self.version == 1 else [*self.vocabulary, TRAILER]
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     @property
     def size(self) -> int:
@@ -58,16 +150,29 @@ class Words:
 
     def split(self, text: str) -> tuple[list[int], list[int]]:
         """Ids, and the white-space word of each."""
-        ids, words = [], []
-        for number, word in enumerate((text.lower() if self.lowercase else text).split()):
-            for token in TOKEN.findall(word):
-                ids.append(self.ids.get(token, UNK))
-                words.append(number)
-        return ids, words
+        by_word = self._encode_words(text)
+        ids = [id for word in by_word for id in word]
+        return ids, [number for number, word in enumerate(by_word) for _ in word]
 
     def encode(self, text: str) -> list[int]:
         """The ids alone."""
-        return [self.ids.get(token, UNK) for token in TOKEN.findall(text.lower() if self.lowercase else text)]
+        return [id for word in self._encode_words(text) for id in word]
+
+    def _encode_words(self, text: str) -> list[list[int]]:
+        if self.version == 1:
+            words = (text.lower() if self.lowercase else text).split()
+            return [[self.ids.get(token, UNK) for token in VERSION_1.findall(word)] for word in words]
+        return [
+            [self._find_id(token) for token in join_tokens(word)] for word in normalize(text, self.lowercase).split()
+        ]
+
+    def _find_id(self, token: str) -> int:
+        found = self.ids.get(token)
+        if found is None:  # a mark that is known with other spaces around it alone
+            text = find_spacing(token).text
+            forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER)
+            found = next((self.ids[form] for form in forms if form in self.ids), UNK)
+        return found
 
     def tag(self, name: str) -> int:
         """The id of a tag that the vocabulary was learnt with."""
@@ -85,21 +190,21 @@ class Words:
         return [list(ids) for ids in sentences]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words with a space between, punctuation set as in ordinary text."""
-        pieces, words = self.pieces(ids), self.words(ids)
-        before = [-1, *words]
-        spoken = zip(ids, pieces, words, before, strict=False)
+        """Words with a space between, punctuation set as its joiners say, else as in ordinary text."""
+        words = self.words(ids)
+        spoken = zip(ids, words, [-1, *words], strict=False)
         return "".join(
-            (" " if word > last else "") + piece for id, piece, word, last in spoken if not self.is_silent(id)
+            (" " if word > last else "") + self.spacing[id].text for id, word, last in spoken if not self.is_silent(id)
         ).strip()
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """The word of `decode(ids)` that each id is part of; a silent id counts with the word before it."""
-        numbers, number, glued = [], -1, False
-        for id, piece in zip(ids, self.pieces(ids), strict=True):
+        numbers, number, joined = [], -1, False
+        for id in ids:
             if not self.is_silent(id):
-                number += number < 0 or not (glued or piece in CLOSES)
-                glued = piece in OPENS
+                spacing = self.spacing[id]
+                number += number < 0 or not (joined or spacing.joins_before)
+                joined = spacing.joins_after
             numbers.append(max(number, 0))
         return numbers
 
@@ -108,7 +213,7 @@ class Words:
         return id in (PAD, BOS, EOS) or self.is_tag(id)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The words themselves."""
+        """The words themselves; marks with their joiners."""
         return [self.vocabulary[id] for id in ids]
 
     def word_ends(self) -> None:

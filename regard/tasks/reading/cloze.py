@@ -13,7 +13,8 @@ from regard.errors import shown
 from regard.symbols import UNK
 from regard.tasks.reading.question import Question
 from regard.text import Words
-from regard.text.words import TOKEN
+from regard.text.tokenizer import normalize
+from regard.text.words import VERSION, find_tokens
 
 BLANK = "blank"  # the tag that stands for the word that was taken out
 NOBODY = -1  # the place of a word that is no candidate
@@ -39,33 +40,38 @@ class Cloze(NamedTuple):
         return self.answer is not None and self.answer in self.places
 
 
-def cloze(asked: Question, blank: str, lowercase: bool) -> Cloze:
-    """The words of a question. A candidate may have several; where two begin together, it is the longer one."""
-    lines = [TOKEN.findall(line) for line in asked.document]
+def cloze(asked: Question, blank: str, lowercase: bool, version: int = VERSION) -> Cloze:
+    """The words of a question, split as by a vocabulary of this version.
+
+    A candidate may have several; where two begin together, it is the longer one.
+    """
+    lines = [split_words(line, version) for line in asked.document]
     document = [form(word, lowercase) for line in lines for word in line]
     written = candidates(asked, lines)
-    numbers = {forms: number for number, forms in enumerate({formed(text, lowercase): text for text in written})}
-    first = {forms: text for text in reversed(written) for forms in [formed(text, lowercase)]}
+    numbers = {
+        forms: number for number, forms in enumerate({formed(text, lowercase, version): text for text in written})
+    }
+    first = {forms: text for text in reversed(written) for forms in [formed(text, lowercase, version)]}
     return Cloze(
         lines,
-        blanked(asked.query, blank),
+        blanked(asked.query, blank, version),
         [" ".join(first[forms].split()) for forms in numbers],
         found(document, numbers),
-        None if asked.answer is None else number(asked, numbers, lowercase),
+        None if asked.answer is None else number(asked, numbers, lowercase, version),
     )
 
 
 def candidates(asked: Question, lines: Sequence[Sequence[str]]) -> list[str]:
     """What the word may be; punctuation is no word, unless somebody has named it."""
     if asked.candidates is not None:
-        return [text for text in asked.candidates if TOKEN.search(text)]
+        return [text for text in asked.candidates if text.strip()]
     return list(dict.fromkeys(word for line in lines for word in line if any(map(str.isalnum, word))))
 
 
-def number(asked: Question, numbers: Mapping[tuple[str, ...], int], lowercase: bool) -> int:
+def number(asked: Question, numbers: Mapping[tuple[str, ...], int], lowercase: bool, version: int) -> int:
     """The number of the answer."""
     assert asked.answer is not None
-    found = numbers.get(formed(asked.answer, lowercase))
+    found = numbers.get(formed(asked.answer, lowercase, version))
     if found is None:
         among = "words of the document" if asked.candidates is None else "candidates"
         raise asked.wrong(f"the answer {shown(asked.answer)} is not among the {among}")
@@ -83,20 +89,25 @@ def found(document: Sequence[str], numbers: Mapping[tuple[str, ...], int]) -> li
     return places
 
 
-def blanked(query: str, blank: str) -> list[str]:
+def blanked(query: str, blank: str, version: int) -> list[str]:
     """The words of a query; a blank is one of its own, whatever it touches."""
-    first, *others = (TOKEN.findall(part) for part in query.split(blank))
+    first, *others = (split_words(part, version) for part in query.split(blank))
     return [*first, *(word for words in others for word in (blank, *words))]
 
 
-def formed(text: str, lowercase: bool) -> tuple[str, ...]:
+def formed(text: str, lowercase: bool, version: int) -> tuple[str, ...]:
     """The words of a candidate in the form that counts."""
-    return tuple(form(word, lowercase) for word in TOKEN.findall(text))
+    return tuple(form(word, lowercase) for word in split_words(text, version))
+
+
+def split_words(text: str, version: int) -> list[str]:
+    """Return the words and marks of a text, as they are written."""
+    return [token.text for token in find_tokens(text, version)]
 
 
 def form(word: str, lowercase: bool) -> str:
     """A word as it is compared."""
-    return word.lower() if lowercase else word
+    return normalize(word, lowercase)
 
 
 def ids(words: Sequence[str], vocabulary: Words, blank: str | None = None) -> list[int]:

@@ -51,7 +51,10 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     else:
         vocabulary = learn_vocabulary(found.train, settings, data.blank)
     ready = encoded(found.train, data, vocabulary)
-    dev = [cloze(one, data.blank, settings.lowercase) for one in found.dev[: int(training["validate_pairs"])]]
+    dev = [
+        cloze(one, data.blank, settings.lowercase, vocabulary.version)
+        for one in found.dev[: int(training["validate_pairs"])]
+    ]
     return Job(
         run,
         config,
@@ -103,7 +106,7 @@ def encoded(asked: Sequence[Question], data: ClozeSettings, vocabulary: Words) -
         left.extend([reason] if reason else [])
         return not reason
 
-    clozes = (cloze(one, data.blank, vocabulary.lowercase) for one in asked)
+    clozes = (cloze(one, data.blank, vocabulary.lowercase, vocabulary.version) for one in asked)
     examples = Examples(filter(fits, clozes), vocabulary, data.blank)
     if not len(examples):
         raise UserError(

@@ -37,7 +37,8 @@ class Reader:
     def predict(self, inputs: Sequence[Question | Mapping[str, Any]]) -> list[Answer]:
         """An answer for each question, in order; a question is a mapping as in a line of JSON."""
         asked = [one if isinstance(one, Question) else self.asked(one) for one in several(inputs, "question")]
-        clozes = [cloze(one, self.blank, self.vocabulary.lowercase) for one in asked]
+        lowercase, version = self.vocabulary.lowercase, self.vocabulary.version
+        clozes = [cloze(one, self.blank, lowercase, version) for one in asked]
         return answers(self.model, clozes, self.vocabulary, self.blank, self.batch_tokens, self.device)
 
     def asked(self, given: Any) -> Question:
