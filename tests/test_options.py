@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -60,6 +61,7 @@ from regard.symbols import BOS, PAD, UNK
 from regard.tasks import Validation
 from regard.tasks.translation import Validator
 from regard.text import Subwords, Words
+from regard.text.sentences import sentencex_version
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import optimizer
 
@@ -952,6 +954,15 @@ def check_data_sentences(factory: TrainerFactory) -> None:
         path.write_text("\n".join(several) + "\n", encoding="utf-8")
     for data, value, found in ((None, None, 1), (doubled, None, 2), (doubled, 1, 1)):
         assert factory.build({"data.sentences": value}, data).run.config()["data"]["sentences"] == found
+    try:
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setitem(sys.modules, "sentencex", None)
+            sentencex_version.cache_clear()
+            for given in (None, 3):
+                trainer = factory.build({"data.sentences": given}, doubled)
+                assert trainer.run.config()["data"]["sentences"] == given
+    finally:
+        sentencex_version.cache_clear()
 
 
 def token_rows(source: Examples) -> list[list[list[int]]]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ from support.commands import environment
 from regard.data import cache, encoding, preparation
 from regard.data.corpus import Pair
 from regard.data.encoding import Encoder, Raw, encoded
-from regard.data.preparation import Prepared, prepare, vocabularies
+from regard.data.preparation import Prepared, fingerprint, prepare, vocabularies
 from regard.data.ragged import Ragged
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.data.survey import chosen, hashed, survey
@@ -31,6 +32,7 @@ from regard.folders import cache_folder
 from regard.symbols import UNK
 from regard.text import Subwords, TextSettings, Tokenizers, Words
 from regard.text.merges import Merges
+from regard.text.sentences import sentencex_version
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
 PAIRS = [Pair(f"the house number {number}" + " !" * (number % 3), f"das Haus Nummer {number}") for number in range(40)]
@@ -276,6 +278,80 @@ def test_changed_text_is_prepared_again(tmp_path: Path) -> None:
         first.examples.fingerprint
         == prepare_data(make_settings(write_tsv(tmp_path / "b.tsv", PAIRS)))[0].examples.fingerprint
     )
+
+
+@pytest.mark.parametrize("name", ["regard", "source", "sentencepiece", "sentencex", "unicode"])
+def test_other_version_of_code_or_library_is_prepared_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_settings(write_tsv(tmp_path / "a.tsv", PAIRS))
+    prepare_data(data)
+    built: list[Path] = []
+
+    def record(build: Callable[..., None], folder: Path, **more: Any) -> None:
+        built.append(folder)
+        build(folder, **more)
+
+    for function in ("learn", "write"):
+        monkeypatch.setattr(preparation, function, partial(record, getattr(preparation, function)))
+    prepare_data(data)
+    assert built == []
+    assert name in cache.versions()
+    other = {**cache.versions(), name: "other"}
+    monkeypatch.setattr(cache, "versions", lambda: other)
+    prepare_data(data)
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize("name", ["data/formats/tmx.py", "text/words.py"])
+def test_cache_depends_on_the_source_of_readers_and_tokenizers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "regard" / name
+    path.parent.mkdir(parents=True)
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "regard" / "data" / "cache.py"))
+    found = []
+    for content in ("a = 1\n", "a = 2\n", "a = 1\n"):
+        path.write_text(content, encoding="utf-8")
+        found.append(cache.source_digest.__wrapped__())
+    assert found[0] == found[2] != found[1]
+
+
+@pytest.mark.parametrize("installed", [(True, False), (False, True)], ids=["removed", "added"])
+def test_sentences_are_counted_only_with_sentencex_whatever_the_cache_holds(
+    installed: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(sentencex_version.cache_clear)
+    lines = [Pair(f"The house is old. It has {number} doors.", f"Das Haus {number}") for number in range(40)]
+    data = make_settings(write_tsv(tmp_path / "a.tsv", lines), source="en")
+    for has_sentencex in installed:
+        with monkeypatch.context() as changed:
+            if not has_sentencex:
+                changed.setitem(sys.modules, "sentencex", None)
+            sentencex_version.cache_clear()
+            assert prepare_data(data)[0].sentences == (2 if has_sentencex else None)
+
+
+def test_file_system_without_hard_links_gets_a_copy(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    data = make_settings(write_tsv(tmp_path / "a.tsv", PAIRS))
+    first, _ = prepare_data(data)
+    assert len(list(own_cache.glob("pairs-*"))) == 2
+    monkeypatch.setattr(preparation, "write", lambda *_, **__: pytest.fail("prepared a second time"))
+    second, _ = prepare_data(make_settings(tmp_path / "a.tsv", max_length=first.longest))
+    assert to_lists(second.examples.source) == to_lists(first.examples.source)
+
+
+def test_vocabularies_of_two_versions_have_different_fingerprints() -> None:
+    new = Words.learn(["a b"], 9)
+    assert fingerprint(new) == fingerprint(Words(new.vocabulary))
+    assert fingerprint(new) != fingerprint(Words(new.vocabulary, version=1))
+    assert fingerprint(new) != fingerprint(Words(new.vocabulary, lowercase=True))
 
 
 def flip_byte(path: Path) -> None:

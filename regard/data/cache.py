@@ -8,35 +8,40 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import portalocker
+import sentencepiece
 
 from regard.console import say
 from regard.data.disk import digest, sync
 from regard.errors import UserError
 from regard.folders import cache_folder
+from regard.text.sentences import sentencex_version
+from regard.version import VERSION
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 
 
 def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None) -> Path:
     """The folder of what `build` writes for this key; built where it is not there, or not whole.
 
+    Another version of regard, or of a library that decides over the content, has entries of its own.
     Several processes may ask for the same: one builds, the others wait.
     """
-    cache = folder or cache_folder()
-    name = f"{kind}-{hashlib.sha256(json.dumps([FORMAT, key], sort_keys=True).encode()).hexdigest()[:24]}"
-    place = cache / name
+    home = folder or cache_folder()
+    name = f"{kind}-{hashlib.sha256(json.dumps([versions(), key], sort_keys=True).encode()).hexdigest()[:24]}"
+    place = home / name
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        lock = (cache / f".{name}.lock").open("a")
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / f".{name}.lock").open("a")
     except OSError as error:
         raise UserError(
-            f"{cache} cannot be written to ({error.strerror}); REGARD_CACHE can name another folder"
+            f"{home} cannot be written to ({error.strerror}); REGARD_CACHE can name another folder"
         ) from error
     with lock:
         portalocker.lock(lock, portalocker.LOCK_EX)
@@ -46,7 +51,7 @@ def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], fold
         if place.exists():
             say(f"{place} is damaged ({damage}); it is made again")
             shutil.rmtree(place)
-        beside = cache / f".{name}.part"
+        beside = home / f".{name}.part"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
         try:
@@ -57,6 +62,27 @@ def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], fold
             raise
         beside.rename(place)
     return place
+
+
+def versions() -> dict[str, str | None]:
+    """Return what decides over the content of every entry, besides its key."""
+    return {
+        "regard": VERSION,
+        "source": source_digest(),
+        "sentencepiece": sentencepiece.__version__,
+        "sentencex": sentencex_version(),
+        "unicode": unicodedata.unidata_version,
+    }
+
+
+@cache
+def source_digest() -> str:
+    """Return the SHA-256 of the source files that read, split and encode text, so that no change can be forgotten."""
+    package = Path(__file__).parent.parent
+    found = hashlib.sha256()
+    for path in sorted(path for name in ("data", "text") for path in (package / name).rglob("*.py")):
+        found.update(f"{path.relative_to(package)} {digest(path)}\n".encode())
+    return found.hexdigest()
 
 
 def seal(folder: Path) -> None:

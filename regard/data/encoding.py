@@ -18,7 +18,7 @@ from regard.data.links import Link
 from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.text import Tokenizers
-from regard.text.sentences import sentences
+from regard.text.sentences import sentences, sentencex_version
 
 AT_ONCE = 5000  # pairs that a worker takes at a time
 
@@ -39,7 +39,7 @@ class Encoded(NamedTuple):
     links: Ragged
     empty: int
     too_long: int
-    sentences: Counter[int]  # how many sources have so many
+    sentences: Counter[int]  # how many sources have so many; empty without sentencex
 
 
 class Encoder:
@@ -62,7 +62,8 @@ class Encoder:
             if max(len(source), len(target)) > self.max_length:
                 too_long += 1
                 continue
-            counted[len(sentences(pair.source, self.language))] += 1
+            if sentencex_version() is not None:
+                counted[len(sentences(pair.source, self.language))] += 1
             sources.append(source)
             targets.append(target)
             linked.append([] if links is None else self.token_links(pair, links, tag is not None))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
-
-import sentencepiece
 
 from regard import text
 from regard.console import bar
-from regard.data import cache
+from regard.data import cache, disk
 from regard.data.corpus import Pair, read
 from regard.data.encoding import Encoder, Raw, encoded
 from regard.data.examples import Examples, Noise
@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
     empty: int
     too_long: int
     longest: int  # ids on either side
-    sentences: int  # that all sources but one in a hundred keep to
+    sentences: int | None  # that all sources but one in a hundred keep to; None: they were not counted
 
 
 def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> Tokenizers:
@@ -51,7 +51,6 @@ def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> T
         "held": digest(found.held),
         "text": {**dataclasses.asdict(settings), "dropout": None},  # which is of training, not of the vocabulary
         "tags": tags,
-        "sentencepiece": sentencepiece.__version__,
     }
     folder = cache.entry("vocabulary", key, partial(learn, data=data, settings=settings, found=found, tags=tags))
     return text.load(settings, folder)
@@ -85,7 +84,6 @@ def prepare(
         "tokenizers": [fingerprint(tokenizer) for tokenizer in tokenizers],
         "tags": [corpus.tag for corpus in wanted],
         "max_length": data.max_length,
-        "counts": ["longest", "sentences"],
         "links": None if links is None else digest(f"{number}:{sorted(some)}" for number, some in enumerate(links)),
     }
     folder = cache.entry("pairs", key, partial(write, data=data, tokenizers=tokenizers, found=found, links=links))
@@ -119,10 +117,13 @@ def contents(linked: bool) -> list[str]:
 
 
 def link(beside: Path, folder: Path) -> None:
-    """The same files under another name."""
+    """The same files under another name; copies, on a file system without hard links."""
     for path in folder.iterdir():
         if path.name != cache.MANIFEST:
-            (beside / path.name).hardlink_to(path)
+            try:
+                (beside / path.name).hardlink_to(path)
+            except OSError:
+                shutil.copyfile(path, beside / path.name)
 
 
 def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Survey, links: Links | None) -> None:
@@ -158,14 +159,17 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
     (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
 
 
-def usual(sentences: Counter[int]) -> int:
-    """The number of sentences that all sources but one in a hundred keep to: more at once a model has not learnt."""
+def usual(sentences: Counter[int]) -> int | None:
+    """The number of sentences that all sources but one in a hundred keep to: more at once a model has not learnt.
+
+    None where none were counted.
+    """
     rest = sentences.total()
     for number, sources in sorted(sentences.items()):
         rest -= sources
         if rest <= sentences.total() // 100:
             return number
-    return 1
+    return None
 
 
 def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Iterator[AbstractSet[Link]] | None) -> Iterator[Raw]:
@@ -193,8 +197,11 @@ def noise(settings: TextSettings, tokenizers: Tokenizers) -> Noise | None:
 
 
 def fingerprint(tokenizer: text.Tokenizer) -> str:
-    """Tells one vocabulary from another."""
-    return digest([str(tokenizer.lowercase), *tokenizer.pieces(range(tokenizer.size))])
+    """Tells one vocabulary from another, by its file: that names the version and the normalization rule as well."""
+    with TemporaryDirectory() as folder:
+        saved = Path(folder) / "tokenizer"
+        tokenizer.save(saved)
+        return digest([str(tokenizer.lowercase), disk.digest(saved)])
 
 
 def digest(parts: AbstractSet[str] | Sequence[str] | Iterator[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import metadata
 
 from regard.console import say
 
@@ -19,9 +20,17 @@ def sentences(text: str, language: str | None) -> list[str]:
 @cache
 def cuts() -> bool:
     """Whether there is something that knows sentences; said once, if not."""
-    try:
-        import sentencex  # noqa: F401
-    except ImportError:
+    if sentencex_version() is None:
         say("sentencex is not installed: a line of several sentences is translated as one")
         return False
     return True
+
+
+@cache
+def sentencex_version() -> str | None:
+    """Return the version of sentencex, or None where it is not installed."""
+    try:
+        import sentencex  # noqa: F401
+    except ImportError:
+        return None
+    return metadata.version("sentencex")

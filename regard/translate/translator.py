@@ -363,7 +363,7 @@ def load(
         tokenizers[0],
         None if device is None else torch.device(device),
         min(data.longest or data.max_length for data in learnt),
-        min(data.sentences or 1 for data in learnt),
+        min(data.sentences or 1 for data in learnt),  # null: not counted; a model may leave a second sentence out
         learnt[0].source,
     )
     loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]

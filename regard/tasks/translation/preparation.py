@@ -41,6 +41,11 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         tokenizers = vocabularies(data, settings, found)
     ready = prepare(data, settings, tokenizers, found, links)
     if not resume:
+        if not (data.sentences or ready.sentences):
+            say(
+                "sentencex is not installed, so that the sentences of a line were not counted: data.sentences stays "
+                "null, and lines are translated sentence by sentence. Install sentencex, or give data.sentences"
+            )
         found_instead = {"longest": data.longest or ready.longest, "sentences": data.sentences or ready.sentences}
         config = override(config, {f"data.{name}": value for name, value in found_instead.items()})
     training = config["training"]
