@@ -246,6 +246,14 @@ def any_translator(request: pytest.FixtureRequest) -> Translator:
     return found
 
 
+def test_lone_surrogate_is_a_user_error(any_translator: Translator) -> None:
+    with pytest.raises(UserError, match=r"'a \\ud800 dog' has half a character \('\\ud800' at position 2\)"):
+        any_translator.translate(["a dog", "a \ud800 dog"])
+    for options in ({"prefix": "\ud800"}, {"force": ["\ud800"]}, {"glossary": {"dog": "\ud800"}}):
+        with pytest.raises(UserError, match=r"ud800"):
+            any_translator.translate(["a dog"], **options)
+
+
 def test_white_space_and_line_breaks_are_kept(any_translator: Translator, sources: list[str]) -> None:
     text = f"  {sources[0]}\n\n\t{sources[1]} \r\n{sources[2]}\n"
     made = any_translator.translate([text])[0]

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.symbols import BOS, EOS, NAMES, PAD, UNK
 from regard.text.merges import Merges
 from regard.text.tags import no_tag, tag_piece
-from regard.text.tokenizer import normalize
+from regard.text.tokenizer import check_unicode, normalize
 
 SPACE = "▁"  # what SentencePiece writes where a word begins
 WORD = re.compile(r"\S+")
@@ -117,6 +117,7 @@ class Subwords:
         if found is None:
             if len(self.memo) >= REMEMBERED:
                 self.memo.clear()
+            check_unicode(word)
             found = self.memo[word] = self.processor.encode(word)
         return found
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from regard.errors import UserError, shown
+
 
 class Tokenizer(Protocol):
     """Text to ids and back. A word, wherever words are counted, is what stands between white space in the text."""
@@ -53,6 +55,15 @@ class Tokenizer(Protocol):
     def save(self, path: Path) -> None:
         """Writes one file that `load` of the same kind reads."""
         ...
+
+
+def check_unicode(text: str) -> None:
+    """Raise a UserError for a lone surrogate, half a character, which has no form in UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!r} at position {error.start}"
+        raise UserError(f"{shown(text)} has half a character ({half}), which UTF-8 cannot hold: remove it") from error
 
 
 def normalize(text: str, lowercase: bool) -> str:

@@ -37,6 +37,7 @@ from regard.search import (
 from regard.symbols import EOS
 from regard.text import Tokenizers
 from regard.text.sentences import sentences
+from regard.text.tokenizer import check_unicode
 from regard.translate import engines
 from regard.translate.abreast import abreast, width
 from regard.translate.alignment import Alignment, Tokens, align_words, following
@@ -113,6 +114,8 @@ class Translator:
 
     def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
         """The texts in pieces that the model can take."""
+        for text in texts:
+            check_unicode(text)
         options = plan.options
         carry = of_markup if options.tags else of_text if options.addresses else Whole
         carried = list(map(carry, texts))
