@@ -48,18 +48,18 @@ class Subwords:
     ) -> Subwords:
         """Trains on text; fewer than `size` pieces come out where the text does not hold so many.
 
-        A tag gets an id that no text can have.
+        A tag gets an id that no text can have. Characters with byte fallback have the 256 bytes besides `size` pieces.
         """
         model = io.BytesIO()
-        bytes_too = byte_fallback and kind != "char"
+        bytes_besides = 256 if byte_fallback and kind == "char" else 0
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(normalize(line, lowercase) for line in lines),
                 model_writer=model,
                 model_type=kind,
-                vocab_size=size,
+                vocab_size=size + bytes_besides,
                 hard_vocab_limit=False,
-                byte_fallback=bytes_too,
+                byte_fallback=byte_fallback,
                 normalization_rule_name="identity",
                 character_coverage=1.0 if kind == "char" else 0.9999,
                 pad_id=PAD,
