@@ -28,6 +28,7 @@ TEXTS = {"w:t": ' xml:space="preserve"', "a:t": ""}
 AROUND = frozenset(("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdt", "w:sdtContent", "w:bdo"))
 SETTINGS = frozenset(("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr"))  # before the words inside these
 STALE = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))  # true of the old words, and made anew by Word
+SEPARATING = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
 RANGE = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
 WORD = re.compile(r"word/(?:(?:document|header|footer|footnotes|endnotes|comments)|charts/chart|diagrams/\w+?)\d*\.xml")
 SLIDES = re.compile(r"ppt/(?:slides|notesSlides|charts|diagrams|comments)/[^/]+\.xml")
@@ -82,7 +83,7 @@ def pieces(element: Element, depth: int) -> Iterator[Piece]:
             key = f"{half[1]} {child.attribute('id')}"
             yield Piece(Node(opening=[lone(child)], half=key, opens=half[2] == "Start"))
         elif child.name not in STALE | SETTINGS and not (child.name == TEXT and child.opening.isspace()):
-            yield Piece(Node(opening=[lone(child)]))
+            yield Piece(Node(opening=[lone(child)], separates=child.name in SEPARATING))
 
 
 def lone(element: Element, style: Style | None = None) -> Part:
@@ -102,7 +103,7 @@ def run(element: Element) -> Iterator[Piece]:
             style = Style(looks, element.opening + looks, element.closing, "", "")
             field = child.attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = meant(child.text) if child.name == "w:instrText" else ""
-            yield Piece(Node(opening=[lone(child, style)]), field, instruction)
+            yield Piece(Node(opening=[lone(child, style)], separates=child.name in SEPARATING), field, instruction)
 
 
 def fields(found: Sequence[Piece]) -> Iterator[Node]:

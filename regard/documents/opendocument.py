@@ -19,6 +19,7 @@ PARTS = ("content.xml", "styles.xml")  # headers and footers are in the second
 PARAGRAPHS = frozenset(("text:p", "text:h"))
 AROUND = frozenset(("text:span", "text:a", "text:meta"))
 STALE = frozenset(("text:soft-page-break",))  # where a page ended with the old words
+SEPARATING = frozenset(("text:tab", "text:line-break", "text:s"))
 DELETED = frozenset(("text:tracked-changes",))
 RANGE = re.compile(
     r"text:(bookmark|reference-mark|change|alphabetical-index-mark|toc-mark|user-index-mark)-(start|end)"
@@ -66,4 +67,4 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
             key = f"{half[1]} {child.attribute('name') or child.attribute('id') or child.attribute('change-id')}"
             yield Node(opening=[Part(None, child.source)], half=key, opens=half[2] == "start")
         elif child.name not in STALE:
-            yield Node(opening=[Part(None, child.source)])
+            yield Node(opening=[Part(None, child.source)], separates=child.name in SEPARATING)

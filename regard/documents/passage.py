@@ -16,6 +16,8 @@ from typing import NamedTuple
 from regard.documents.spelling import ENTITY, in_a_line, meant, spelled, spoken
 
 TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
+GAP = re.compile(r"[ \t\r\n]+")
+SPACED_TAG = re.compile(r"(?P<left>(?<![ \t\r\n])[ \t\r\n]++)?<r(?P<number>[0-9]{1,6})/>(?P<right>[ \t\r\n]*+)")
 DEEP = 50  # pairs inside each other; what is deeper stands alone
 
 Spell = Callable[[str], str]
@@ -53,6 +55,7 @@ class Node:
     closing: list[Part] = field(default_factory=list)
     half: str = ""  # what it has in common with its other half, which comes later if it opens
     opens: bool = False
+    separates: bool = False  # a line break, a tab, an image: words on its two sides are two words without a space
 
     @property
     def alone(self) -> bool:
@@ -143,9 +146,15 @@ def simple(nodes: Iterable[Node]) -> list[Node]:
             made.append(one(node))
         elif made and made[-1].alone:
             made[-1].opening += node.flat()
+            made[-1].separates |= separates(node)
         elif parts := node.flat():
-            made.append(Node(opening=parts))
+            made.append(Node(opening=parts, separates=separates(node)))
     return made
+
+
+def separates(node: Node) -> bool:
+    """Return True if a node without words holds a line break, a tab or the like."""
+    return node.separates or any(map(separates, node.inside))
 
 
 def one(pair: Node) -> Node:
@@ -192,6 +201,17 @@ def below(pair: Node) -> Iterator[Node]:
         yield from below(node)
 
 
+def wrapped(text: str, source: str) -> str:
+    """Break a text into lines where its source has line breaks, as far through the words as there."""
+    gaps, source_gaps = list(GAP.finditer(text)), list(GAP.finditer(source))
+    breaks = {}
+    for number, gap in enumerate(source_gaps, 1):
+        if "\n" in gap[0] or "\r" in gap[0]:
+            breaks[round(number * (len(gaps) + 1) / (len(source_gaps) + 1)) - 1] = gap[0]
+    places = iter(range(len(gaps)))
+    return GAP.sub(lambda gap: breaks.get(next(places), gap[0]), text)
+
+
 def bare(text: str) -> str:
     """What a text for the translator says, without its tags."""
     return meant(TAG.sub("", text))
@@ -210,7 +230,9 @@ class Passage:
             pass
         self.core.style = self.core.style or some
         self.trim()
-        text = in_a_line("".join(self.shown(self.core.inside)))
+        self.spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
+        self.source = SPACED_TAG.sub(self.separated, "".join(self.shown(self.core.inside)))
+        text = in_a_line(self.source)
         self.text = text if spoken(bare(text)) else ""  # empty: nothing to translate
 
     def peeled(self) -> bool:
@@ -256,11 +278,25 @@ class Passage:
                 yield from self.shown(node.inside)
                 yield f"</r{number}>"
 
+    def separated(self, found: re.Match[str]) -> str:
+        """Put spaces around a tag that separates words, and remember the white space that the source has there."""
+        number = int(found["number"])
+        if not self.tags[number - 1].separates:
+            return found[0]
+        self.spaces[number] = found["left"] or "", found["right"]
+        return f" <r{number}/> "
+
+    def respaced(self, found: re.Match[str]) -> str:
+        """Write the white space of the source around a tag that separates words."""
+        number = int(found["number"])
+        left, right = self.spaces.get(number, (found["left"] or "", found["right"]))
+        return f"{left}<r{number}/>{right}"
+
     def write(self, answer: str, spell: Spell | None = None) -> str:
         """The passage with its translation, as the document has it; `spell` says how the format writes text."""
         kept = frozenset(ENTITY.findall(self.text))
         spell = spell or (lambda text: spelled(text, kept))
-        answer = in_a_line(answer)
+        answer = SPACED_TAG.sub(self.respaced, wrapped(in_a_line(answer), self.source))
         core = self.carried(answer, spell) if self.whole(answer) else self.poured(answer, spell)
         return joined([*self.head, *core, *reversed(self.tail)])
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from regard.documents.draft import Draft
 from regard.documents.encoding import META, XML, Encoded, declared
 from regard.documents.passage import DEEP, Node, Part, Passage
-from regard.documents.spelling import ENTITY, escaped, in_a_line, meant, spelled, spoken, strict
+from regard.documents.spelling import ENTITY, escaped, in_a_line, meant, spelled_like, spoken, strict
 from regard.documents.tree import TOKEN as XML_TOKEN
 from regard.documents.tree import checked
 
@@ -35,11 +35,13 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]++)(?:\s*=\s*(?P<value>"[^"]*"|'[^']*'|[^\s"'>]+))?""")
+UNQUOTED = re.compile(r"""[^\s"'=<>`]+(?<!/)""")
 READ = names("alt title placeholder")
 INLINE = names(
     "a abbr acronym b bdi bdo big br cite data del dfn em font i img input ins kbd label mark nobr q rb rp rt ruby s "
     "samp small span strike strong sub sup time tt u var wbr code svg math"
 )
+SEPARATING = names("br img input hr")
 VOID = names("area base br col embed hr img input link meta param source track wbr")
 RAW = names("script style textarea title iframe noembed noframes xmp plaintext")  # there are no tags inside
 OPAQUE = names("script style code pre textarea iframe noembed noframes xmp plaintext svg math docauthor")
@@ -73,7 +75,8 @@ class Token:
         if self.text:
             return Node(self.text)
         half = "" if self.alone else self.name
-        return Node(opening=[Part(None, lambda: self.source)], half=half, opens=not self.closes)
+        part = Part(None, lambda: self.source)
+        return Node(opening=[part], half=half, opens=not self.closes, separates=self.name in SEPARATING)
 
 
 class Attribute(NamedTuple):
@@ -86,9 +89,16 @@ class Attribute(NamedTuple):
 
     def fill(self, answer: str) -> None:
         """Writes the translation into the tag."""
+        if answer == self.text:
+            return
         source = self.token.source
-        value = spelled(in_a_line(answer), ENTITY.findall(self.text)).replace('"', "&quot;")
-        self.token.source = f'{source[: self.start]}"{value}"{source[self.end :]}'
+        written = source[self.start : self.end]
+        value = spelled_like(written, ENTITY.findall(self.text))(in_a_line(answer))
+        if written[0] == "'":
+            value = "'" + value.replace("'", "&#39;") + "'"
+        elif written[0] == '"' or not UNQUOTED.fullmatch(value):
+            value = '"' + value.replace('"', "&quot;") + '"'
+        self.token.source = source[: self.start] + value + source[self.end :]
 
 
 def draft(content: bytes) -> Draft:
@@ -120,7 +130,10 @@ def drafted(source: Encoded, cut: Iterable[Token]) -> Draft:
             attribute.fill(answer)
         out = ["".join(token.source for token in stretch) for stretch in stretches]
         for (place, passage), answer in zip(passages.items(), answers[len(attributes) :], strict=True):
-            out[place] = passage.write(answer)
+            if answer != passage.text:
+                words = (token.source for token in stretches[place] if token.text)
+                written = "".join(source for source in words if not source.startswith("<![CDATA["))
+                out[place] = passage.write(answer, spelled_like(written, ENTITY.findall(passage.text)))
         return source.bytes("".join(out), markup=True)
 
     return Draft([*(one.text for one in attributes), *(passage.text for passage in passages.values())], write)
