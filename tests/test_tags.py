@@ -25,7 +25,22 @@ def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
         ("see <b>dog</b> .", "see dog .", "siehe Hund.", [(0, 0), (1, 1)], "siehe <b>Hund</b>."),
         ("(<i>Stop.</i>)", "(Stop.)", "(Halt.)", [(0, 0)], "(<i>Halt.</i>)"),
         ("<i><b>a</b> b</i>", "a b", "y x", [(0, 1), (1, 0)], "<i>y <b>x</b></i>"),
-        ("one<br/>two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins <br/>zwei"),
+        ("one<br/>two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins<br/>zwei"),
+        ("One.<br>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins.<br>Zwei."),
+        ("One.<br> Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins.<br> Zwei."),
+        ("One. <br>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins. <br>Zwei."),
+        ("one<img src=x>two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins<img src=x>zwei"),
+        (
+            "<b>One.</b><i>Two.</i> Three",
+            "One. Two. Three",
+            "Eins. Zwei. Drei",
+            [(0, 0), (1, 1), (2, 2)],
+            "<b>Eins.</b><i>Zwei.</i> Drei",
+        ),
+        ("<b>One.</b>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "<b>Eins.</b>Zwei."),
+        ("<b>One.</b>Two.", "One. Two.", "Zwei. Eins.", [(0, 1), (1, 0)], "Zwei. <b>Eins.</b>"),
+        ("One.<x id='1'/>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins.<x id='1'/>Zwei."),
+        ("<b>www.</b>example", "www.example", "www.example", [(0, 0)], "<b>www.</b>example"),
         ("one <br> two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins <br> zwei"),
         ("you have %d mails", "you have mails", "du hast Post", [(0, 0), (1, 1), (2, 2)], "du hast %d Post"),
         ("Hello {name}, hi", "Hello, hi", "Hallo, hi", [(0, 0), (1, 1)], "Hallo {name}, hi"),
@@ -50,6 +65,26 @@ def test_tags_follow_their_aligned_words(
 ) -> None:
     assert [piece.plain for piece in parse(text).pieces] == [plain]
     assert restore_tags(text, target, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("an <b>old</b> dog", "<b>x y.</b>"),
+        ("<a>an</a> <b>old dog</b> and <i>I</i>", "<a></a><b>x y.</b><i></i>"),
+        ("<br/>an <i><b>old</b> dog {n}</i>", "<br/><i><b>x y.</b> {n}</i>"),
+        ("{n} an old {m} dog", "{n} x y. {m}"),
+        ("<b>www.example.org</b> an old dog", "<b>www.example.org</b> x y."),
+    ],
+)
+def test_tags_without_alignment_go_around_the_sentence_in_order(text: str, expected: str) -> None:
+    assert restore_tags(text, "x y.", []) == expected
+
+
+def test_tags_go_around_the_sentence_if_few_words_are_aligned() -> None:
+    text = "she takes <b>care</b> of my <i>own children</i>"
+    assert restore_tags(text, "彼女は子供の家に出た", [(4, 0)]) == "<b></b><i>彼女は子供の家に出た</i>"
+    assert restore_tags("<b>the</b> old dog", "vieux chien", [(1, 0), (2, 1)]) == "<b></b>vieux chien"
 
 
 @pytest.mark.parametrize(

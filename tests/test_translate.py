@@ -435,10 +435,11 @@ def test_urls_and_mail_addresses_bypass_the_model(any_translator: Translator) ->
     assert raw.source_tokens != made[0].source_tokens == plain[0].source_tokens
 
 
-def test_tags_need_a_model_with_attention(corpus: Path, tmp_path: Path) -> None:
+def test_model_without_attention_puts_tags_around_the_sentence(corpus: Path, tmp_path: Path) -> None:
     run = train_tiny("cho2014", corpus, tmp_path / "run", **ONE_STEP)
-    with pytest.raises(UserError, match="no attention"):
-        load(run.folder).translate(["The <b>dog</b> sleeps ."], tags=True)
+    plain, tagged = load(run.folder).translate(["The dog sleeps .", "The <b>dog</b> sleeps ."], tags=True)
+    assert (plain.unaligned_tags, tagged.unaligned_tags) == (0, 1)
+    assert tagged.text == f"<b>{plain.text}</b>"
     assert load(run.folder).translate(["The dog sleeps ."], tags=True)[0].text
     for tags in (False, True):
         assert "www.example.org" in load(run.folder).translate(["See www.example.org there ."], tags=tags)[0].text

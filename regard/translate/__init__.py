@@ -4,7 +4,7 @@ from regard.translate.alignment import Alignment
 from regard.translate.assessment import Assessment, against, assess
 from regard.translate.options import Options
 from regard.translate.trace import all_heads, traced
-from regard.translate.translation import Translation
+from regard.translate.translation import Translation, describe_unaligned_tags
 from regard.translate.translator import Translator, load
 from regard.translate.viewpoints import ranked_viewpoints, settled
 
@@ -17,6 +17,7 @@ __all__ = [
     "against",
     "all_heads",
     "assess",
+    "describe_unaligned_tags",
     "load",
     "ranked_viewpoints",
     "settled",

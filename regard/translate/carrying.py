@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from regard.errors import UserError
 from regard.text.addresses import ADDRESS
 from regard.translate import tags
 from regard.translate.alignment import Alignment, links
@@ -103,15 +102,15 @@ class Tagged(NamedTuple):
     def finished(self, made: Sequence[Translation]) -> Translation:
         """The translation, and its alternatives, with the tags; its alignment is of the words without them."""
         pieces = self.marked.pieces
-        if any(one.alignment is None and one.tokens and needy(piece) for piece, one in zip(pieces, made, strict=True)):
-            raise UserError("this model has no attention, so nothing says where a tag belongs in its translations")
+        unaligned = sum(count_unaligned(piece, one) for piece, one in zip(pieces, made, strict=True))
         plain = [Segment("", piece.plain, "\n") for piece in pieces]
         whole = joined("".join(segment.text + "\n" for segment in plain), plain, made)
         others = [
             dataclasses.replace(other, source=self.text, text=self.ranked(made, rank))
             for rank, other in enumerate(whole.alternatives, 1)
         ]
-        return dataclasses.replace(whole, source=self.text, text=self.ranked(made, 0), alternatives=others)
+        text = self.ranked(made, 0)
+        return dataclasses.replace(whole, source=self.text, text=text, alternatives=others, unaligned_tags=unaligned)
 
     def ranked(self, made: Sequence[Translation], rank: int) -> str:
         """The text of a rank among the best; where a piece has fewer, its last."""
@@ -144,9 +143,11 @@ def of_text(text: str) -> Carried:
     return Addressed(text, segments, pieces)
 
 
-def needy(piece: tags.Inline) -> bool:
-    """Whether it has tags that are wrong in a wrong place; an address is only less well placed there."""
-    return any(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
+def count_unaligned(piece: tags.Inline, made: Translation) -> int:
+    """Count the tags that no alignment places, all of them where there is none; addresses do not count."""
+    if made.alignment is not None or not made.tokens:
+        return tags.unaligned(piece, pairs(made)) if made.tokens else 0
+    return sum(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
 
 
 def pairs(made: Translation) -> list[tuple[int, int]]:

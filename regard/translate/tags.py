@@ -49,8 +49,13 @@ LINK = re.compile(
 )
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 VOID = frozenset(("area", "base", "br", "col", "embed", "img", "input", "link", "meta", "source", "track", "wbr"))
+TAGS = re.compile(rf"(?=<)(?P<closing>(?:</[A-Za-z][\w.:-]*\s*>)*+)(?:{ANY_TAG.pattern})*+")
+SEPARATING = re.compile(r"<(?:br|img|tab)(?![\w.:-])", re.IGNORECASE)  # they separate words without a space
+SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\Z")
+SENTENCE_START = re.compile(r"[\"'“‘„«¿¡(\[]*(\w)")
 WORD = re.compile(r"\S+")
 AHEAD = 50  # characters behind an address that may be taken for a part of it
+COVERED = 1 / 3  # of the source's words, at least, have a link in an alignment that can place tags
 DEEP = 100  # tags inside each other; what is deeper stands alone
 
 
@@ -63,6 +68,7 @@ class Node:
     closing: str = ""
     end: int = 0
     spaced: tuple[bool, bool] = (False, False)  # alone: whether white space stood on its left, on its right
+    tight: tuple[bool, bool] = (False, False)  # left, right: the plain text has a space here that the source has not
     inside: list[Node] = field(default_factory=list)
 
     @property
@@ -151,28 +157,50 @@ def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
     """A piece without block tags; `mark` is what is taken out."""
     root = Node("", 0, " ")
     stack, plain, place = [root], "", 0
+    spaceless = joints(text) if markup else frozenset()
     while found := mark.search(text, place):
         found = linked(text, found)
         plain += read(text[place : found.start()], markup)
         place = found.end()
+        tight = found.start() in spaceless, place in spaceless
+        if tight[0] and not plain[-1:].isspace():
+            plain += " "
         groups = found.groupdict()
         name = (groups.get("name") or "").lower()
         if groups.get("close"):
-            close(stack, found[0], name, len(plain))
+            close(stack, found[0], name, len(plain), tight[1])
+            plain += " " if tight[1] else ""
         elif name and not groups["alone"] and name not in VOID and len(stack) <= DEEP:
-            node = Node(found[0], len(plain), "?")
+            node = Node(found[0], len(plain), "?", tight=(tight[0], False))
             stack[-1].inside.append(node)
             stack.append(node)
         else:
             before, after = text[found.start() - 1 : found.start()], text[place : place + 1]
             had = len(plain)
             plain = lone(stack[-1], found[0], plain, before, after)
+            stack[-1].inside[-1].tight = tight[0], tight[0]
             if len(plain) < had:
                 within(root.inside, len(plain))
             place += after.isspace() and (not plain or plain[-1].isspace())  # of two spaces one is left
     for node in stack[1:]:  # never closed: stands alone
         node.closing = ""
     return Inline(plain + read(text[place:], markup), hoisted(root.inside))
+
+
+def joints(text: str) -> frozenset[int]:
+    """Find the places where tags alone stand between two sentences, or a line break or an image between two words.
+
+    The model gets a space there. It belongs behind closing tags and before all others.
+    """
+    found: set[int] = set()
+    for tags in TAGS.finditer(text):
+        before, after = text[max(tags.start() - AHEAD, 0) : tags.start()], text[tags.end() : tags.end() + AHEAD]
+        first = SENTENCE_START.match(after)
+        if not tags[0] or not first or not before or before[-1].isspace():
+            continue
+        if SEPARATING.search(tags[0]) or (first[1].isupper() and SENTENCE_END.search(before)):
+            found.add(tags.end("closing"))
+    return frozenset(found)
 
 
 def linked(text: str, found: re.Match[str]) -> re.Match[str]:
@@ -188,14 +216,15 @@ def read(text: str, markup: bool) -> str:
     return html.unescape(text) if markup else text
 
 
-def close(stack: list[Node], written: str, name: str, place: int) -> None:
+def close(stack: list[Node], written: str, name: str, place: int, tight: bool) -> None:
     """Ends the innermost open tag of that name; without one, the closing tag stands alone."""
     for depth in range(len(stack) - 1, 0, -1):
         found = TAG.fullmatch(stack[depth].opening)
         if found and found["name"].lower() == name:
             for node in stack[depth + 1 :]:
                 node.closing = ""
-            stack[depth].closing, stack[depth].end = written, place
+            ended = stack[depth]
+            ended.closing, ended.end, ended.tight = written, place, (ended.tight[0], tight)
             del stack[depth:]
             return
     stack[-1].inside.append(Node(written, place))
@@ -247,7 +276,32 @@ def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[
 
 def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
     """The tags of a piece with places in its translation."""
-    return Carrier(Words(piece.plain), Words(text), links).all(piece.tags, 0, len(text))
+    carrier = Carrier(Words(piece.plain), Words(text), links)
+    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.unaligned(piece.tags):
+        return enclosing(piece.tags, 0, 0, len(text))
+    return carrier.all(piece.tags, 0, len(text))
+
+
+def unaligned(piece: Inline, links: Sequence[Link]) -> int:
+    """Count the pairs of tags around words none of which has a link."""
+    return Carrier(Words(piece.plain), Words(""), links).unaligned(piece.tags)
+
+
+def enclosing(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
+    """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
+
+    Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
+    """
+    pairs = [node for node in nodes if not node.alone and node.end > node.start]
+    longest = max(pairs, key=lambda node: node.end - node.start, default=None)
+    made: list[Node] = []
+    passed = False
+    for node in nodes:
+        passed |= node is longest or (longest is None and node.start > source_low)
+        start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
+        inside = enclosing(node.inside, node.start, start, end)
+        made.append(Node(node.opening, start, node.closing, end, node.spaced, node.tight, inside))
+    return made
 
 
 Side = Literal["start", "end"]
@@ -286,6 +340,15 @@ class Carrier:
             self.to.setdefault(left, []).append(right)
         self.linked = sorted(self.to)
 
+    def unaligned(self, nodes: Sequence[Node]) -> int:
+        """Count the pairs around words none of which has a link."""
+        count = 0
+        for node in nodes:
+            words = [] if node.alone else self.source.touched(node.start, node.end)
+            count += bool(words) and not any(word in self.to for word in words)
+            count += self.unaligned(node.inside)
+        return count
+
     def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:
         """Neighbours, within their parent's bounds, none reaching into another."""
         moved = [self.moved(node, low, high) for node in nodes]
@@ -302,7 +365,7 @@ class Carrier:
         """One tag, without what is inside it."""
         start, end = (self.beside(node.start),) * 2 if node.alone else self.around(node.start, node.end)
         start = min(max(start, low), high)
-        return Node(node.opening, start, node.closing, min(max(end, start), high), node.spaced)
+        return Node(node.opening, start, node.closing, min(max(end, start), high), node.spaced, node.tight)
 
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Around what the words of a stretch were translated to; an empty one stays beside its neighbour."""
@@ -349,6 +412,9 @@ def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Map
     for node in nodes:
         between = shown(text[place : node.start], entities)
         out += between
+        always = SEPARATING.match(node.opening)
+        if node.tight[0] and out.endswith(" ") and (always or SENTENCE_END.search(out[-AHEAD:-1])):
+            out = out[:-1]
         if node.alone:
             left, right = node.spaced
             following = text[node.start : node.start + AHEAD]
@@ -361,6 +427,9 @@ def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Map
             out += node.opening + written(node.inside, text, node.start, node.end, entities) + node.closing
             last = node.closing
         place = node.end
+        follows = node.tight[1] and place < high and text[place] == " "
+        if follows and (always or SENTENCE_END.search(text[max(place - AHEAD, 0) : place])):
+            place += 1
     return out + shown(text[place:high], entities)
 
 
