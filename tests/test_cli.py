@@ -21,10 +21,11 @@ from support.training import TINY, corpus_files, format_overrides, train_tiny
 
 from regard.cli.app import app
 from regard.cli.train import spread
+from regard.cli.translate import Lines
 from regard.documents import translated
 from regard.runs import Run
 from regard.training import train
-from regard.translate import load
+from regard.translate import Translation, load
 from regard.version import VERSION
 
 TINY_ARGUMENTS = format_overrides(TINY)
@@ -647,6 +648,36 @@ def test_translate_counts_unfinished_translations(command: Command, run: Run) ->
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows[1]["ended"]
     assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])
+
+
+def test_translate_warns_of_a_run_stopped_before_its_first_validation(
+    command: Command, run: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(run.folder, tmp_path / "stopped")
+    stopped = Run(tmp_path / "stopped")
+    path = stopped.checkpoint_folder(stopped.newest()) / "state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(state | {"best": None, "ranked": [], "validated": 0}), encoding="utf-8")
+    (tmp_path / "page.html").write_text("<p>The dog sleeps .</p>", encoding="utf-8")
+    for arguments in ([], ["page.html"]):
+        done = command("translate", "stopped", *arguments, input="The dog .\n")
+        assert done.returncode == 0
+        step = f"stopped at step {stopped.newest()}, before its first validation"
+        assert done.stderr.count(step) == 1
+        assert "hardly been trained" in done.stderr
+    assert "validation" not in command("translate", run.folder, input="The dog .\n").stderr
+
+
+def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(1, "text")
+    lines.write([Translation("a", ""), Translation("", "")])
+    assert list(lines.warnings()) == ["all 1 translations are empty"]
+    lines.write([Translation("b", "x"), Translation("<b>c</b> d", "<b>x</b>", unaligned_tags=1)])
+    assert [warning.partition(" have")[0] for warning in lines.warnings()] == [
+        "1 of 3 translations are empty",
+        "1 of 4 translations",
+    ]
+    assert capsys.readouterr().out == "\n\nx\n<b>x</b>\n"
 
 
 def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp_path: Path) -> None:

@@ -1219,6 +1219,27 @@ EXAMPLES: dict[str, bytes] = {
 MARKUP = [b"<", b">", b"&", b"</w:p>", b"<w:p>", b"<r1>", b"</r1>", b"<!--", b"]]>", b"<![CDATA[", b'"', b"&#0;", b"\0"]
 
 
+@pytest.mark.parametrize("ending", EXAMPLES)
+@pytest.mark.parametrize("answer", ["", " &#32;<r1></r1>"], ids=["empty", "blank"])
+def test_text_with_an_empty_translation_stays_as_it_is_and_is_reported(ending: str, answer: str) -> None:
+    content = EXAMPLES[ending]
+    warnings: list[str] = []
+    texts = collect_texts(f"a{ending}", content)
+    made = translated(f"a{ending}", content, lambda texts: [answer] * len(texts), warn=warnings.append)
+    assert (read_zip(made) == read_zip(content)) if ending in ENDINGS[-5:] else made.split() == content.split()
+    assert len(warnings) == len(texts) if len(texts) <= 10 else warnings[10].endswith("texts have no translation")
+    assert all(warning.startswith(f"a{ending}: ") for warning in warnings)
+    assert f"no translation for '{re.split(r'[ <]', texts[0])[0]}" in warnings[0]
+
+
+def test_one_empty_translation_does_not_change_the_others() -> None:
+    content = b"<p title='old dog'>one <b>two</b></p><p>three</p>"
+    warnings: list[str] = []
+    made = translated("a.html", content, lambda texts: ["", "<r1></r1>", "drei"], warn=warnings.append)
+    assert made == content.replace(b"three", b"drei")
+    assert warnings == [f"a.html: no translation for {text!r}, which stays as it is" for text in ("old dog", "one two")]
+
+
 def mutations(content: bytes) -> st.SearchStrategy[bytes]:
     """Copies of the file with a few ranges deleted, doubled or overwritten, or truncated."""
     offset = st.integers(0, len(content))
@@ -1346,7 +1367,20 @@ def test_any_xhtml_keeps_its_tags_and_letters(inside: str) -> None:
 HTML_TEXTS = ["dog", "an old dog ", " a & b ", "x < 3 ", "1 > 0", "R&D", "fish &amp; chips", "\r\n", "a\n  b", "&nbsp;"]
 HTML_TEXTS += ["caf&eacute; ", "a\tb  c", "&#60;x", "AT&T;", "d. "]
 HTML_MARKUP = [
-    *("<p>", "</p>", "<P CLASS='x y'>", "<br>", "<br />", "<BR\n>", "<b>", "</b>", "<i  id=a>", "</i >", "<hr>", "<li>"),
+    *(
+        "<p>",
+        "</p>",
+        "<P CLASS='x y'>",
+        "<br>",
+        "<br />",
+        "<BR\n>",
+        "<b>",
+        "</b>",
+        "<i  id=a>",
+        "</i >",
+        "<hr>",
+        "<li>",
+    ),
     *("<a href=x?a=1&b=2 >", "<a href='a\"b'>", "</a>", "<img src = i.png>", '<input value="a > b">', "<td", "<wbr>"),
     *("<!-- a -- b > c -->", "<!-->", "<![CDATA[ a < b ]]>", "<?php x ?>", "<script>if (a<b) '</p>'</script>"),
     *("<style>p > b {}</style>", "<pre> x\r\n y </pre>", "<code>a&b</code>", "<!doctype html>", "<", "</", "<>"),

@@ -17,7 +17,8 @@ from support.server import Client, ask_in_process, serve_in_thread
 from regard.documents import ENDINGS
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.translate import load
+from regard.translate import Translation, load
+from regard.translate.plan import Draft
 
 # An uploaded file is left to the garbage collector where its request is refused.
 pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
@@ -55,6 +56,15 @@ def test_text_document_is_translated_line_by_line(server: Client, fluent_run: Ru
     content = "\r\n\r\n".join([*texts, ""]).encode()
     assert download(server, upload(server, "letter.txt", content)) == "\r\n\r\n".join([*made, ""]).encode()
     assert download(server, upload(server, "letter.txt", content, source="auto")).decode().startswith(made[0])
+
+
+def test_text_without_translation_stays_and_is_named_in_the_answer(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Draft, "finished", lambda draft, made: [Translation("x", "") for _ in draft.carried])
+    answer = upload(server, "letter.txt", b"the old house\n")
+    assert download(server, answer) == b"the old house\n"
+    assert answer.json()["warnings"] == ["letter.txt: no translation for 'the old house', which stays as it is"]
 
 
 def test_word_document_keeps_styles_and_runs(server: Client, fluent_run: Run) -> None:

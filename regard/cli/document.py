@@ -30,7 +30,9 @@ def document(files: Sequence[Path]) -> Path | None:
 
 def write(path: Path, translate: Translate) -> None:
     """Translates a document to standard output."""
+    from regard.console import say
     from regard.documents import ARCHIVES, translated
+    from regard.translate import describe_unaligned_tags
 
     if path.suffix.lower() in ARCHIVES and sys.stdout.isatty():
         raise UserError(
@@ -41,8 +43,14 @@ def write(path: Path, translate: Translate) -> None:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
-    def texts(given: Sequence[str]) -> list[str]:
-        return [made.text for some in translate(chunks(given, AT_ONCE)) for made in some]
+    def warn(message: str) -> None:
+        say(f"warning: {message}")
 
-    sys.stdout.buffer.write(translated(path.name, content, texts))
+    def texts(given: Sequence[str]) -> list[str]:
+        made = [made for some in translate(chunks(given, AT_ONCE)) for made in some]
+        if unaligned := sum(one.unaligned_tags > 0 for one in made):
+            warn(describe_unaligned_tags(unaligned, len(made)))
+        return [one.text for one in made]
+
+    sys.stdout.buffer.write(translated(path.name, content, texts, warn=warn))
     sys.stdout.buffer.flush()

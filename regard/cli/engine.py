@@ -75,9 +75,17 @@ class Engine(NamedTuple):
     @contextmanager
     def at_work(self, folders: Sequence[Path], wishes: Options) -> Iterator[Translate]:
         """What turns lots of lines into lots of translations, in their order."""
+        from regard.console import say
+        from regard.runs import Run
         from regard.translate import load
 
         self.check()
+        for folder in folders:
+            if (step := Run(folder).unvalidated_step()) is not None:
+                say(
+                    f"warning: {folder} was stopped at step {step:,}, before its first validation: its model has hardly "
+                    f"been trained; go on with: regard train --resume --out {folder}"
+                )
         if self.name == RAY:
             from regard.translate.cluster import crew
 

@@ -109,6 +109,8 @@ def translate(
             lines.write(made)
     if lines.cut:
         say(f"{lines.cut} of {lines.number:,} translations did not come to an end within their length limit")
+    for warning in lines.warnings():
+        say(f"warning: {warning}")
 
 
 def penalty(written: str) -> LengthPenalty:
@@ -159,6 +161,8 @@ class Lines:
         self.form = form
         self.number = 0  # written so far
         self.cut = 0  # of these, not brought to an end
+        self.empty = self.sources = 0  # empty translations, of so many sources with text
+        self.unaligned = 0  # with tags that no alignment places
 
     def write(self, translations: Sequence[Translation]) -> None:
         """Some more, at once."""
@@ -166,7 +170,21 @@ class Lines:
             sys.stdout.write("".join(line + "\n" for line in self.lines(made)))
             self.number += 1
             self.cut += not made.ended
+            has_text = bool(made.source.strip())
+            self.sources += has_text
+            self.empty += has_text and not made.text.strip()
+            self.unaligned += made.unaligned_tags > 0
         sys.stdout.flush()
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each kind of translation that a user must know of."""
+        from regard.translate import describe_unaligned_tags
+
+        if self.empty:
+            which = f"all {self.sources:,}" if self.empty == self.sources else f"{self.empty:,} of {self.sources:,}"
+            yield f"{which} translations are empty"
+        if self.unaligned:
+            yield describe_unaligned_tags(self.unaligned, self.number)
 
     def lines(self, made: Translation) -> list[str]:
         """The lines for one source; several translations carry its number and their score, as Moses writes them."""

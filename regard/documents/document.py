@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import PurePath
+from textwrap import shorten
 
 from regard.data.files import in_a_line
 from regard.documents import book, exchange, lines, messages, office, opendocument, subtitles, web
 from regard.documents.archive import Entry, Limits, Reader, unpacked
 from regard.documents.draft import Draft
 from regard.documents.errors import DocumentError
+from regard.documents.passage import bare
 
 PO = ".po"
 TEXTS: dict[str, Reader] = {
@@ -33,7 +35,10 @@ ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
 }
 ENDINGS = (*TEXTS, *ARCHIVES)
 
+MOST_WARNINGS = 10  # texts without a translation that are named one by one
+
 Translate = Callable[[Sequence[str]], list[str]]
+Warn = Callable[[str], None]
 
 
 def readable() -> list[str]:
@@ -41,11 +46,14 @@ def readable() -> list[str]:
     return [ending for ending in ENDINGS if ending != PO or find_spec("translate")]
 
 
-def translated(name: str, content: bytes, translate: Translate, limits: Limits | None = None) -> bytes:
+def translated(
+    name: str, content: bytes, translate: Translate, limits: Limits | None = None, warn: Warn | None = None
+) -> bytes:
     """The document with its text translated and everything else as it was; its name's ending says what it is.
 
     `translate` gets all texts at once. They are markup (`&amp;`, `&lt;`) with tags `<r1>…</r1>` and `<r2/>`, which come
-    back around, or beside, what the words there were translated to.
+    back around, or beside, what the words there were translated to. A text with an empty translation stays as it is;
+    `warn` gets a sentence for it.
     """
     try:
         draft = drafted(PurePath(name).suffix.lower(), content, limits or Limits())
@@ -56,7 +64,13 @@ def translated(name: str, content: bytes, translate: Translate, limits: Limits |
     answers = translate(draft.texts)
     if len(answers) != len(draft.texts):
         raise ValueError(f"{len(draft.texts)} texts were to be translated, and {len(answers)} came back")
-    return draft.write(answers)
+    empty = [text for text, answer in zip(draft.texts, answers, strict=True) if not bare(answer).strip()]
+    if warn and empty:
+        for text in empty[:MOST_WARNINGS]:
+            warn(f"{in_a_line(name)}: no translation for {shorten(bare(text), 60)!r}, which stays as it is")
+        if len(empty) > MOST_WARNINGS:
+            warn(f"{in_a_line(name)}: {len(empty):,} of {len(draft.texts):,} texts have no translation")
+    return draft.write([answer if bare(answer).strip() else "" for answer in answers])
 
 
 def drafted(ending: str, content: bytes, limits: Limits) -> Draft:

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class Draft(NamedTuple):
-    """The texts of a document, and what writes it once all of them are translated."""
+    """The texts of a document, and what writes it once all of them are translated.
+
+    An empty translation leaves its text in the document as it is.
+    """
 
     texts: list[str]
     write: Callable[[Sequence[str]], bytes]

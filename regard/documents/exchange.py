@@ -40,7 +40,8 @@ def draft(content: bytes) -> Draft:
 
     def write(answers: Sequence[str]) -> bytes:
         for unit, answer in zip(found, answers, strict=True):
-            fill(unit, unit.passage.write(answer))
+            if answer:
+                fill(unit, unit.passage.write(answer))
         return source.bytes(root.source(), markup=True)
 
     return Draft([unit.passage.text for unit in found], write)

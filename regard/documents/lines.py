@@ -21,6 +21,8 @@ def draft(content: bytes) -> Draft:
     def write(answers: Sequence[str]) -> bytes:
         made = list(pieces)
         for place, answer in zip(places, answers, strict=True):
+            if not answer:
+                continue
             before, after = edges(pieces[place])
             made[place] = before + in_a_line(meant(answer)).strip() + after
         return source.bytes("".join(made))

@@ -39,6 +39,8 @@ def draft(content: bytes) -> Draft:
     def write(answers: Sequence[str]) -> bytes:
         made = dict(zip(map(id, spoken), answers, strict=True))
         for unit, texts in messages:
+            if any(line.text and not made[id(line)] for lines in texts for line in lines):
+                continue
             forms = ["\n".join(line.write(made.get(id(line), ""), meant) for line in lines) for lines in texts]
             unit.target = plural(forms, count(file)) if unit.hasplural() else forms[0]
         return mark + bytes(file)

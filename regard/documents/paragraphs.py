@@ -17,7 +17,8 @@ def drafted(source: Encoded, root: Element, paragraphs: Iterable[Element], read:
 
     def write(answers: Sequence[str]) -> bytes:
         for (element, passage), answer in zip(spoken, answers, strict=True):
-            element.fill(passage.write(answer))
+            if answer:
+                element.fill(passage.write(answer))
         return source.bytes(root.source(), markup=True)
 
     return Draft([passage.text for _, passage in spoken], write)

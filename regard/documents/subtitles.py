@@ -76,7 +76,7 @@ def drafted(source: Encoded, read: Read, spell: Spell | None = None) -> Draft:
     def write(answers: Sequence[str]) -> bytes:
         made = list(lines)
         for speech, answer in zip(speeches, answers, strict=True):
-            parts = speech.written(in_a_line(speech.passage.write(answer, spell)))
+            parts = speech.written(in_a_line(speech.passage.write(answer, spell)) if answer else "")
             count = len(speech.lines)
             made[speech.start : speech.start + count] = [*parts, *[""] * (count - len(parts))]
         return source.bytes("".join(made))

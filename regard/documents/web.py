@@ -89,7 +89,7 @@ class Attribute(NamedTuple):
 
     def fill(self, answer: str) -> None:
         """Writes the translation into the tag."""
-        if answer == self.text:
+        if answer in ("", self.text):
             return
         source = self.token.source
         written = source[self.start : self.end]
@@ -130,7 +130,7 @@ def drafted(source: Encoded, cut: Iterable[Token]) -> Draft:
             attribute.fill(answer)
         out = ["".join(token.source for token in stretch) for stretch in stretches]
         for (place, passage), answer in zip(passages.items(), answers[len(attributes) :], strict=True):
-            if answer != passage.text:
+            if answer not in ("", passage.text):
                 words = (token.source for token in stretches[place] if token.text)
                 written = "".join(source for source in words if not source.startswith("<![CDATA["))
                 out[place] = passage.write(answer, spelled_like(written, ENTITY.findall(passage.text)))

@@ -148,6 +148,15 @@ class Run:
         best = (state.get("best") or state).get("step")
         return next((step for step in self.steps() if step == best), self.newest())
 
+    def unvalidated_step(self) -> int | None:
+        """Return the newest step of a run that was stopped before its first validation, else None."""
+        steps = self.steps()
+        try:
+            state = checkpoint.read_state(self.checkpoint_folder(steps[-1])) if steps else {"best": {}}
+        except checkpoint.DamageError:
+            return None  # it is reported where the checkpoint is used
+        return steps[-1] if state.get("best") is None else None
+
     def candidates(self) -> list[Path]:
         """The checkpoints, the one to use first: the mean of several, the best, the newest and those before it."""
         found = [self.average_folder] if self.average_folder.is_dir() else []

@@ -116,6 +116,7 @@ class File(BaseModel):
     """Where a translated file lies."""
 
     translatedFileUrl: str  # noqa: N815
+    warnings: list[str] | None = Field(None, description="Texts without translation, tags without alignment.")
 
 
 class Named(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import UploadFile
@@ -18,7 +19,7 @@ from regard.serve.keys import Key
 from regard.serve.languages import AUTO, written
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
-from regard.translate import Options
+from regard.translate import Options, describe_unaligned_tags
 
 AT_ONCE = 100  # texts of a file that wait together
 NAME = 100  # letters of a file's name that are kept
@@ -68,9 +69,11 @@ def router(service: Service) -> APIRouter:
         pair = service.codes(source, target)
         owner = service.client(request, key)
         shelf.check(owner, len(content))  # its translation will be about as long
-        made = await whole(service, pair, name, content, key)
+        warnings: list[str] = []
+        made = await whole(service, pair, name, content, key, warnings)
         place = await shelf.put(owner, renamed(name, *pair), made)
-        return JSONResponse({"translatedFileUrl": f"{service.base(request)}download_file/{place}"})
+        answer: dict[str, Any] = {"translatedFileUrl": f"{service.base(request)}download_file/{place}"}
+        return JSONResponse(answer | ({"warnings": warnings} if warnings else {}))
 
     @routes.get(
         "/download_file/{name}",
@@ -87,9 +90,12 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def whole(service: Service, pair: tuple[str, str], name: str, content: bytes, key: Key | None) -> bytes:
+async def whole(
+    service: Service, pair: tuple[str, str], name: str, content: bytes, key: Key | None, warnings: list[str]
+) -> bytes:
     """A document, translated in a thread; its texts are decoded together with what others ask for.
 
+    Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
     They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
     """
     if pair[0] != AUTO:
@@ -102,13 +108,19 @@ async def whole(service: Service, pair: tuple[str, str], name: str, content: byt
         service.check_lengths(texts, key, "a text of the file")
         spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
         route = service.route(spoken, wanted)
+        unaligned = 0
         for start in range(0, len(texts), AT_ONCE):
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
-            made += [one.text for one in service.asking(asked, loop)]
+            some = service.asking(asked, loop)
+            made += [one.text for one in some]
+            unaligned += sum(one.unaligned_tags > 0 for one in some)
+        if unaligned:
+            warnings.append(describe_unaligned_tags(unaligned, len(texts)))
         return made
 
     limit = service.settings.file_limit
-    return await service.documents(translated, name, content, translate, Limits(size=10 * limit, text=limit))
+    limits = Limits(size=10 * limit, text=limit)
+    return await service.documents(translated, name, content, translate, limits, warnings.append)
 
 
 def renamed(name: str, source: str, target: str) -> str:
