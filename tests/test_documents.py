@@ -317,12 +317,13 @@ XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 
 def test_xliff_1_fills_empty_targets_and_keeps_others() -> None:
     made = translated("a.xliff", XLIFF.encode(), reverse_texts).decode()
+    target = '<target state="needs-review-translation">'
     assert made == XLIFF.replace(
         "</source>\n",
-        '</source>\n      <target>I &amp; dog<x id="2"/> <g id="1">old</g> The</target>\n',
-    ).replace("<target/>", "<target>Sit</target>").replace(
+        f'</source>\n      {target}I &amp; dog<x id="2"/> <g id="1">old</g> The</target>\n',
+    ).replace("<target/>", f"{target}Sit</target>").replace(
         "c</source>",
-        'c</source><target>c <bpt id="1">&lt;b></bpt>b<ept id="1">&lt;/b></ept> a</target>',
+        f'c</source>{target}c <bpt id="1">&lt;b></bpt>b<ept id="1">&lt;/b></ept> a</target>',
     )
 
 
@@ -347,7 +348,60 @@ def test_xliff_2_fills_segments_without_target() -> None:
         b'<unit id="u"><segment><source>old <pc id="1">dog</pc></source></segment></unit></file></xliff>'
     )
     made = translated("a.xlf", content, reverse_texts)
-    assert made == content.replace(b"</source>", b'</source><target><pc id="1">dog</pc> old</target>')
+    expected = content.replace(b"</source>", b'</source><target><pc id="1">dog</pc> old</target>')
+    assert made == expected.replace(b"<segment>", b'<segment state="translated">')
+
+
+def test_xliff_1_0_gets_no_state_which_it_does_not_know() -> None:
+    content = b'<xliff version="1.0"><file><body><trans-unit><source>Sit</source></trans-unit></body></file></xliff>'
+    made = translated("a.xlf", content, uppercase_texts)
+    assert made == content.replace(b"</source>", b"</source><target>SIT</target>")
+
+
+SDLXLIFF = """\ufeff<?xml version="1.0" encoding="utf-8"?><xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" \
+xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2" sdl:version="1.0"><file source-language="en-US" \
+target-language="de-DE"><header><sdl:ref-files/></header><body><trans-unit id="a">\
+<source><g id="1">One. Two.</g> 3</source>\
+<seg-source><g id="1"><mrk mtype="seg" mid="1">One <x id="9"/>dog.</mrk> <mrk mtype="seg" mid="2">Two.</mrk></g> \
+<mrk mtype="seg" mid="3">3</mrk></seg-source>{}<sdl:seg-defs><sdl:seg id="1"{}/><sdl:seg id="2"{}>\
+<sdl:value key="x">y</sdl:value></sdl:seg><sdl:seg id="3"/></sdl:seg-defs></trans-unit></body></file></xliff>"""
+SDL_TARGET = """<target><g id="1"><mrk mtype="seg" mid="1">{}</mrk> <mrk mtype="seg" mid="2">{}</mrk></g> \
+<mrk mtype="seg" mid="3">3</mrk></target>"""
+DRAFT = ' conf="Draft" origin="mt"'
+
+
+def test_sdlxliff_is_translated_by_segment() -> None:
+    content = SDLXLIFF.format("", "", "")
+    assert collect_texts("a.sdlxliff", content.encode()) == ["One <r1/>dog.", "Two."]
+    expected = SDLXLIFF.format(SDL_TARGET.format('ONE <x id="9"/>DOG.', "TWO."), DRAFT, DRAFT)
+    assert translated("a.sdlxliff", content.encode(), uppercase_texts).decode() == expected
+    made = translated("a.sdlxliff", content.encode(), lambda texts: ["", "Zwei."]).decode()
+    assert made == SDLXLIFF.format(SDL_TARGET.format("", "Zwei."), "", DRAFT)
+
+
+def test_sdlxliff_keeps_translated_and_locked_segments() -> None:
+    content = SDLXLIFF.format(SDL_TARGET.format("Ein Hund.", ""), ' conf="Translated"', "")
+    expected = SDLXLIFF.format(SDL_TARGET.format("Ein Hund.", "TWO."), ' conf="Translated"', DRAFT)
+    assert translated("a.sdlxliff", content.encode(), uppercase_texts).decode() == expected
+    locked = SDLXLIFF.format(SDL_TARGET.format("Ein Hund.", ""), ' conf="Translated"', ' locked="true"')
+    assert translated("a.sdlxliff", locked.encode(), fail_if_called).decode() == locked
+    whole = SDLXLIFF.format("<target>Alles</target>", "", "")
+    assert translated("a.sdlxliff", whole.encode(), fail_if_called).decode() == whole
+
+
+def test_segmented_xliff_gets_the_state_of_its_target() -> None:
+    head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</body></file></xliff>"
+    segments = '<mrk mtype="seg" mid="0">{}</mrk> <mrk mtype="seg" mid="1">{}</mrk>'
+    source = f"<source>One. Two.</source><seg-source>{segments.format('One.', 'Two.')}</seg-source>"
+    content = f"{head}<trans-unit id='1'>{source}</trans-unit>{tail}"
+    target = f'<target state="needs-review-translation">{segments.format("ONE.", "TWO.")}</target>'
+    made = translated("a.xlf", content.encode(), uppercase_texts).decode()
+    assert made == content.replace("</trans-unit>", f"{target}</trans-unit>")
+
+
+def test_mqxliff_is_read_as_xliff() -> None:
+    content = XLIFF.replace('id="1">\n', 'id="1" mq:status="NotStarted" xmlns:mq="MQXliff">\n')
+    assert collect_texts("a.mqxliff", content.encode()) == collect_texts("a.xliff", XLIFF.encode())
 
 
 # Gettext
@@ -437,6 +491,166 @@ def test_po_in_latin_1_is_read_and_written_as_utf_8() -> None:
     made = translated("a.po", content.encode("latin-1"), uppercase_texts).decode()
     assert 'msgstr "É A"' in made
     assert "charset=UTF-8" in made
+
+
+# Markdown
+
+MARKDOWN = """---
+title: The page
+---
+
+# The *old* dog {#dog}
+
+A heading
+=========
+
+The **old dog** sees `code here` and [the house](http://x.org/a_(b) "A title"),
+see [ref][r] or ![an image](img.png).\x20\x20
+A hard break, snake_case & co &copy; <b>bold</b><br>x.
+
+> quoted text
+> goes on
+lazy line
+
+- one item
+  goes on
+
+      indented code in a list
+
+- [ ] task *item*
+1. first
+   - nested item
+
+| Head one | two |
+|---|:--:|
+| a \\| b | `x | y` c |
+
+```python
+code = "text"
+- more code
+```
+
+    indented code
+
+<div>
+text in a block of HTML
+</div>
+
+<!-- comment
+
+still comment -->
+
+[r]: http://x.org "Title"
+
+Footnote[^1] and $x_1 + y$ formula :smile: here.
+
+[^1]: The note text.
+
+$$
+a formula
+$$
+
+{% include file %}
+Term
+: Definition text
+***
+Last line without end"""
+MARKDOWN_TEXTS = [
+    "The <r1>old</r1> dog",
+    "A heading",
+    "The <r1>old dog</r1> sees <r2/> and <r3>the house</r3>, see <r4>ref</r4> or <r5>an image</r5>. <r6/> A hard "
+    "break, snake_case &amp; co &copy; <r7>bold</r7> <r8/> x.",
+    "quoted text goes on lazy line",
+    "one item goes on",
+    "task <r1>item</r1>",
+    "first",
+    "nested item",
+    "Head one",
+    "two",
+    "a | b",
+    "Footnote<r1/> and <r2/> formula <r3/> here.",
+    "The note text.",
+    "Term",
+    "Definition text",
+    "Last line without end",
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_markdown_keeps_everything_but_its_text(end: str) -> None:
+    content = MARKDOWN.replace("\n", end).encode()
+    assert collect_texts("a.md", content) == MARKDOWN_TEXTS
+    expected, rest = MARKDOWN[:20], MARKDOWN[20:]
+    for word in re.findall(r"[a-zA-Z_]+", re.sub(r"<[^<>]*>|&\w+;", " ", " ".join(MARKDOWN_TEXTS))):
+        before, rest = re.split(rf"\b{word}\b", rest, maxsplit=1)
+        expected += before + word.upper()
+    expected += rest
+    assert translated("a.markdown", content, uppercase_texts).decode() == expected.replace("\n", end)
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "expected"),
+    [
+        ("one", "1. eins", "1\\. eins"),
+        ("one", "# eins", "\\# eins"),
+        ("one", "- eins", "\\- eins"),
+        ("- one", "*eins* [x](y) `z` &lt;b>", "- \\*eins\\* \\[x\\](y) \\`z\\` \\<b>"),
+        ("a * b", "b * a", "b * a"),
+        ("\\*x\\* 2 * 3", "*y* 3 * 2", "\\*y\\* 3 \\* 2"),
+        ("a < b", "x &lt; y &lt;b>", "x < y \\<b>"),
+        ("a_b _c_", "d_e <r1>f</r1>", "d_e _f_"),
+        ("a **b** _c_", "<r1></r1>d <r2>e</r2>", "d _e_"),
+        ("a **b**", "d", "d"),
+        ("see [the page]\n\n[the page]: x", "siehe <r1>Seite</r1>", "siehe [Seite][the page]\n\n[the page]: x"),
+        ("not [a link]", "kein [Link]", "kein [Link]"),
+        ("one two\nthree four", "eins - zwei drei", "eins -\nzwei drei"),
+        ("one two\nthree four", "eins zwei - drei", "eins zwei - drei"),
+        ("*a [b* c](d) e", "x <r1>y</r1> z", "x [y](d) z"),
+        ("one  \ntwo", "eins <r1/> - zwei", "eins  \n\\- zwei"),
+        ("a|b\n-|-\nc|d", None, "A|B\n-|-\nC|D"),
+        ("a|b\n-|-", "x | y", "x \\| y|x \\| y\n-|-"),
+    ],
+)
+def test_markdown_text_does_not_become_markup(source: str, answer: str | None, expected: str) -> None:
+    def translate(texts: Sequence[str]) -> list[str]:
+        return uppercase_texts(texts) if answer is None else [answer] * len(texts)
+
+    assert translated("a.md", source.encode(), translate).decode() == expected
+
+
+def test_very_long_markdown_paragraph_stays_as_it_is() -> None:
+    content = b"word " * 10_000
+    assert translated("a.md", content, fail_if_called) == content
+
+
+MARKDOWN_PARTS = [
+    *("dog", "an old ", "*", "**", "_", "`", "``", "[", "]", "](x)", "[x]", "[x]: y", "![", "\\", "\\*", "<b>", "</b>"),
+    *(
+        "<br>",
+        "<div>",
+        "\n",
+        "\n\n",
+        "  \n",
+        "\r\n",
+        "    ",
+        "\t",
+        "- ",
+        "1. ",
+        "> ",
+        "# ",
+        "---\n",
+        "===",
+        "|",
+        "|-|-|",
+    ),
+    *("```", "~~~\n", "$", "$$", "<!--", "-->", "&amp;", "&", "{{", "}}", ":::", "[^1]", ": ", "~~", "+++", "\x0b"),
+]
+
+
+@given(st.lists(st.sampled_from(MARKDOWN_PARTS), max_size=25).map("".join))
+def test_markdown_translated_to_itself_stays_byte_identical(content: str) -> None:
+    assert translated("a.md", content.encode(), copy_texts) == content.encode()
+    translated("a.md", content.encode(), reverse_texts)
 
 
 # HTML
@@ -1140,6 +1354,11 @@ PATHOLOGICAL: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "html: unfinished titles": ("a.html", lambda n: b"<title>" * n),
     "html: unfinished code elements": ("a.html", lambda n: b"<code>" * n),
     "html: ampersands": ("a.html", lambda n: b"&" * 4 * n + b"x"),
+    "md: emphasis": ("a.md", lambda n: b"**a _b *c* " * n),
+    "md: runs without end": ("a.md", lambda n: b"**a " * n + b"b_ " * n),
+    "md: brackets": ("a.md", lambda n: b"[" * 4 * n + b"x" + b"]" * 4 * n),
+    "md: quotes": ("a.md", lambda n: b"> " * 2 * n + b"x"),
+    "md: unfinished comments": ("a.md", lambda n: b"x <!-- " * n),
     "srt: a cue of many lines": ("a.srt", lambda n: CUE + b"x <i>\n" * 3 * n),
     "srt: a line of many words": ("a.srt", lambda n: CUE + b"x " * 2 * n),
     "srt: voice tags": ("a.srt", lambda n: CUE + b"<v A>" * 2 * n),
@@ -1209,7 +1428,11 @@ EXAMPLES: dict[str, bytes] = {
     ".vtt": CAPTIONS.encode(),
     ".xliff": XLIFF.encode(),
     ".xlf": XLIFF.replace("UTF-8", "UTF-16").encode("utf-16"),
+    ".sdlxliff": SDLXLIFF.format(SDL_TARGET.format("", "Zwei."), "", "").encode(),
+    ".mqxliff": XLIFF.replace('<trans-unit id="2">', '<trans-unit id="2" mq="x">').encode(),
     ".po": PO.encode(),
+    ".md": MARKDOWN.encode(),
+    ".markdown": b"# The old dog\n",
     ".docx": make_docx(),
     ".pptx": make_pptx(),
     ".odt": make_odt(),

@@ -28,3 +28,17 @@ def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_pat
 def test_unsupported_document_type_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"letter\.pdf is not among the documents that are translated: \.docx"):
         document([tmp_path / "letter.pdf"])
+
+
+@pytest.mark.parametrize("name", ["memory.tmx", "app.JSON", "page.xml", "table.csv", "app.ts"])
+def test_markup_that_is_not_read_is_refused_and_not_translated_as_lines(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{name} is not among the documents.*\.sdlxliff.* line by line"):
+        document([tmp_path / name])
+
+
+@pytest.mark.parametrize("name", ["corpus.ps", "corpus.en", "lines.txt", "lines"])
+def test_text_files_are_translated_as_lines(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text <?xml\n", encoding="utf-8")
+    assert document([tmp_path / name]) is None
+    assert document([tmp_path / "page.md"]) == tmp_path / "page.md"

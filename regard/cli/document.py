@@ -11,8 +11,17 @@ from regard.cli.pipe import chunks
 from regard.errors import UserError
 
 AT_ONCE = 512  # texts that are sorted by length together
-# Documents that are not among ours, and no lines of text either.
-OTHERS = {".pdf", ".doc", ".xls", ".xlsx", ".ppt", ".rtf", ".pages", ".idml", ".ods"}
+# Formats that are not read, and whose lines are not lines of text; no suffixes of corpora, as in `corpus.ps`.
+UNREADABLE = frozenset(
+    (
+        *(".adoc", ".csv", ".dita", ".doc", ".docm", ".fodt", ".ftl", ".idml", ".indd", ".ini"),
+        *(".ipynb", ".json", ".json5", ".jsonl", ".mdx", ".mqxlz", ".numbers", ".odg", ".ods"),
+        *(".pages", ".parquet", ".pdf", ".plist", ".pot", ".ppsx", ".ppt", ".pptm", ".properties", ".resx"),
+        *(".rst", ".rtf", ".sbv", ".sdlppx", ".sdltm", ".strings", ".svg", ".tbx", ".tex", ".tmx"),
+        *(".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xls", ".xlsm", ".xlsx", ".xlz", ".xml"),
+        *(".yaml", ".yml", ".zip"),
+    )
+)
 
 
 def document(files: Sequence[Path]) -> Path | None:
@@ -20,12 +29,26 @@ def document(files: Sequence[Path]) -> Path | None:
     from regard.documents import ENDINGS
 
     found = next((file for file in files if file.suffix.lower() in ENDINGS and file.suffix.lower() != ".txt"), None)
-    other = next((file for file in files if file.suffix.lower() in OTHERS), None)
-    if other:
-        raise UserError(f"{other} is not among the documents that are translated: {', '.join(sorted(ENDINGS))}")
+    for file in files:
+        if file.suffix.lower() in UNREADABLE or (file.suffix.lower() not in ENDINGS and is_xml(file)):
+            raise UserError(
+                f"{file} is not among the documents that are translated: {', '.join(sorted(ENDINGS))}; any other text "
+                f"file is translated line by line (to do so with this one: regard translate RUN < {file})"
+            )
     if found and len(files) > 1:
         raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
     return found
+
+
+def is_xml(path: Path) -> bool:
+    """Return True if a regular file begins with an XML declaration."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(8).removeprefix(b"\xef\xbb\xbf").startswith(b"<?xml")
+    except OSError:
+        return False  # reported where the file is read
 
 
 def write(path: Path, translate: Translate) -> None:

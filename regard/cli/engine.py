@@ -83,8 +83,8 @@ class Engine(NamedTuple):
         for folder in folders:
             if (step := Run(folder).unvalidated_step()) is not None:
                 say(
-                    f"warning: {folder} was stopped at step {step:,}, before its first validation: its model has hardly "
-                    f"been trained; go on with: regard train --resume --out {folder}"
+                    f"warning: {folder} was stopped at step {step:,}, before its first validation: its model has "
+                    f"hardly been trained; go on with: regard train --resume --out {folder}"
                 )
         if self.name == RAY:
             from regard.translate.cluster import crew

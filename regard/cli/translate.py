@@ -55,7 +55,7 @@ def translate(
     shortlist: engine.Shortlist = False,
     workers: engine.Workers = None,
 ) -> None:
-    """Translate a file, or standard input, line by line; a document (.html, .srt, .po, .docx …) as a whole.
+    """Translate a file, or standard input, line by line; a document (.html, .md, .xliff, .po, .docx …) as a whole.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """

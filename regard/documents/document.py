@@ -8,7 +8,7 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from regard.data.files import in_a_line
-from regard.documents import book, exchange, lines, messages, office, opendocument, subtitles, web
+from regard.documents import book, exchange, lines, markdown, messages, office, opendocument, subtitles, web
 from regard.documents.archive import Entry, Limits, Reader, unpacked
 from regard.documents.draft import Draft
 from regard.documents.errors import DocumentError
@@ -24,7 +24,11 @@ TEXTS: dict[str, Reader] = {
     ".vtt": subtitles.web_draft,
     ".xliff": exchange.draft,
     ".xlf": exchange.draft,
+    ".sdlxliff": exchange.draft,
+    ".mqxliff": exchange.draft,
     PO: messages.draft,
+    ".md": markdown.draft,
+    ".markdown": markdown.draft,
 }
 ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
     ".docx": office.word,

@@ -1,9 +1,13 @@
-"""XLIFF, 1.x and 2.x: targets that are missing, empty or marked as untranslated are filled."""
+"""XLIFF, 1.x and 2.x, also as Trados and memoQ write it: targets that are missing, empty or untranslated are filled.
+
+In 1.x a `<trans-unit>` is one text, or each of its segments (`<mrk mtype="seg">` in a `<seg-source>`) is one.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from regard.data.formats.xliff import UNTRANSLATED
@@ -13,35 +17,36 @@ from regard.documents.errors import DocumentError
 from regard.documents.passage import DEEP, Node, Part, Passage, literal, nested
 from regard.documents.tree import TEXT, Element
 
-NAMESPACES = {"": "x"} | {
+NAMESPACES = {"": "x", "http://sdl.com/FileTypes/SdlXliff/1.0": "sdl"} | {
     f"urn:oasis:names:tc:xliff:document:{version}": "x" for version in ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2")
 }
 HOLDERS = frozenset(("x:trans-unit", "x:segment"))
 AROUND = frozenset(("x:g", "x:pc", "x:mrk"))
-STATE = re.compile(r"""(\sstate\s*=\s*)(["'])[^"']*\2""")
 AFTER = {"x:target": "needs-review-translation", "x:segment": "translated"}  # the state of what was filled
 OPENING, CLOSING = frozenset(("x:bpt", "x:bx", "x:sc")), frozenset(("x:ept", "x:ex", "x:ec"))
 
 
 class Unit(NamedTuple):
-    """What holds a source and lacks its translation."""
+    """A source that lacks its translation."""
 
     holder: Element
-    source: Element
     passage: Passage
+    segment: str = ""  # the mid of a segment, if it is not all of the holder's source
 
 
 def draft(content: bytes) -> Draft:
     """An XLIFF file."""
     source, root = tree.read(content, NAMESPACES)
-    if not root.child("x:xliff"):
+    xliff = root.child("x:xliff")
+    if not xliff:
         raise DocumentError("is not what its ending says: its first element is not <xliff>")
     found = [unit for unit in units(root) if unit.passage.text]
+    has_states = xliff.attribute("version") != "1.0"
 
     def write(answers: Sequence[str]) -> bytes:
         for unit, answer in zip(found, answers, strict=True):
             if answer:
-                fill(unit, unit.passage.write(answer))
+                fill(unit, unit.passage.write(answer), has_states)
         return source.bytes(root.source(), markup=True)
 
     return Draft([unit.passage.text for unit in found], write)
@@ -54,8 +59,34 @@ def units(root: Element) -> Iterator[Unit]:
         element = left.pop()
         left += [child for child in reversed(element.inside) if child.attribute("translate") != "no"]
         source, target = element.child("x:source"), element.child("x:target")
-        if element.name in HOLDERS and source and not (target and translated(element, target)):
-            yield Unit(element, source, Passage(nodes(source, 0)))
+        if element.name not in HOLDERS or not source:
+            continue
+        segmented = element.child("x:seg-source")
+        if segmented and (parts := segments(segmented)):
+            open_segments = [mid for mid in parts if mid in untranslated_segments(element, target, parts)]
+            yield from (Unit(element, Passage(nodes(parts[mid], 0)), mid) for mid in open_segments)
+        elif not (target and translated(element, target)):
+            yield Unit(element, Passage(nodes(source, 0)))
+
+
+def untranslated_segments(holder: Element, target: Element | None, parts: Collection[str]) -> set[str]:
+    """The segments without a translation that are not locked; of a target without segments all or none."""
+    locked = {seg.attribute("id") for seg in trados(holder) if seg.attribute("locked") == "true"}
+    if target and (known := segments(target)):
+        return {mid for mid, part in known.items() if new(target) or not translated(holder, part)} - locked
+    return set() if target and translated(holder, target) else set(parts) - locked
+
+
+def segments(element: Element) -> dict[str, Element]:
+    """The segments of a <seg-source> or of its target, by their mid."""
+    found = element.find({"x:mrk"})
+    return {mrk.attribute("mid"): mrk for mrk in found if mrk.attribute("mtype") == "seg" and mrk.attribute("mid")}
+
+
+def trados(holder: Element) -> list[Element]:
+    """Trados' elements with the status of each segment."""
+    defined = holder.child("sdl:seg-defs")
+    return [seg for seg in defined.inside if seg.name == "sdl:seg"] if defined else []
 
 
 def translated(holder: Element, target: Element) -> bool:
@@ -84,17 +115,54 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
             yield Node(opening=[part])
 
 
-def fill(unit: Unit, made: str) -> None:
-    """Puts a translation into its target, which comes after the source where there was none."""
-    target = unit.holder.child("x:target")
-    for element in filter(None, (unit.holder, target)):
-        if new(element):
-            element.opening = STATE.sub(rf"\1\2{AFTER[element.name]}\2", element.opening)
-    if target:
+def fill(unit: Unit, made: str, has_states: bool) -> None:
+    """Puts a translation into its target, which comes after the source where there was none, and sets its state."""
+    target = unit.holder.child("x:target") or insert_target(unit.holder)
+    if unit.segment:
+        if unit.segment not in segments(target):
+            target.fill("")
+            target.inside = copied_segments(unit.holder)
+        segments(target)[unit.segment].fill(made)
+    else:
         target.fill(made)
-        return
-    inside, prefix = unit.holder.inside, unit.source.prefix
-    before = unit.holder.child("x:seg-source") or unit.source
+    if unit.holder.name == "x:segment":
+        set_attribute(unit.holder, "state", AFTER["x:segment"])
+    elif statuses := trados(unit.holder):
+        for seg in statuses:
+            if seg.attribute("id") == unit.segment and not seg.attribute("conf"):
+                set_attribute(seg, "conf", "Draft")
+                set_attribute(seg, "origin", "mt")
+    elif has_states:
+        set_attribute(target, "state", AFTER["x:target"])
+
+
+def insert_target(holder: Element) -> Element:
+    """Put an empty target behind the source, with the white space that is before that."""
+    inside, source = holder.inside, holder.child("x:source")
+    before = holder.child("x:seg-source") or source
     place = next(place for place, child in enumerate(inside) if child is before)
     space = [child for child in inside[:place][-1:] if child.name == TEXT]
-    inside[place + 1 : place + 1] = [*space, Element("x:target", f"<{prefix}target>{made}</{prefix}target>")]
+    prefix = source.prefix if source else ""
+    target = Element("x:target", f"<{prefix}target>", f"</{prefix}target>")
+    inside[place + 1 : place + 1] = [*space, target]
+    return target
+
+
+def copied_segments(holder: Element) -> list[Element]:
+    """Copy what is in a <seg-source>, for the target; segments that have words are empty."""
+    source = holder.child("x:seg-source")
+    made = copy.deepcopy(source.inside) if source else []
+    for mrk in segments(Element("", "", inside=made)).values():
+        if Passage(nodes(mrk, 0)).text:
+            mrk.fill("")
+    return made
+
+
+def set_attribute(element: Element, name: str, value: str) -> None:
+    """Write an attribute into the tag of an element: a new value, or the attribute at the end."""
+    pattern = re.compile(rf"""(\s{name}\s*=\s*)(["'])[^"']*\2""")
+    if pattern.search(element.opening):
+        element.opening = pattern.sub(rf"\g<1>\g<2>{value}\g<2>", element.opening, count=1)
+        return
+    end = "/>" if element.opening.endswith("/>") else ">"
+    element.opening = f'{element.opening.removesuffix(end).rstrip()} {name}="{value}"{end}'
