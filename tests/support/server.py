@@ -13,6 +13,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -78,10 +79,11 @@ class Client:
         assert set(found) == {"error"}
         return str(found["error"])
 
-    def logged(self, path: str) -> dict[str, Any]:
-        """Wait for the log line of a request for `path`, which is written after the answer, and return it."""
+    def logged(self, path: str, client: str = "127.0.0.1") -> dict[str, Any]:
+        """Wait for a client's log line of a request for `path`, which is written after the answer, and return it."""
         with self.news:
-            while not (found := [line for line in self.log if line.get("path") == path]):
+            wanted = {"path": path, "client": client}.items()
+            while not (found := [line for line in self.log if wanted <= line.items()]):
                 assert self.news.wait(TIMEOUT), (path, self.log)
         return found[-1]
 
@@ -235,4 +237,5 @@ def ask_in_process(run: Path | str, settings: Settings, ask: Callable[[httpx.Asy
         finally:
             service.close()
 
-    return asyncio.run(asking())
+    with ThreadPoolExecutor(1) as thread:  # the main thread may have Playwright's running event loop
+        return thread.submit(asyncio.run, asking()).result()
