@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 from support.commands import ROOT, Command, environment, regard_command
+from support.files import write_jsonl
 from support.in_process import run_in_process
 from support.training import TINY, corpus_files, format_overrides, train_tiny
 
@@ -630,6 +631,60 @@ def test_evaluate_compares_systems(command: Command, run: Run, corpus: Path, tmp
     assert printed.count("system ") == 2
     assert "the baseline" in printed
     assert "against the baseline" in printed
+
+
+@pytest.fixture
+def target_first(corpus: Path, tmp_path: Path) -> list[Path]:
+    """Write five test pairs as text, `t.en` and `t.de`, and as `t.jsonl`, in which German comes first."""
+    sides = [path.read_text(encoding="utf-8").splitlines()[:5] for path in corpus_files(corpus, "test")]
+    text = [tmp_path / "t.en", tmp_path / "t.de"]
+    for path, lines in zip(text, sides, strict=True):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_jsonl(tmp_path / "t.jsonl", [{"de": german, "en": english} for english, german in zip(*sides, strict=True)])
+    return text
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        (["evaluate"], ["--beam", 1, "--json"]),
+        (["align"], ["--json"]),
+        (["data", "distill"], []),
+        (["plot"], ["--by-length"]),
+    ],
+    ids=["evaluate", "align", "distill", "plot"],
+)
+def test_pairs_are_read_in_the_direction_of_the_run(
+    command: Command, fluent_run: Run, target_first: list[Path], verb: list[str], options: list[object]
+) -> None:
+    expected = command(*verb, fluent_run.folder, *target_first, *options)
+    assert (expected.returncode, expected.stdout != "") == (0, True), expected.stderr
+    assert command(*verb, fluent_run.folder, "t.jsonl", *options).stdout == expected.stdout
+    named = command(*verb, fluent_run.folder, "t.jsonl", *options, "--source", "en", "--target", "de")
+    assert named.stdout == expected.stdout
+
+
+@pytest.mark.usefixtures("target_first")
+def test_languages_that_do_not_fit_the_run_are_refused(command: Command, run: Run, tmp_path: Path) -> None:
+    direction = f"{run.folder} translates from en into de"
+    reverse = command("evaluate", run.folder, "t.jsonl", "--source", "de", "--target", "en")
+    assert (reverse.returncode, reverse.stderr) == (2, f"regard: --source de does not fit: {direction}\n")
+    french = (tmp_path / "t.jsonl").read_text(encoding="utf-8").replace('"en"', '"fr"')
+    (tmp_path / "french.jsonl").write_text(french, encoding="utf-8")
+    other = command("align", run.folder, "french.jsonl")
+    assert other.returncode == 2
+    assert "french.jsonl:1 holds de, fr, not en and de" in other.stderr
+    assert direction in other.stderr
+    for arguments in (("evaluate", run.folder), ("evaluate", "--hypothesis", "t.de")):
+        nameless = command(*arguments, "t.en", "t.de", "--source", "en")
+        assert (nameless.returncode, "names no languages" in nameless.stderr) == (2, True)
+    back = shutil.copytree(run.folder, tmp_path / "back")
+    config = Run(back).config()
+    Run(back).write_config({**config, "data": {**config["data"], "source": "de", "target": "en"}})
+    both = command("evaluate", run.folder, back, "t.en", "t.de", "--compare")
+    assert (both.returncode, "one test set does not fit both" in both.stderr) == (2, True)
+    swapped = command("align", run.folder, "t.de", "t.en")
+    assert "are the files in order?" in swapped.stderr
 
 
 def test_translate_reads_standard_input_and_named_pipes(command: Command, run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.pipe import end_with_the_pipe
-from regard.cli.runs import split_runs
+from regard.cli.runs import load_pairs, split_runs
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def align(
     ] = None,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,
+    source: options.Source = None,
+    target: options.Target = None,
     choose_head: Annotated[
         bool,
         typer.Option(
@@ -47,7 +49,6 @@ def align(
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
     from regard.console import say
-    from regard.data.corpus import pairs
     from regard.evaluate import gold_score, grow_diag_final_and, pharaoh, read_gold
     from regard.translate import load
 
@@ -55,7 +56,7 @@ def align(
     folders, files = split_runs(paths)
     if not files:
         raise UserError("nothing to align: name, after the run, one file that holds pairs or two text files")
-    corpus = pairs(files)
+    corpus = load_pairs(folders, files, source, target)
     answers = read_gold(gold, corpus, gold_first) if gold else None
     if choose_head:
         if len(folders) > 1 or as_json or symmetrize:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.runs import split_runs
+from regard.cli.runs import load_pairs, split_runs
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def evaluate(
     ] = False,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,
+    source: options.Source = None,
+    target: options.Target = None,
     beam: Annotated[
         int | None, typer.Option(min=1, help="Hypotheses that are kept open, 5 as a rule; 1 is greedy.")
     ] = None,
@@ -51,7 +53,7 @@ def evaluate(
     if hypothesis:
         if gold or compare or beam:
             raise UserError("--gold, --compare and --beam need runs, not files of translations")
-        corpus = pairs(paths)
+        corpus = pairs(paths, source, target, names=False)
         systems = {str(path): read(path, corpus) for path in hypothesis}
         if len(systems) < len(hypothesis):
             raise UserError("the same --hypothesis is given twice")
@@ -59,14 +61,15 @@ def evaluate(
     else:
         folders, files = split_runs(paths)
         if answers(folders[0]):
-            for name, value in {"--gold": gold, "--beam": beam, "--lowercase": lowercase}.items():
+            translation_only = {"--gold": gold, "--beam": beam, "--lowercase": lowercase}
+            for name, value in {**translation_only, "--source": source, "--target": target}.items():
                 if value:
                     raise UserError(f"{name} is for runs that translate, and {folders[0]} does not")
             typer.echo(of_answers(paths, as_json))
             return
         if not files:
             raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
-        corpus = pairs(files)
+        corpus = load_pairs(folders, files, source, target)
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare is of at least two runs, each named once")
         lots = [[folder] for folder in folders] if compare else [folders]

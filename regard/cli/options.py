@@ -11,6 +11,10 @@ SEARCH, WORDS, DRAW = "Search", "Words", "Sampling"
 
 Beam = Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")]
 NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations a line, the best first.")]
+Source = Annotated[
+    str | None, typer.Option(help="Language code of the source in DATA; as in the run if left out.", metavar="CODE")
+]
+Target = Annotated[str | None, typer.Option(help="Language code of the target in DATA.", metavar="CODE")]
 Gold = Annotated[
     Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form): AER, precision, recall.")
 ]

@@ -28,6 +28,8 @@ def plot(
     ] = False,
     steps: Annotated[bool, typer.Option("--steps", help="A row of bars for each step.")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the length of the source.")] = False,
+    source: options.Source = None,
+    target: options.Target = None,
     beam: options.Beam = 5,
 ) -> None:
     """Translate a sentence and draw where the model looked.
@@ -39,8 +41,10 @@ def plot(
     if heads + steps + by_length > 1:
         raise UserError("one picture at a time: --heads, --steps or --by-length")
     if by_length:
-        draw_lengths([Path(name) for name in what], out, beam)
+        draw_lengths([Path(name) for name in what], out, beam, source, target)
         return
+    if source or target:
+        raise UserError("--source and --target name the languages of a test set: they need --by-length")
     if len(what) != 2:
         raise UserError(f"a run and a sentence in quotes, not {len(what)} arguments")
     run, sentence = what
@@ -80,18 +84,17 @@ def draw_sentence(translator: Translator, made: Translation, out: Path, heads: b
     plot.save(draw(made.attention, made.source_tokens, made.tokens), out)
 
 
-def draw_lengths(paths: list[Path], out: Path, beam: int) -> None:
+def draw_lengths(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """BLEU by length of each run on one test set."""
     from regard import plot
-    from regard.cli.runs import split_runs
-    from regard.data.corpus import pairs
+    from regard.cli.runs import load_pairs, split_runs
     from regard.evaluate import by_length
     from regard.translate import load
 
     runs, files = split_runs(paths)
     if not files:
         raise UserError("nothing to score on: name, after the runs, one file that holds pairs or two text files")
-    corpus = pairs(files)
+    corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
     systems = {}
     for run in runs:

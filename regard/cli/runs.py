@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.data.corpus import Pair
 
 
 def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -18,3 +22,58 @@ def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         if not path.exists() and path != Path("-"):
             raise UserError(f"there is no run and no file {path}")
     return runs, files
+
+
+def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> Iterator[Pair]:
+    """Yield the pairs of DATA in the direction in which the runs translate.
+
+    `source` and `target` (`--source` and `--target`) replace the runs' language codes where the files use others.
+    Languages that contradict the runs, and files that lack them, are a UserError.
+    """
+    from regard.data import corpus
+    from regard.data.sides import LanguageError
+    from regard.tasks.translation.preparation import question
+
+    direction = _find_direction(runs)
+    own = f"{runs[0]} translates from {direction[0] or '?'} into {direction[1] or '?'}"
+    for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
+        if _are_different_languages(given, known):
+            raise UserError(f"{option} {given} does not fit: {own}")
+    wanted = source or direction[0], target or direction[1]
+    try:
+        question(files, *wanted)
+        yield from corpus.read(files, *wanted, names=not (source or target))
+    except LanguageError as error:
+        raise UserError(f"{error}; {own}. --source and --target take the codes of the file") from error
+
+
+def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> list[Pair]:
+    """Return what `read_pairs` yields; no pair at all is a UserError."""
+    from regard.data.corpus import nothing_in
+
+    pairs = list(read_pairs(runs, files, source, target))
+    if not any(pair.source.strip() and pair.target.strip() for pair in pairs):
+        raise nothing_in(files)
+    return pairs
+
+
+def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
+    """Return the languages of the runs, None where the first does not name them."""
+    from regard.runs import Run
+
+    directions = [[Run(run).config()["data"].get(side) for side in ("source", "target")] for run in runs]
+    first = directions[0]
+    for run, other in zip(runs, directions, strict=True):
+        if any(_are_different_languages(*sides) for sides in zip(first, other, strict=True)):
+            raise UserError(
+                f"{runs[0]} translates from {first[0]} into {first[1]}, {run} from {other[0]} into {other[1]}: one "
+                f"test set does not fit both"
+            )
+    return first[0], first[1]
+
+
+def _are_different_languages(one: str | None, other: str | None) -> bool:
+    """Whether two names are codes of different languages, such as `en` and `de`; `en` and `en-US` are not."""
+    from regard.tasks.translation.preparation import base, is_code
+
+    return bool(one and other and is_code(one) and is_code(other) and base(one) != base(other))

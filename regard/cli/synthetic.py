@@ -16,7 +16,7 @@ import typer
 from regard.cli import engine, options
 from regard.cli.part import Part
 from regard.cli.pipe import STANDARD_INPUT, chunks, ending_with_the_pipe, standard_input
-from regard.cli.runs import split_runs
+from regard.cli.runs import read_pairs, split_runs
 from regard.cli.translate import AT_ONCE, counted, penalty
 from regard.errors import UserError
 
@@ -103,6 +103,8 @@ def distill(
         bool, typer.Option("--nearest", help="Of the beam, the translation nearest to the reference (sentence BLEU).")
     ] = False,
     resume: Resume = False,
+    source: options.Source = None,
+    target: options.Target = None,
     beam: options.Beam = 5,
     length_penalty: options.LengthPenalty = "0.6",
     max_length: options.MaxLength = None,
@@ -117,7 +119,6 @@ def distill(
 
     Example: regard data distill runs/big train.en train.de --out distilled.tsv
     """
-    from regard.data.corpus import read
     from regard.evaluate import nearest as closest
     from regard.translate import Options
 
@@ -141,8 +142,9 @@ def distill(
             yield tsv(*pair)
 
     made_of = {"command": "distill", "data": list(map(str, files)), "keep_original": keep_original, "nearest": nearest}
+    made_of |= {name: code for name, code in (("source", source), ("target", target)) if code}
     job = Job(folders, wishes, made_of, out, resume, engine.Engine(engine_name, precision, workers))
-    job.run(read(files), lambda pair: pair.source, pairs)
+    job.run(read_pairs(folders, files, source, target), lambda pair: pair.source, pairs)
 
 
 def usable(made: Translation, tally: Counter[str]) -> list[str]:

@@ -92,9 +92,11 @@ def recognised(path: Path) -> str:
         return form(first_bytes(file)) + packing(first_bytes(raw))
 
 
-def pairs(paths: Sequence[str | Path], source: str | None = None, target: str | None = None) -> list[Pair]:
-    """All pairs of DATA, at least one."""
-    read_pairs = list(read(paths, source, target))
+def pairs(
+    paths: Sequence[str | Path], source: str | None = None, target: str | None = None, *, names: bool = True
+) -> list[Pair]:
+    """All pairs of DATA, at least one; the parameters are those of `read`."""
+    read_pairs = list(read(paths, source, target, names=names))
     if not any(pair.source.strip() and pair.target.strip() for pair in read_pairs):
         raise nothing_in(paths)
     return read_pairs

@@ -13,6 +13,10 @@ CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 REGION = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
 
+class LanguageError(UserError):
+    """A file does not hold the languages that were requested."""
+
+
 class Wish(NamedTuple):
     """The languages that were asked for, and those that the file's name speaks of.
 
@@ -131,9 +135,9 @@ def nearest_code(found: Collection[str], wanted: str) -> str | None:
     return next((code for code in codes if matches(wanted, code)), codes[0] if codes else None)
 
 
-def not_there(asked: Sequence[str], found: Sequence[str], where: str) -> UserError:
+def not_there(asked: Sequence[str], found: Sequence[str], where: str) -> LanguageError:
     """What is said where a file has other languages than those asked for."""
-    return UserError(f"{where} holds {listed(found)}, not {' and '.join(asked)}; choose among its own languages")
+    return LanguageError(f"{where} holds {listed(found)}, not {' and '.join(asked)}; choose among its own languages")
 
 
 def listed(found: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from regard.data.files import name_of
 from regard.data.formats import xml
 from regard.data.pair import Pair, one_line
-from regard.data.sides import Sides, Wish, choose, listed, matches, nearest_code
+from regard.data.sides import LanguageError, Sides, Wish, choose, listed, matches, nearest_code
 from regard.errors import UserError
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -46,7 +46,7 @@ def read(path: Path, wish: Wish) -> Iterator[Pair]:
             found = True
             yield Pair(unit.texts[source], unit.texts[target])
     if not found:
-        raise UserError(
+        raise LanguageError(
             f"{name_of(path)} has no unit in both {sides.source} and {sides.target}; it holds {listed(list(seen))}"
         )
 
