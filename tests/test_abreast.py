@@ -42,6 +42,33 @@ def test_two_batches_run_in_parallel_with_one_thread_each() -> None:
     assert abreast(work, range(6), 2) == [(number, 1) for number in range(6)]
 
 
+def test_other_threads_keep_their_number_of_threads_while_batches_run() -> None:
+    numbers: list[int] = []
+
+    def work(number: int) -> None:
+        other = threading.Thread(target=lambda: numbers.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+
+    abreast(work, range(2), 2)
+    assert numbers == [2, 2]
+
+
+def test_number_of_threads_is_restored_if_workers_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exhausted(ThreadPoolExecutor):
+        """Starts one worker and no second one."""
+
+        def submit(self, *given: object) -> object:  # type: ignore[override]
+            if self._threads:
+                raise RuntimeError("can't start new thread")
+            return super().submit(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("regard.translate.abreast.ThreadPoolExecutor", Exhausted)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        abreast(str, range(4), 2)
+    assert torch.get_num_threads() == 2
+
+
 def test_error_in_a_batch_stops_further_batches() -> None:
     begun = []
 

@@ -39,6 +39,7 @@ from regard.runs.lock import held
 from regard.tasks import Validation
 from regard.tasks.translation import Validator
 from regard.training import Interrupted, Trainer, train
+from regard.training.finder import find
 from regard.training.processes import own_card
 from regard.translate import against, load
 
@@ -101,6 +102,31 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(
     assert optimizers[0] == optimizers[1]
     metrics = [run.metrics()[-1] for run in (whole, resumed)]
     assert metrics[0] == metrics[1]
+
+
+@pytest.mark.parametrize("end", ["finished", "interrupted", "rates tried"])
+def test_training_leaves_the_random_generators_as_they_were(end: str, tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=2, dropout=0.1)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    if end == "interrupted":
+        interrupt_at(trainer, 1)
+        with pytest.raises(Interrupted):
+            trainer.fit()
+    elif end == "finished":
+        trainer.fit()
+    else:
+        find(trainer, updates=2)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_starting_a_run_leaves_the_random_generators_as_they_were(corpus: Path, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train_tiny("luong2015-global", corpus, tmp_path / "run", **{"training.steps": 1, "training.validate_every": 1})
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_weights_depend_on_the_seed_and_nothing_else(corpus: Path, tmp_path: Path) -> None:

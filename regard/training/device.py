@@ -40,6 +40,21 @@ def scaler(settings: TrainingSettings, device: torch.device) -> torch.amp.GradSc
     return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
 
 
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed PyTorch's random generators of the CPU and of the device; those of other GPUs stay as they are."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+def preserve_generators(device: torch.device) -> AbstractContextManager[object]:
+    """Restore the generators of the CPU and of a GPU on exit: training seeds them, and they belong to the program."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
 def memory(device: torch.device) -> float:
     """The most memory used so far, in MB: the GPU's, or this process's."""
     if device.type == "cuda":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from regard.console import bar
 from regard.errors import UserError
+from regard.training.device import preserve_generators
 from regard.training.loop import Trainer
 
 LOW, HIGH, UPDATES = 1e-6, 1.0, 120
@@ -27,7 +28,7 @@ def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
     gradients = trainer.gradients
     tried: list[Tried] = []
     mean = 0.0
-    with bar() as progress:
+    with preserve_generators(trainer.device), bar() as progress:
         task = progress.add_task("trying rates", total=updates, note="")
         for number, share in zip(range(updates), trainer.shares(), strict=False):
             rate = LOW * (HIGH / LOW) ** (number / max(1, updates - 1))

@@ -14,7 +14,7 @@ from regard.console import say
 from regard.data.loader import Batch, mixed
 from regard.errors import UserError
 from regard.tasks.memory import lacks_memory
-from regard.training.device import autocast, scaler
+from regard.training.device import autocast, scaler, seed_generators
 from regard.training.objective import Objective
 from regard.training.processes import Processes
 from regard.training.settings import TrainingSettings
@@ -78,7 +78,7 @@ class Gradients:
             for number, batch in enumerate(batches):
                 for piece, part in enumerate(batch.pieces(pieces)):
                     index = self.processes.rank + number * self.processes.count
-                    torch.manual_seed(mixed(self.settings.seed, step, index, piece))
+                    seed_generators(mixed(self.settings.seed, step, index, piece), self.device)
                     found = found + self.backward(part.to(self.device), total)
         except RuntimeError as error:
             if not lacks_memory(error):

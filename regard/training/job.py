@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from regard.config import parse
 from regard.console import say
 from regard.data.piped import Copies, copying, is_pipe
@@ -21,7 +19,7 @@ from regard.runs import Run
 from regard.runs.lock import held
 from regard.tasks import Job, task_of
 from regard.training.configuration import Named, began_with, beginning, check, going_on, located, refuse_another
-from regard.training.device import choose_device
+from regard.training.device import choose_device, preserve_generators, seed_generators
 from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
 from regard.training.processes import ALONE, Processes, joined, several, was_restarted
@@ -91,12 +89,13 @@ def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **
 def trainer(job: Job, processes: Processes) -> Trainer:
     """The trainer of a model that begins as the seed, or another run, has it."""
     settings = parse(TrainingSettings, job.config["training"], "training")
-    torch.manual_seed(settings.seed)
-    model = quicken(build(job.config, *job.sizes))
+    device = choose_device(settings.device)
+    with preserve_generators(device):
+        seed_generators(settings.seed, device)
+        model = quicken(build(job.config, *job.sizes))
     if settings.init_from and not job.run.steps():
         model.load_state_dict(Run(Path(settings.init_from)).model(job.sizes).state_dict())
     data: ReadingSettings = parse(task_of(job.config).data, job.config["data"], "data")
-    device = choose_device(settings.device)
     return Trainer(model, job.source, job.validate, settings, job.run, device, data, processes)
 
 

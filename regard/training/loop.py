@@ -25,7 +25,7 @@ from regard.models import Model
 from regard.runs import Run, checkpoint
 from regard.tasks import Validate, Validation
 from regard.training.averages import RunningMean
-from regard.training.device import memory
+from regard.training.device import memory, preserve_generators
 from regard.training.gradients import Gradients
 from regard.training.keeping import Keeper
 from regard.training.metrics import Metrics
@@ -118,7 +118,7 @@ class Trainer:
         self.speed.restart()
         self.pace.begin(self.position.step)
         try:
-            with self.signals.watched(), reported(), bar() as progress:
+            with preserve_generators(self.device), self.signals.watched(), reported(), bar() as progress:
                 if self.finished():
                     say(f"{self.run.folder} has finished already, at step {self.position.step}")
                 else:

@@ -25,8 +25,8 @@ def abreast(work: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]
     """What the work gives of each item, in order, so many at a time."""
     if at_once < 2:
         return list(map(work, items))
-    before, failed = torch.get_num_threads(), list[BaseException]()
-    pool = ThreadPoolExecutor(at_once, "batch", torch.set_num_threads, (1,))
+    failed = list[BaseException]()
+    pool = ThreadPoolExecutor(at_once, "batch")
 
     def unless_failed(item: T) -> R:
         if failed:
@@ -38,9 +38,33 @@ def abreast(work: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]
             raise
 
     try:
+        _limit_workers_to_one_thread(pool, at_once)
         return list(pool.map(unless_failed, items))
     except CancelledError:
         raise failed[0] from None  # one behind it may have failed before it began
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # one thread's number is everybody's, in some of the libraries below
+
+
+def _limit_workers_to_one_thread(pool: ThreadPoolExecutor, workers: int) -> None:
+    """Start the workers of a pool, each with one thread for PyTorch's operators.
+
+    `torch.set_num_threads` sets the number of the calling thread, and the one that every other thread takes over when
+    it first uses PyTorch. The latter is restored before any work begins, so that other threads of the program are not
+    left with one thread.
+    """
+    before = torch.get_num_threads()
+    started = threading.Barrier(workers + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # takes over the common number now rather than later, which would undo the next line
+        torch.set_num_threads(1)
+        started.wait()
+
+    try:
+        for _ in range(workers):  # each waits for the others, so that each has a worker of its own
+            pool.submit(start)
+        started.wait()
+    finally:
+        started.abort()  # whoever still waits after an error
+        torch.set_num_threads(before)
