@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,11 +39,12 @@ from regard.evaluate import read_gold
 from regard.models import Seq2Seq, build
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
+from regard.runs.summary import is_finished
 from regard.tasks import Validation
 from regard.tasks.translation import Validator
 from regard.training import Interrupted, Trainer, train
 from regard.training.finder import find
-from regard.training.processes import own_card
+from regard.training.processes import Processes, own_card
 from regard.translate import against, load
 
 TORCH_INIT = {"model.initialisation": "torch"}
@@ -518,6 +522,61 @@ def interrupt_at(trainer: Trainer, step: int) -> None:
         return update(share)
 
     trainer.update = interrupted  # type: ignore[method-assign]
+
+
+class RecordingProcesses(Processes):
+    """One process of several: `sums` adds what others have contributed, and records its own numbers."""
+
+    def __init__(self, others: list[list[float]]) -> None:
+        super().__init__()
+        object.__setattr__(self, "others", others)
+        object.__setattr__(self, "own", [])
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        self.own.append(list(numbers))  # type: ignore[attr-defined]
+        return [float(sum(each)) for each in zip(numbers, *self.others, strict=True)]  # type: ignore[attr-defined]
+
+
+def test_different_signals_to_several_processes_end_all_by_one_of_them(tmp_path: Path) -> None:
+    contributed: list[list[float]] = []
+    for number in (signal.SIGINT, signal.SIGTERM, 0):
+        trainer = make_trainer(tmp_path)
+        trainer.processes = RecordingProcesses(contributed)
+        trainer.signals.number = int(number)
+        _, stop = trainer.update(next(trainer.shares()))
+        contributed += trainer.processes.own  # type: ignore[attr-defined]
+    assert len(contributed) == 3
+    assert stop == signal.SIGTERM
+
+
+def test_runs_list_and_resume_agree_on_whether_a_run_is_finished(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=None, epochs=1.0)
+    trainer.position.place = Place(0, 0, 1)
+    epochs = trainer.order.epochs(trainer.position.place)
+    for limit in (epochs, epochs + 1e-7, epochs - 1e-7):
+        trainer.settings = replace(trainer.settings, epochs=limit)
+        state = {"step": 1, "epochs": epochs, "bad_validations": 0}
+        assert is_finished(asdict(trainer.settings), state) == trainer.finished() == (epochs >= limit)
+
+
+def test_failed_validation_of_the_average_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=4, average=2, keep=2, checkpoint_every=2)
+    trainer.fit()
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+    def fail(model: Seq2Seq, device: torch.device) -> Validation:
+        assert not are_state_dicts_equal(model.state_dict(), before), "the average is validated"
+        model.eval()
+        raise OSError("the disk is full")
+
+    trainer.validate = fail
+    with pytest.raises(OSError, match="the disk is full"):
+        trainer.average()
+    assert are_state_dicts_equal(trainer.model.state_dict(), before)
+    assert trainer.model.training
+    with pytest.raises(checkpoint.DamageError, match="does not fit"):
+        trainer.validated({"other": torch.zeros(1)})
+    assert are_state_dicts_equal(trainer.model.state_dict(), before)
 
 
 def test_conflicting_limits_are_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,7 +211,7 @@ def validated(row: Mapping[str, Any]) -> Validated:
 
 
 def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Whether training reached one of its limits, by the settings of the run's config."""
+    """Whether training reached one of its limits: steps, epochs or patience of the `training` section."""
     if not state:
         return False
     limits = [
@@ -219,4 +219,4 @@ def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
         (number(training, "epochs"), number(state, "epochs")),
         (number(training, "patience"), number(state, "bad_validations")),
     ]
-    return any(limit is not None and come is not None and come >= limit - 1e-6 for limit, come in limits)
+    return any(limit is not None and come is not None and come >= limit for limit, come in limits)

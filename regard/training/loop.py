@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from regard.errors import UserError
 from regard.fast import rest
 from regard.models import Model
 from regard.runs import Run, checkpoint
+from regard.runs.summary import is_finished
 from regard.tasks import Validate, Validation
 from regard.training.averages import RunningMean
 from regard.training.device import memory, preserve_generators
@@ -37,7 +39,7 @@ from regard.training.processes import ALONE, Processes, copies
 from regard.training.schedule import learning_rate
 from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
-from regard.training.signals import Interrupted, Signals
+from regard.training.signals import STOPPING, Interrupted, Signals
 
 NAMES = {  # as they are written
     "bleu": "BLEU",
@@ -189,17 +191,16 @@ class Trainer:
 
     def finished(self) -> bool:
         """Whether a limit is reached or patience is over."""
-        settings, position = self.settings, self.position
-        return (
-            (settings.steps is not None and position.step >= settings.steps)
-            or (settings.epochs is not None and self.order.epochs(position.place) >= settings.epochs)
-            or (settings.patience is not None and position.bad_validations >= settings.patience)
-        )
+        position = self.position
+        epochs = self.order.epochs(position.place)
+        state = {"step": position.step, "epochs": epochs, "bad_validations": position.bad_validations}
+        return is_finished(vars(self.settings), state)
 
     def update(self, share: Share) -> tuple[dict[str, float], int]:
         """One update of the weights: what it cost and found, and the signal to stop that came meanwhile, or 0.
 
-        An update that is no number is left out, and counted.
+        An update that is no number is left out, and counted. Of different signals to several processes, all return the
+        one with the highest number.
         """
         position, step = self.position, self.position.step + 1
         epoch = self.order.epochs(position.place)
@@ -209,9 +210,9 @@ class Trainer:
         added = self.gradients.add(share.batches, step, position.pieces)
         norm = self.gradients.clip(self.optimizer)
         numbers = torch.stack([added.loss, norm.to(added.loss.dtype)]).tolist()
-        signal = self.signals.number
+        arrived = [float(self.signals.number == each) for each in STOPPING]
         targets, read = (sum(getattr(batch, name) for batch in share.batches) for name in ("targets", "tokens"))
-        summed, trained, seen, stop, stopped = self.processes.sums([numbers[0], targets, read, signal, signal > 0])
+        summed, trained, seen, *stopped = self.processes.sums([numbers[0], targets, read, *arrived])
         loss = summed / max(1.0, trained)  # whatever it is divided by to be minimised: so it is beside the dev loss
         finite = math.isfinite(loss) and math.isfinite(numbers[1])
         if finite:
@@ -230,7 +231,8 @@ class Trainer:
             "memory_mb": round(memory(self.device), 1),
             "skipped": position.skipped,
         }
-        return figures, signal or (int(stop / stopped) if stopped else 0)
+        stop = max((int(each) for each, count in zip(STOPPING, stopped, strict=True) if count), default=0)
+        return figures, stop
 
     def count(self, finite: bool, loss: float, norm: float) -> None:
         """Keeps count of updates that were left out; too many in a row, and the run is not to be saved by itself."""
@@ -272,19 +274,31 @@ class Trainer:
         """What the model is worth, or would be with other weights. One process finds out, and tells the others."""
         found = None
         if self.processes.first:
-            own = checkpoint.unique_tensors(self.whole)
-            kept = {} if weights is None else {name: tensor.clone() for name, tensor in own.items()}
-            self.whole.load_state_dict(weights or {}, strict=False)
-            try:
-                found = self.validate(self.whole.to(self.device), self.device)
-            except ArithmeticError as error:  # of weights so large that the search finds no number
-                raise self.lost(f"there is nothing to validate: {error}") from error
-            rest(self.whole)
-            self.whole.load_state_dict(kept, strict=False)
-            if self.whole is not self.model:
-                self.whole.cpu()  # until the next time its place is for training
+            with self.loaded(weights):
+                try:
+                    found = self.validate(self.whole.to(self.device), self.device)
+                except ArithmeticError as error:  # of weights so large that the search finds no number
+                    raise self.lost(f"there is nothing to validate: {error}") from error
         loss, score = self.processes.of_first([found.loss, found.score] if found else [0.0, 0.0])
         return found, Best(self.position.step, loss, score, found.measure if found else "")
+
+    @contextmanager
+    def loaded(self, weights: dict[str, Tensor] | None) -> Iterator[None]:
+        """Give the model that is validated other weights, all of them, and restore its own on exit; None: its own."""
+        own, training = checkpoint.unique_tensors(self.whole), self.whole.training
+        kept = None if weights is None else {name: tensor.clone() for name, tensor in own.items()}
+        try:
+            if weights is not None:
+                checkpoint.check_fit(self.run.folder, weights, own)
+                self.whole.load_state_dict(weights, strict=False)  # tied weights have one of their names
+            yield
+        finally:
+            rest(self.whole)
+            if kept is not None:
+                self.whole.load_state_dict(kept, strict=False)
+            self.whole.train(training)
+            if self.whole is not self.model:
+                self.whole.cpu()  # until the next time its place is for training
 
     def rank(self, found: Best) -> tuple[float, float]:
         """The higher the better; among equal scores, as at the very beginning, the loss decides."""

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
     """Training was asked to stop (Ctrl-C, SIGTERM) and has saved a checkpoint; or several were, which had begun."""
@@ -37,7 +39,7 @@ class Signals:
     def watched(self) -> Iterator[None]:
         """From here on; afterwards whoever watched before does so again."""
         try:
-            before = install({signal.SIGINT: self.note, signal.SIGTERM: self.note})
+            before = install(dict.fromkeys(STOPPING, self.note))
         except ValueError:  # not the main thread: whoever runs there has their own way to stop
             yield
             return
