@@ -30,7 +30,7 @@ from support.training import (
 )
 from torch import Tensor
 
-from regard.data.corpus import pairs
+from regard.data.corpus import Pair, pairs
 from regard.data.loader import Share
 from regard.data.order import Place
 from regard.data.ragged import Indices
@@ -42,6 +42,7 @@ from regard.runs.lock import held
 from regard.runs.summary import is_finished
 from regard.tasks import Validation
 from regard.tasks.translation import Validator
+from regard.text import Tokenizers, Words
 from regard.training import Interrupted, Trainer, train
 from regard.training.finder import find
 from regard.training.processes import Processes, own_card
@@ -207,6 +208,53 @@ def test_equal_bleu_scores_are_ranked_by_loss(tmp_path: Path) -> None:
     position = trainer.fit()
     assert position.best is not None
     assert (position.best.step, position.best.loss) == (4, 8.0)
+
+
+CHINESE = Pair("a big dog", "我今天早上在公园里看到了一只非常大的狗。")
+
+
+@pytest.mark.parametrize(
+    ("target", "language", "measure"),
+    [
+        ("ein großer Hund", "de", "bleu"),
+        ("ein großer Hund", None, "bleu"),
+        ("큰 개", "ko", "bleu"),
+        (CHINESE.target, None, "chrf"),
+        ("我 看到 一只 狗", "zh_Hans", "chrf"),
+        ("犬を見たことがある", "ja", "chrf"),
+        ("ฉันเห็นสุนัข", None, "chrf"),
+        ("x = 1", "my", "chrf"),
+    ],
+)
+def test_chrf_chooses_the_best_model_where_words_have_no_spaces(
+    target: str, language: str | None, measure: str
+) -> None:
+    tokenizers = Tokenizers(Words.learn(["a big dog"], 20), Words.learn([target], 20))
+    validator = Validator([Pair("a big dog", target)], tokenizers, 100, 5, language)
+    model = build("luong2015-global", *tokenizers.sizes, size=8, layers=1)
+    found = validator(model, torch.device("cpu"))
+    assert (found.measure, found.score) == (measure, found.figures[measure])
+    assert "bleu" in found.figures
+
+
+def test_validation_line_says_that_chrf_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = make_trainer(tmp_path, steps=4)
+    scores = iter([30.0, 20.0])
+    trainer.validate = lambda model, device: Validation(1.0, {"bleu": 0.0, "chrf": next(scores)}, "chrf")
+    assert trainer.fit().bad_validations == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "step 2: dev loss 1.000, BLEU 0.0000, chrF 30.00 (best by chrF)" in lines
+    assert "step 4: dev loss 1.000, BLEU 0.0000, chrF 20.00" in lines
+
+
+@pytest.mark.parametrize(("loss", "best"), [(8.0, 4), (9.9, 2)])
+def test_resumed_run_compares_scores_of_different_metrics_by_loss(tmp_path: Path, loss: float, best: int) -> None:
+    make_trainer(tmp_path, [1.0], steps=2).fit()
+    resumed = make_trainer(tmp_path, steps=4)
+    resumed.resume()
+    resumed.validate = lambda model, device: Validation(loss, {"chrf": 0.5}, "chrf")
+    assert resumed.fit().ranked[0].step == best
+    assert resumed.run.best() == best
 
 
 def test_tied_weights_are_saved_once_in_a_stable_order(tmp_path: Path) -> None:

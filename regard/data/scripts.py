@@ -47,6 +47,11 @@ NAMES = {
 SIGNS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "ROMAN", "SCRIPT", "BLACK-LETTER"}
 SIGNS |= {"DOUBLE-STRUCK", "ITALIC"}
 KNOWN = sorted(set(NAMES.values()))
+UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
+UNSPACED_LANGUAGES = frozenset(  # Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
+    {"zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "lzh", "ja", "jpn", "th", "tha", "lo", "lao"}
+    | {"km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo"}
+)
 MIXED = 0.75  # a side has a usual script where so many of its letters share one
 
 
@@ -74,6 +79,18 @@ def usual(characters: Mapping[str, int]) -> str | None:
     counts = scripts(characters)
     name, most = counts.most_common(1)[0] if counts else ("", 0)
     return name if most and most >= MIXED * counts.total() else None
+
+
+def has_spaces(text: str, language: str | None = None) -> bool:
+    """Whether words are separated by spaces, by the language's code or by the script of most letters.
+
+    >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
+    (True, False, False)
+    """
+    if language and language.replace("_", "-").partition("-")[0].lower() in UNSPACED_LANGUAGES:
+        return False
+    counts = scripts(Counter(text))
+    return 2 * sum(counts[name] for name in UNSPACED_SCRIPTS) <= counts.total()
 
 
 def known(name: str) -> str:

@@ -19,6 +19,7 @@ CURVES = (
     ("Training loss", "train", "loss"),
     ("Dev perplexity", "dev", "perplexity"),
     ("Dev BLEU", "dev", "bleu"),
+    ("Dev chrF", "dev", "chrf"),
     ("Dev exact matches", "dev", "exact"),
     ("Dev weight on what a word names", "dev", "on_object"),
     ("Dev entropy of attention", "dev", "entropy"),

@@ -43,6 +43,7 @@ from regard.training.signals import STOPPING, Interrupted, Signals
 
 NAMES = {  # as they are written
     "bleu": "BLEU",
+    "chrf": "chrF",
     "f1": "F1",
     "macro_f1": "macro-F1",
     "exact": "exact matches",
@@ -259,15 +260,19 @@ class Trainer:
         position = self.position
         with self.mean.used():
             found, new = self.validated(self.keeper.weights() if self.whole is not self.model else None)
-        better = position.best is None or self.rank(new) > self.rank(position.best)
-        position.ranked = sorted([*position.ranked, new], key=self.rank, reverse=True)[: self.settings.keep_best]
+        rank = int(self.processes.of_first([sum(not self.gain(new, old) > 0 for old in position.ranked)])[0])
+        better = rank == 0
+        position.ranked.insert(rank, new)
+        del position.ranked[self.settings.keep_best :]
         position.validated = position.step
         position.bad_validations = 0 if better else position.bad_validations + 1
         self.stale = True
         if found is not None:
             self.metrics.write("dev", position.step, loss=new.loss, **found.figures, measure=found.measure)
             self.metrics.show(found.samples, position.step)
-            say(f"step {position.step}: dev loss {new.loss:.3f}, {told(found.figures)}{' (best)' if better else ''}")
+            by = " by chrF" if new.measure == "chrf" and self.settings.best != "loss" else ""
+            best = f" (best{by})" if better else ""
+            say(f"step {position.step}: dev loss {new.loss:.3f}, {told(found.figures)}{best}")
         self.speed.restart()
 
     def validated(self, weights: dict[str, Tensor] | None = None) -> tuple[Validation | None, Best]:
@@ -300,9 +305,14 @@ class Trainer:
             if self.whole is not self.model:
                 self.whole.cpu()  # until the next time its place is for training
 
-    def rank(self, found: Best) -> tuple[float, float]:
-        """The higher the better; among equal scores, as at the very beginning, the loss decides."""
-        return (0.0 if self.settings.best == "loss" else found.score, -found.loss)
+    def gain(self, new: Best, old: Best) -> float:
+        """Return a positive number if `new` is the better validation, 0 if both are equally good.
+
+        The score decides, and the loss if the scores are equal, as at the very beginning, or not of the same metric: a
+        run may have been started by a version that knew BLEU alone.
+        """
+        by_score = self.settings.best != "loss" and new.measure == old.measure
+        return (new.score - old.score if by_score else 0.0) or old.loss - new.loss
 
     def save(self, interim: bool = False) -> None:
         """Writes a checkpoint, if this step has none yet, and removes what is not to be kept.
@@ -356,7 +366,7 @@ class Trainer:
             return
         _, found = self.validated(self.keeper.averaged(steps) if self.processes.first else None)
         best = self.position.best
-        better = best is None or self.rank(found) >= self.rank(best)
+        better = best is None or self.gain(found, best) >= 0
         say(
             f"the mean of steps {', '.join(map(str, steps))}: dev loss {found.loss:.3f}, "
             f"{told({found.measure: found.score})}, "

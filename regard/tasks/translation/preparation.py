@@ -49,11 +49,15 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         found_instead = {"longest": data.longest or ready.longest, "sentences": data.sentences or ready.sentences}
         config = override(config, {f"data.{name}": value for name, value in found_instead.items()})
     training = config["training"]
+    batch_tokens, translated = int(training["batch_tokens"]), int(training["validate_pairs"])
+    validator = Validator(found.dev, tokenizers, batch_tokens, translated, config["data"]["target"])
+    if validator.measure == "chrf" and training["best"] != "loss":
+        say("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")
     return Job(
         run,
         config,
         ready.examples,
-        Validator(found.dev, tokenizers, int(training["batch_tokens"]), int(training["validate_pairs"])),
+        validator,
         tokenizers.sizes,
         partial(text.save, tokenizers, settings),
         about(ready, len(found.dev), tokenizers),

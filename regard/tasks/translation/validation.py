@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from regard.data.corpus import Pair
 from regard.data.examples import Examples
 from regard.data.ragged import Indices, Ragged
-from regard.evaluate import bleu
+from regard.data.scripts import has_spaces
+from regard.evaluate import bleu, chrf
 from regard.models import Seq2Seq
 from regard.plot import heatmap
 from regard.search import Floats, Hypothesis, search
@@ -47,14 +48,27 @@ class Sample(NamedTuple):
 
 
 class Validator:
-    """The dev set, encoded once: cross-entropy per token, its perplexity, greedy BLEU, and some sentences."""
+    """The dev set, encoded once: cross-entropy per token, its perplexity, greedy BLEU, and some sentences.
 
-    def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers, batch_tokens: int, translated: int) -> None:
+    BLEU counts words between spaces. If the target language has none (Chinese, Japanese, Thai and others), by the code
+    `language` or by the script of the references, chrF is measured, too, and is what says which model is the best.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        tokenizers: Tokenizers,
+        batch_tokens: int,
+        translated: int,
+        language: str | None = None,
+    ) -> None:
         whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
         self.pairs = whole
         self.tokenizers = tokenizers
         self.batch_tokens = batch_tokens
         self.translated = min(translated, len(whole))
+        self.references = [pair.target for pair in whole[: self.translated]]
+        self.measure = "bleu" if has_spaces("".join(self.references), language) else "chrf"
         self.examples = Examples(
             Ragged.of(tokenizers.source.encode(pair.source) for pair in whole),
             Ragged.of(tokenizers.target.encode(pair.target) for pair in whole),
@@ -67,12 +81,12 @@ class Validator:
         loss = self.loss(model, device)
         found = self.translate(model, device)
         model.train(training)
-        references = [pair.target for pair in self.pairs[: self.translated]]
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in found]
         samples = [self.sample(row, found[row], texts[row]) for row in range(min(SAMPLES, len(found)))]
-        score = bleu(texts, references, self.tokenizers.target.lowercase)  # what it cannot write is no mistake
-        figures = {"perplexity": math.exp(min(loss, 100.0)), "bleu": score.value}
-        return Validation(loss, figures, "bleu", samples)
+        scores = {"bleu": bleu} | ({"chrf": chrf} if self.measure == "chrf" else {})
+        lowercase = self.tokenizers.target.lowercase  # what it cannot write is no mistake
+        figures = {name: score(texts, self.references, lowercase).value for name, score in scores.items()}
+        return Validation(loss, {"perplexity": math.exp(min(loss, 100.0)), **figures}, self.measure, samples)
 
     @torch.inference_mode()
     def loss(self, model: Seq2Seq, device: torch.device) -> float:
