@@ -36,7 +36,7 @@ from regard.data.order import Place
 from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import read_gold
-from regard.models import Seq2Seq, build
+from regard.models import Seq2Seq, Viewpoint, build
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
 from regard.runs.summary import is_finished
@@ -46,7 +46,7 @@ from regard.text import Tokenizers, Words
 from regard.training import Interrupted, Trainer, train
 from regard.training.finder import find
 from regard.training.processes import Processes, own_card
-from regard.translate import against, load
+from regard.translate import against, choose_alignment_head, load
 
 TORCH_INIT = {"model.initialisation": "torch"}
 # Overrides with which a recipe learns in 24 updates: a recurrent model, a Transformer, then others (slow).
@@ -255,6 +255,34 @@ def test_resumed_run_compares_scores_of_different_metrics_by_loss(tmp_path: Path
     resumed.validate = lambda model, device: Validation(loss, {"chrf": 0.5}, "chrf")
     assert resumed.fit().ranked[0].step == best
     assert resumed.run.best() == best
+
+
+def test_on_best_sees_the_validated_weights_of_each_new_best(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, [1.0, 3.0, 2.0, 4.0, 4.0], steps=8, ema=0.9, average=2, keep=2, checkpoint_every=2)
+    validate, validated, chosen = trainer.validate, dict[int, Tensor](), dict[int, Tensor]()
+
+    def record(model: Seq2Seq, device: torch.device) -> Validation:
+        validated[trainer.position.step] = next(model.parameters()).detach().clone()
+        return validate(model, device)
+
+    trainer.validate = record
+    trainer.on_best = lambda model, device: chosen.update({trainer.position.step: next(model.parameters()).clone()})
+    trainer.fit()
+    assert list(chosen) == [2, 4, 8], "the average of steps 6 and 8 is as good as step 8"
+    assert trainer.run.average_folder.is_dir()
+    assert all(torch.equal(weights, validated[step]) for step, weights in chosen.items())
+
+
+def test_training_without_a_report_chooses_the_alignment_head(transformer_run: Run, corpus: Path) -> None:
+    translator = load(transformer_run.folder)
+    model = translator.models[0].train()
+    own = model.decoder.viewpoint
+    assert json.loads((transformer_run.folder / "viewpoint.json").read_text(encoding="utf-8")) == own._asdict()
+    dev = pairs(corpus_files(corpus, "dev"))
+    assert choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu")) == own
+    model.decoder.viewpoint = Viewpoint()
+    choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu"))
+    assert (model.decoder.viewpoint, model.training) == (Viewpoint(), True), "the model stays as it is"
 
 
 def test_tied_weights_are_saved_once_in_a_stable_order(tmp_path: Path) -> None:

@@ -17,15 +17,13 @@ from regard.runs.summary import summary
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
 from regard.tasks import TASKS, Prediction, Task, task_of
-from regard.translate import Translation, Translator, all_heads, load, settled
+from regard.translate import Translation, Translator, all_heads, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 5
 MEASURED = 200  # dev sentences that BLEU by length is of
-ALIGNED = 100  # dev pairs by which it is found which layer and head align best …
-LONGEST = 500  # … and the characters that these have at most
 
 
 def write_outcome(run: Run) -> Path:
@@ -66,9 +64,6 @@ def followed(run: Run, lots: Sequence[Sequence[Track]]) -> Path:
 def translated(run: Run) -> Path:
     """The report of a run whose model translates."""
     dev = [asked for asked in TASKS["translate"].dev(run) if asked.input.strip()][:MEASURED]
-    aligned = [(asked.input, asked.answer) for asked in dev if short(asked.input) and short(asked.answer)][:ALIGNED]
-    if aligned and run.config()["model"].get("align_layer") == "auto":
-        settled(run, aligned)
     sources, references = [asked.input for asked in dev], [asked.answer for asked in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])
@@ -78,11 +73,6 @@ def translated(run: Run) -> Path:
     shown = [Shown(translation, reference, heads(translator, translation)) for translation, reference in both]
     quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
     return write_page(run, best(run), shown, by_length(sources, quick, references))
-
-
-def short(text: str) -> bool:
-    """Whether a text has words, and is no page: every head's look at it is kept at once."""
-    return 0 < len(text) <= LONGEST
 
 
 def heads(translator: Translator, translation: Translation) -> dict[str, Floats]:

@@ -1,6 +1,7 @@
 """From where a run's model aligns, where the config leaves that open (`model.align_layer: auto`): `viewpoint.json`.
 
-It is found anew whenever training ends, and kept apart from the config, by which training goes on.
+Training chooses it anew for each model that is the best so far, and keeps it apart from the config, by which training
+goes on.
 """
 
 from __future__ import annotations

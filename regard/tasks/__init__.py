@@ -5,13 +5,14 @@ from typing import Any
 
 from regard.errors import UserError, nearest
 from regard.tasks import captioning, classification, reading, regression, tagging, translation
-from regard.tasks.task import Asked, Corpus, Job, Prediction, Predictor, Sample, Task, Validate, Validation
+from regard.tasks.task import Asked, Corpus, Job, OnBest, Prediction, Predictor, Sample, Task, Validate, Validation
 
 __all__ = [
     "TASKS",
     "Asked",
     "Corpus",
     "Job",
+    "OnBest",
     "Prediction",
     "Predictor",
     "Sample",

@@ -44,6 +44,7 @@ class Validation(NamedTuple):
 
 
 Validate = Callable[[Any, torch.device], Validation]  # leaves the model as it was; takes nothing from random generators
+OnBest = Callable[[Any, torch.device], None]  # runs after each new best validation; leaves the model likewise
 
 
 class Job(NamedTuple):
@@ -56,6 +57,7 @@ class Job(NamedTuple):
     sizes: tuple[int, int]  # of the vocabularies: what is read, and what is written or chosen from
     save: Callable[[Path], None]  # writes the vocabularies into a folder
     about: str  # the examples, in words
+    on_best: OnBest | None = None
 
 
 class Prediction(Protocol):

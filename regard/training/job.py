@@ -96,7 +96,7 @@ def trainer(job: Job, processes: Processes) -> Trainer:
     if settings.init_from and not job.run.steps():
         model.load_state_dict(Run(Path(settings.init_from)).model(job.sizes).state_dict())
     data: ReadingSettings = parse(task_of(job.config).data, job.config["data"], "data")
-    return Trainer(model, job.source, job.validate, settings, job.run, device, data, processes)
+    return Trainer(model, job.source, job.validate, settings, job.run, device, data, processes, job.on_best)
 
 
 def write(job: Job, resume: bool) -> None:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from regard.fast import rest
 from regard.models import Model
 from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
-from regard.tasks import Validate, Validation
+from regard.tasks import OnBest, Validate, Validation
 from regard.training.averages import RunningMean
 from regard.training.device import memory, preserve_generators
 from regard.training.gradients import Gradients
@@ -82,6 +82,7 @@ class Trainer:
         device: torch.device,
         data: ReadingSettings | None = None,
         processes: Processes = ALONE,
+        on_best: OnBest | None = None,
     ) -> None:
         sharded = settings.shard and processes.count > 1
         self.whole = copy.deepcopy(model) if sharded else model  # which can be validated
@@ -91,6 +92,7 @@ class Trainer:
             shard(self.objective, processes, device)
         self.source = source
         self.validate = validate
+        self.on_best = on_best
         self.settings = settings
         self.data = data or ReadingSettings()
         self.run = run
@@ -259,8 +261,7 @@ class Trainer:
         """Validates, keeps count of the best, and writes samples."""
         position = self.position
         with self.mean.used():
-            found, new = self.validated(self.keeper.weights() if self.whole is not self.model else None)
-        rank = int(self.processes.of_first([sum(not self.gain(new, old) > 0 for old in position.ranked)])[0])
+            found, new, rank = self.validated(self.keeper.weights() if self.whole is not self.model else None)
         better = rank == 0
         position.ranked.insert(rank, new)
         del position.ranked[self.settings.keep_best :]
@@ -275,17 +276,28 @@ class Trainer:
             say(f"step {position.step}: dev loss {new.loss:.3f}, {told(found.figures)}{best}")
         self.speed.restart()
 
-    def validated(self, weights: dict[str, Tensor] | None = None) -> tuple[Validation | None, Best]:
-        """What the model is worth, or would be with other weights. One process finds out, and tells the others."""
-        found = None
+    def validated(
+        self, weights: dict[str, Tensor] | None = None, or_equal: bool = False
+    ) -> tuple[Validation | None, Best, int]:
+        """Validate the model, or the model with other weights, in the first process, and tell the others.
+
+        Returns what was measured (None in the other processes), the part that is kept, and how many of the best
+        validations so far are better: 0 makes this the best. Equally good ones count as better, unless `or_equal`.
+        """
+        found, new, rank = None, Best(self.position.step, 0.0, 0.0, ""), 0
         if self.processes.first:
             with self.loaded(weights):
                 try:
                     found = self.validate(self.whole.to(self.device), self.device)
                 except ArithmeticError as error:  # of weights so large that the search finds no number
                     raise self.lost(f"there is nothing to validate: {error}") from error
-        loss, score = self.processes.of_first([found.loss, found.score] if found else [0.0, 0.0])
-        return found, Best(self.position.step, loss, score, found.measure if found else "")
+                new = Best(self.position.step, found.loss, found.score, found.measure)
+                gains = [self.gain(new, old) for old in self.position.ranked]
+                rank = sum(not (gain > 0 or (or_equal and gain == 0)) for gain in gains)
+                if rank == 0 and self.on_best is not None:
+                    self.on_best(self.whole, self.device)
+        loss, score, better = self.processes.of_first([new.loss, new.score, rank])
+        return found, replace(new, loss=loss, score=score), int(better)
 
     @contextmanager
     def loaded(self, weights: dict[str, Tensor] | None) -> Iterator[None]:
@@ -364,9 +376,9 @@ class Trainer:
         self.keeper.forget_average()
         if self.settings.average < 2 or len(steps) < 2:
             return
-        _, found = self.validated(self.keeper.averaged(steps) if self.processes.first else None)
-        best = self.position.best
-        better = best is None or self.gain(found, best) >= 0
+        weights = self.keeper.averaged(steps) if self.processes.first else None
+        _, found, rank = self.validated(weights, or_equal=True)
+        better = rank == 0
         say(
             f"the mean of steps {', '.join(map(str, steps))}: dev loss {found.loss:.3f}, "
             f"{told({found.measure: found.score})}, "

@@ -6,7 +6,7 @@ from regard.translate.options import Options
 from regard.translate.trace import all_heads, traced
 from regard.translate.translation import Translation, describe_unaligned_tags
 from regard.translate.translator import Translator, load
-from regard.translate.viewpoints import ranked_viewpoints, settled
+from regard.translate.viewpoints import choose_alignment_head, ranked_viewpoints
 
 __all__ = [
     "Alignment",
@@ -17,9 +17,9 @@ __all__ = [
     "against",
     "all_heads",
     "assess",
+    "choose_alignment_head",
     "describe_unaligned_tags",
     "load",
     "ranked_viewpoints",
-    "settled",
     "traced",
 ]

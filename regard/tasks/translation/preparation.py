@@ -7,21 +7,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard import text
 from regard.config import parse
 from regard.console import say
-from regard.data.corpus import languages, pairs
+from regard.data.corpus import Pair, languages, pairs
 from regard.data.links import Link
 from regard.data.preparation import Prepared, prepare, vocabularies
 from regard.data.settings import DataSettings, corpora
 from regard.data.survey import Survey, survey
 from regard.errors import UserError
 from regard.evaluate import read_gold
+from regard.models import Seq2Seq
 from regard.recipes import Recipe, override, sized
-from regard.runs import Run
-from regard.tasks.task import Asked, Job
+from regard.runs import Run, viewpoint
+from regard.tasks.task import Asked, Job, OnBest
 from regard.tasks.translation.validation import Validator
 from regard.text import TextSettings, Tokenizers
+from regard.translate import choose_alignment_head
+
+ALIGNED_PAIRS = 100  # by which the alignment head is chosen: few, because each new best model waits for it
+MAX_ALIGNED_CHARACTERS = 500  # the attention of every head to a text is in memory at once
 
 
 def prepared(run: Run, config: Recipe, resume: bool) -> Job:
@@ -61,7 +68,20 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         tokenizers.sizes,
         partial(text.save, tokenizers, settings),
         about(ready, len(found.dev), tokenizers),
+        _alignment_head_writer(run, found.dev, tokenizers) if config["model"].get("align_layer") == "auto" else None,
     )
+
+
+def _alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> OnBest | None:
+    """Return a function that writes the layer and head by which a model aligns best on the dev set into the run."""
+    short = [pair for pair in dev if all(side.strip() and len(side) <= MAX_ALIGNED_CHARACTERS for side in pair)]
+    aligned = short[:ALIGNED_PAIRS]
+
+    def write(model: Seq2Seq, device: torch.device) -> None:
+        if model.decoder.viewpoints():
+            viewpoint.write(run.folder, choose_alignment_head(model, tokenizers, aligned, device))
+
+    return write if aligned else None
 
 
 def dev(run: Run) -> list[Asked]:
