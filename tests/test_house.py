@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the bottom up. A package may import itself and those of lower layers; packages of one layer do not import each
 # other, except for the modules of the base layer.
-BASE = ("symbols", "errors", "version", "config", "console", "group", "folders")
+BASE = ("symbols", "errors", "version", "config", "console", "group", "folders", "strict_json")
 LAYERS = (
     ("nn",),
     ("recipes",),

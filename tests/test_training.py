@@ -37,6 +37,7 @@ from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, Viewpoint, build
+from regard.report.page import curves
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
 from regard.runs.summary import is_finished
@@ -407,6 +408,44 @@ def test_nan_updates_are_skipped_and_counted(tmp_path: Path) -> None:
     }
     assert changed == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True}
     assert [row["skipped"] for row in trainer.run.metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
+
+
+def read_strictly(text: str) -> Any:
+    """Parse JSON as jq and browsers do: NaN and Infinity are errors."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_metrics_and_state_with_nan_are_valid_json(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=4, log_every=1)
+    make_loss_nan(trainer, {3})
+    losses = iter([math.inf, math.nan])
+    trainer.validate = lambda model, device: Validation(next(losses), {"bleu": math.nan}, "bleu")
+    trainer.fit()
+    rows = [read_strictly(line) for line in trainer.run.metrics_path.read_text(encoding="utf-8").splitlines()]
+    assert [row["loss"] is None for row in rows if row["kind"] == "train"] == [False, False, True, False]
+    assert [(row["loss"], row["bleu"]) for row in rows if row["kind"] == "dev"] == [(None, None), (None, None)]
+    state = read_strictly((trainer.run.checkpoint_folder(4) / "state.json").read_text(encoding="utf-8"))
+    assert state["best"]["loss"] is None
+    assert "<svg" in curves(trainer.run.metrics())
+    resumed = make_trainer(tmp_path, steps=6)
+    resumed.resume()
+    assert math.isnan(resumed.position.ranked[0].loss)
+    resumed.fit()
+
+
+def test_resume_rewrites_nan_of_earlier_versions_as_null(tmp_path: Path) -> None:
+    make_trainer(tmp_path, steps=2, log_every=1).fit()
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train", "step": 1, "loss": NaN}\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert math.isnan(Run(tmp_path).metrics()[0]["loss"])
+    resumed = make_trainer(tmp_path, steps=4, log_every=1)
+    resumed.resume()
+    resumed.fit()
+    assert read_strictly(path.read_text(encoding="utf-8").splitlines()[0])["loss"] is None
 
 
 def test_work_due_at_a_skipped_update_is_done_after_the_next(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from itertools import islice
@@ -15,6 +14,7 @@ from regard.cli import options
 from regard.cli.pipe import end_with_the_pipe
 from regard.cli.runs import load_pairs, split_runs
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.data.corpus import Pair
@@ -87,7 +87,7 @@ def align(
                 "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
                 "score": round(one.hypothesis.log_prob, 6),
             }
-            sys.stdout.write((json.dumps(document, ensure_ascii=False) if as_json else pharaoh(links)) + "\n")
+            sys.stdout.write((dumps(document) if as_json else pharaoh(links)) + "\n")
         sys.stdout.flush()
     if answers is not None:
         score = gold_score(found, answers)

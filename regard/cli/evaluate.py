@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from regard.cli import options
 from regard.cli.runs import load_pairs, split_runs
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.data.corpus import Pair
@@ -79,7 +79,7 @@ def evaluate(
             systems[name], report = of_run(some, corpus, gold, gold_first, beam or 5)
             reports[name] = {"system": name, **report}
     told = side_by_side(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
-    typer.echo(json.dumps(told, ensure_ascii=False) if as_json else listed(told))
+    typer.echo(dumps(told) if as_json else listed(told))
 
 
 def answers(folder: Path) -> bool:
@@ -99,7 +99,7 @@ def of_answers(paths: Sequence[Path], as_json: bool) -> str:
         raise UserError("nothing to score on: name, after the run, data that says what is right")
     told = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
     if as_json:
-        return json.dumps(told[0] if len(told) == 1 else {"systems": told}, ensure_ascii=False)
+        return dumps(told[0] if len(told) == 1 else {"systems": told})
     width = max(12, *(len(name) for one in told for name in one))
     return "\n\n".join("\n".join(f"{name:<{width}} {plain(value)}" for name, value in one.items()) for one in told)
 

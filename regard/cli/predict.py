@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 AT_ONCE = 64  # inputs that are predicted together
 
@@ -39,4 +39,4 @@ def predict(
         lots = chunks(predictor.inputs(file), AT_ONCE)
     for inputs in lots:
         for made in predictor.predict(inputs):
-            typer.echo(json.dumps(made.document(), ensure_ascii=False) if as_json else made.line())
+            typer.echo(dumps(made.document()) if as_json else made.line())

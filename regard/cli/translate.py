@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from regard.cli import document, engine, options
 from regard.cli.pipe import ending_with_the_pipe, lots
 from regard.cli.runs import split_runs
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.search import LengthPenalty
@@ -192,7 +192,7 @@ class Lines:
             shown = described(made)
             if self.n_best > 1:
                 shown["alternatives"] = [described(other) for other in made.alternatives]
-            return [json.dumps(shown, ensure_ascii=False)]
+            return [dumps(shown)]
         return [self.row(translation) for translation in (made, *made.alternatives)]
 
     def row(self, translation: Translation) -> str:

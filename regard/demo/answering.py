@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from regard.plot import Line
 from regard.recipes import read
 from regard.runs import Run
 from regard.runs.summary import summary as known_of
+from regard.strict_json import dumps
 from regard.tasks import Asked, Corpus, Prediction, task_of
 
 SAMPLES = 3
@@ -60,7 +60,7 @@ def answer(recipe: str, out: Path) -> Answered:
     asked = list(task.dev(run))[:SAMPLES]
     made = predictor.predict([one.input for one in asked])
     results = {"recipe": recipe, **figures, "seconds": round(time.monotonic() - began, 1)}
-    (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")
     return Answered(results, list(zip(asked, made, strict=True)), out / "report.html", corpus.test)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from regard.recipes import read
 from regard.report import Shown, draw, heads, write_page
 from regard.runs import Run
 from regard.runs.summary import summary as known_of
+from regard.strict_json import dumps
 from regard.training import train
 from regard.translate import Translation, against, assess, load
 
@@ -132,7 +132,7 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
     ]
     draw(max((item.translation for item in shown), key=crossings), picture)
     report = write_page(run, without(results, "changes", "overrides"), shown, assessment.by_length)
-    (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")
     return Demo(results, shown, picture, report)
 
 

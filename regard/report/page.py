@@ -113,7 +113,8 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> str:
     """A chart for each thing that was measured."""
     charts = []
     for title, kind, key in CURVES:
-        points = [(float(row["step"]), float(row[key])) for row in metrics if row["kind"] == kind and key in row]
+        known = (row for row in metrics if row["kind"] == kind and row.get(key) is not None)
+        points = [(float(row["step"]), float(row[key])) for row in known]
         charts.append(chart(title, [point for point in points if math.isfinite(point[1])]))
     return "".join(charts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from regard.reproduce.experiment import Claim, Experiment, Row, Values, Whose
 from regard.reproduce.lab import Lab
 from regard.reproduce.verdict import DEVIATIONS, SEEDS, Figures, Finding
 from regard.runs.summary import summary
+from regard.strict_json import dumps
 from regard.version import VERSION
 
 NOTHING = "–"
@@ -197,5 +197,5 @@ def write(outcome: Outcome, lab: Lab, folder: Path) -> Mapping[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     told = document(outcome, lab)
     (folder / "table.md").write_text(markdown(outcome), encoding="utf-8")
-    (folder / "table.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "table.json").write_text(dumps(told, indent=1) + "\n", encoding="utf-8")
     return told

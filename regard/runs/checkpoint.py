@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.data.disk import digest, sync
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 Tensors = Mapping[str, Tensor]
 
@@ -65,7 +66,7 @@ def rewrite(folder: Path, state: Mapping[str, Any]) -> None:
     """New words on a step that is saved already: its weights are what they were, only what is known of it changes."""
     document = {"format": FORMAT, **state, "files": read_state(folder)["files"]}
     beside = folder / f".{STATE}.part"
-    beside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    beside.write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
     sync(beside)
     beside.replace(folder / STATE)
     sync(folder)
@@ -81,7 +82,7 @@ def fill(folder: Path, files: Mapping[str, Tensors], state: Mapping[str, Any]) -
         document = {"format": FORMAT, **state, "files": {name: one.result() for name, one in digests.items()}}
         for one in synced:
             one.result()
-    (folder / STATE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (folder / STATE).write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
     for path in (folder / STATE, folder):
         sync(path)
 

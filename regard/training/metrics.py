@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -10,6 +9,7 @@ from typing import Any, TextIO
 from regard.console import say
 from regard.errors import UserError
 from regard.runs import Run
+from regard.strict_json import dumps
 from regard.tasks import Sample
 
 
@@ -37,7 +37,7 @@ class Metrics:
         """One measurement."""
         if self.file is None:
             return
-        self.file.write(json.dumps({"kind": kind, "step": step, **figures}, ensure_ascii=False) + "\n")
+        self.file.write(dumps({"kind": kind, "step": step, **figures}) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in figures.items():
@@ -50,7 +50,7 @@ class Metrics:
             return
         folder = self.run.folder / "samples"
         folder.mkdir(exist_ok=True)
-        lines = (json.dumps(sample.told(), ensure_ascii=False) + "\n" for sample in samples)
+        lines = (dumps(sample.told()) + "\n" for sample in samples)
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
         if self.board is not None:
             for number, sample in enumerate(samples, 1):
@@ -71,7 +71,7 @@ def forget_after(run: Run, step: int) -> None:
     """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
     kept = [row for row in readable(run) if row["step"] <= step]
     beside = run.metrics_path.with_name(".metrics.jsonl.part")
-    beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
+    beside.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
     beside.replace(run.metrics_path)
 
 

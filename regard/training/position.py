@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,11 +20,12 @@ class Best:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Best:
-        """What was written down; the first release knew of BLEU alone."""
+        """What was written down, null for NaN; the first release knew of BLEU alone."""
         if "bleu" in document:
             document = {"score": document["bleu"], "measure": "bleu"} | document
             del document["bleu"]
-        return cls(**document)
+        none = {name: math.nan for name in ("loss", "score") if document.get(name, 0.0) is None}
+        return cls(**document | none)
 
 
 @dataclass

@@ -1,0 +1,27 @@
+"""JSON that every parser reads: NaN and infinities, for which JSON has no number, are written as null."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON.
+
+    >>> dumps({"loss": float("nan"), "epoch": 0.5})
+    '{"loss": null, "epoch": 0.5}'
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    except ValueError:
+        return json.dumps(_replace_non_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_non_finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
