@@ -28,7 +28,10 @@ def halving(settings: TrainingSettings, step: int, epoch: float) -> float:
 
 
 def cosine(settings: TrainingSettings, step: int, epoch: float) -> float:
-    """Half a cosine from the end of the warm-up down to 0 at the last step."""
+    """Half a cosine from the end of the warm-up down to 0 at the last step, which therefore changes no weight.
+
+    A cosine that ended above 0 would change every rate of runs that are resumed.
+    """
     assert settings.steps is not None
     done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, done))))
