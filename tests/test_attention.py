@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.oracles import softmax
+from support.oracles import softmax, to_array
 from torch import Tensor, nn
 
 from regard.nn import (
@@ -179,6 +179,22 @@ def test_causal_attention_aligns_the_last_query_with_the_last_key() -> None:
     last = ours(x[:, -2:], source, causal=True)
     torch.testing.assert_close(last.context, context[:, -2:])
     torch.testing.assert_close(last.weights, weights[:, :, -2:])
+
+
+@pytest.mark.parametrize("count", [1, 2, S, S + 1])
+def test_causal_queries_that_share_a_row_of_a_memory_are_masked_by_their_own_positions(count: int) -> None:
+    ours = MultiHeadAttention(SIZE, 1).double()
+    query, keys = torch.randn(6, count, SIZE).double(), torch.randn(2, S, SIZE).double()
+    mask = prefix_mask(torch.tensor([6, 2]), S)
+    found = ours(query, Memory(keys, keys, mask), causal=True)
+    W_q, W_k, _ = to_array(ours.in_proj_weight).reshape(3, SIZE, SIZE)
+    for row in range(6):
+        for t in range(count):
+            last = S - count + t  # the last query is at the last key
+            real = (np.arange(S) <= last) & mask[row // 3].numpy()
+            scores = to_array(keys[row // 3]) @ W_k.T @ (W_q @ to_array(query[row, t])) / math.sqrt(SIZE)
+            expected = softmax(np.where(real, scores, -np.inf))
+            np.testing.assert_allclose(to_array(found.weights[row, 0, t]), expected, atol=1e-12)
 
 
 def test_multi_head_attention_over_an_empty_source_is_zero() -> None:

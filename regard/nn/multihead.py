@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.mask import masked_softmax
-from regard.nn.memory import Attended, Memory, gathered, parted
+from regard.nn.memory import Attended, Memory, gathered, parted, spread
 
 
 class MultiHeadAttention(nn.Module):
@@ -49,7 +49,9 @@ class MultiHeadAttention(nn.Module):
         """Query B,T,size over a memory of S positions; `causal` lines the last query up with the last key."""
         projected = self.prepare(memory).projected
         assert projected is not None
-        found = self.attend(gathered(query, memory.mask.shape[0]), projected, memory.mask, causal)
+        # Folded rows share one causal mask, but each has a last query of its own: they are repeated instead.
+        rows = query.shape[0] if causal else memory.mask.shape[0]
+        found = self.attend(gathered(query, rows), spread(projected, rows), spread(memory.mask, rows), causal)
         return parted(found, query.shape[0])
 
     def attend(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:
