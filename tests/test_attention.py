@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from support.oracles import softmax, to_array
 from torch import Tensor, nn
 
+from regard.models import tree
 from regard.nn import (
     Alignment,
     Attended,
@@ -284,6 +286,47 @@ def test_queries_that_share_a_row_of_a_memory_equal_queries_with_copies(attentio
         assert (field is None) == (expected is None)
         if field is not None:
             torch.testing.assert_close(field, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Attention(Concat(SIZE, SIZE, 5), Global()),
+        lambda: Attention(General(SIZE, SIZE), LocalMonotonic(1)),
+        lambda: MultiHeadAttention(SIZE, 2),
+    ],
+    ids=["concat", "local-m", "multi-head"],
+)
+def test_a_memory_prepared_by_another_attention_is_refused(make: Callable[[], Any]) -> None:
+    first, second = make(), make()
+    source, query = make_memory(), torch.randn(B, 1, SIZE)
+    prepared = first.prepare(source)
+    assert first.prepare(prepared) is prepared
+    torch.testing.assert_close(first(query, prepared).weights, first(query, source).weights)
+    for use in (second.prepare, lambda memory: second(query, memory)):
+        with pytest.raises(ValueError, match=f"prepared by another {type(first).__name__}"):
+            use(prepared)
+    second(query, source)
+
+
+def test_a_copied_attention_reads_the_memory_that_was_copied_with_it() -> None:
+    attention, query = Attention(General(SIZE, SIZE), Global()), torch.randn(B, 1, SIZE)
+    with torch.no_grad():  # only such tensors can be copied
+        prepared = attention.prepare(make_memory())
+    copied, memory = copy.deepcopy((attention, prepared))
+    torch.testing.assert_close(copied(query, memory).weights, attention(query, prepared).weights)
+
+
+def test_selected_widened_and_joined_memories_keep_the_attention_that_prepared_them() -> None:
+    attention = Attention(General(SIZE, SIZE), Global())
+    prepared = attention.prepare(make_memory())
+    rows = torch.tensor([1, 0])
+    for memory in (
+        tree.select(prepared, rows), tree.widen(prepared, 2), tree.reorder(prepared, rows), tree.trim(prepared, 2),
+        tree.keep(prepared, rows, rows), tree.join(prepared, prepared), tree.rowwise(prepared),
+    ):  # fmt: skip
+        assert memory.owner is attention
+    assert [name for name, _ in tree.named(prepared)] == ["keys", "values", "mask", "projected"]
 
 
 @pytest.mark.parametrize("alignment", [Global(), LocalMonotonic(1)])

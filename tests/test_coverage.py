@@ -167,7 +167,7 @@ def test_a_recipe_option_adds_coverage(kind: str, width: int) -> None:
 
 def test_a_memory_prepared_without_coverage_is_refused() -> None:
     query, memory = make_inputs()
-    prepared = Attention(Dot(), Global()).prepare(memory)
+    prepared = Attention(Dot(), Global()).prepare(memory)._replace(owner=None)  # as if projected by hand
     with pytest.raises(ValueError, match="without coverage"):
         make_attention(Dot(), LinguisticCoverage(K, K))(query[:, :1], prepared)
 

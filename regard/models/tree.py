@@ -1,4 +1,7 @@
-"""Decoder states are trees of tensors: tuples, lists and mappings, with numbers and None that belong to no row."""
+"""Decoder states are trees of tensors: tuples, lists and mappings.
+
+Numbers, None and modules (the attention that has prepared a memory) belong to no row.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.nn import Memory
 
@@ -73,7 +76,7 @@ def mapped(tree: T, change: Callable[[Tensor], Tensor], of_memory: Callable[[Mem
             return type(branch)(map(changed, branch))
         if isinstance(branch, Mapping):
             return {key: changed(value) for key, value in branch.items()}
-        if branch is None or isinstance(branch, int | float | str):
+        if branch is None or isinstance(branch, int | float | str | nn.Module):
             return branch
         raise TypeError(
             f"a decoder's state is made of tensors, tuples, lists and mappings, not {type(branch).__name__}"
@@ -106,8 +109,8 @@ def join(first: T, second: T) -> T:
             return type(one)(map(joined, one, other))
         if isinstance(one, Mapping):
             return {key: joined(one[key], other[key]) for key in one}
-        if one is None and other is None:
-            return None
+        if one is other:  # None, or a module
+            return one
         raise TypeError(f"states of {type(one).__name__} and {type(other).__name__} cannot be joined")
 
     return joined(first, second)  # type: ignore[no-any-return]
@@ -119,7 +122,7 @@ def rowwise(tree: T) -> T:
     def spread(branch: Any) -> Any:
         if isinstance(branch, int):
             return each_row(tree, branch)
-        if isinstance(branch, Tensor) or branch is None:
+        if branch is None or isinstance(branch, Tensor | nn.Module):
             return branch
         if hasattr(branch, "_fields"):
             return type(branch)(*map(spread, branch))

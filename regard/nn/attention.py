@@ -26,10 +26,10 @@ class Attention(nn.Module):
 
     def prepare(self, memory: Memory) -> Memory:
         """The memory with its keys projected, and nothing covered yet; a prepared one is given back as it is."""
-        if memory.projected is not None:
+        if memory.is_prepared(self):
             return memory
         covered = None if self.coverage is None else self.coverage.start(memory.keys)
-        return memory._replace(projected=self.score.project(memory.keys), covered=covered)
+        return memory._replace(projected=self.score.project(memory.keys), covered=covered, owner=self)
 
     def forward(self, query: Tensor, memory: Memory, step: int | Tensor = 0) -> Attended:
         """Query B,T,Q over a memory of S positions; `step` is the index of the first query in the target."""

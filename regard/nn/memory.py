@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.coverage import Covered
@@ -27,6 +27,16 @@ class Memory(NamedTuple):
     mask: Tensor  # B,S
     projected: Tensor | None = None  # the keys as the score wants them: computed once a sentence, never once a step
     covered: Covered | None = None  # how far each position has been looked at, where the attention keeps count
+    owner: nn.Module | None = None  # the attention that projected the keys; no other can use `projected`
+
+    def is_prepared(self, attention: nn.Module) -> bool:
+        """Return whether the keys are projected; raise ValueError if another attention has projected them."""
+        if self.owner is not None and self.owner is not attention:
+            raise ValueError(
+                f"this memory was prepared by another {type(self.owner).__name__}: prepare the encoder's own memory "
+                "with each attention that reads it"
+            )
+        return self.projected is not None
 
 
 class Attended(NamedTuple):

@@ -41,9 +41,9 @@ class MultiHeadAttention(nn.Module):
 
     def prepare(self, memory: Memory) -> Memory:
         """The memory with keys and values projected; one that has been prepared is given back as it is."""
-        if memory.projected is not None:
+        if memory.is_prepared(self):
             return memory
-        return memory._replace(projected=self.project(memory.keys, memory.values))
+        return memory._replace(projected=self.project(memory.keys, memory.values), owner=self)
 
     def forward(self, query: Tensor, memory: Memory, causal: bool = False) -> Attended:
         """Query B,T,size over a memory of S positions; `causal` lines the last query up with the last key."""
