@@ -11,6 +11,7 @@ from support.fast_models import make_batch, use_gelu
 from torch import Tensor, nn
 
 from regard.fast import quicken
+from regard.fast.decoding import way as decoding
 from regard.fast.hearing import heard
 from regard.fast.packed import way
 from regard.fast.packed.replay import Replayed
@@ -18,6 +19,8 @@ from regard.fast.trial import succeeds
 from regard.models import build
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.readout import DeepOutput
+from regard.models.transformer import Embedding
+from regard.nn import SinusoidalPositions
 
 RECIPES: dict[str, dict[str, Any]] = {
     "luong2015-global": {"layers": 2, "score": "general"},
@@ -34,6 +37,8 @@ PARTS = [
     *(("cho2014", name) for name in ("decoder.output", "decoder.recurrent.forwards.0")),
     *(("sutskever2014", name) for name in ("decoder.output", "decoder.recurrent.forwards.0")),
     *(("default", name) for name in ("encoder", "decoder", "decoder.output", "decoder.layers.0.feedforward.1")),
+    *(("default", f"encoder.embedding{name}") for name in ("", ".words", ".positions", ".dropout")),
+    ("default", "decoder.embedding"),
 ]
 BATCH = make_batch([5, 1, 3], [2, 7, 1], 19)
 
@@ -57,6 +62,85 @@ def test_forward_hook_sees_the_same_outputs_with_fast_paths(recipe: str, name: s
         return seen
 
     assert outputs(True) == outputs(False) != []
+
+
+def test_hook_that_replaces_word_vectors_gets_gradients_of_the_padded_batch() -> None:
+    model, vectors = quicken(make_model("default")), []
+
+    def replace(part: nn.Module, given: Any, out: Tensor) -> Tensor:
+        vectors.append(out.detach().requires_grad_())
+        return vectors[-1]
+
+    model.encoder.embedding.register_forward_hook(replace)
+    model.summed(*BATCH).backward()
+    (found,) = vectors
+    assert found.grad.shape == (3, 5, 8)
+    assert found.grad[0].abs().amin() > 0
+
+
+class NeighbourEmbedding(nn.Module):
+    """A user's own embedding, in which a word has a part of the word before it."""
+
+    def __init__(self, inner: Embedding) -> None:
+        super().__init__()
+        self.inner, self.words = inner, inner.words
+
+    def forward(self, ids: Tensor, step: int | Tensor = 0) -> Tensor:
+        x: Tensor = self.inner(ids, step)
+        return x + nn.functional.pad(x, (0, 0, 1, -1)) / 2
+
+
+class NeighbourPositions(SinusoidalPositions):
+    """A user's own positions, of which the same is true."""
+
+    def forward(self, x: Tensor, step: int | Tensor = 0) -> Tensor:
+        x = super().forward(x, step)
+        return x + nn.functional.pad(x, (0, 0, 1, -1)) / 2
+
+
+def replace_embedding(model: Any, half: str = "encoder") -> None:
+    part = getattr(model, half)
+    part.embedding = NeighbourEmbedding(part.embedding)
+
+
+def replace_decoder_embedding(model: Any) -> None:
+    replace_embedding(model, "decoder")
+
+
+def replace_positions(model: Any) -> None:
+    model.encoder.embedding.positions = NeighbourPositions(8)
+
+
+EMBEDDING_CHANGES = [replace_embedding, replace_decoder_embedding, replace_positions]
+
+
+@pytest.mark.parametrize("change", EMBEDDING_CHANGES)
+def test_embedding_that_is_not_position_wise_has_the_reference_loss(change: Callable[[Any], None]) -> None:
+    plain, replaced_before, replaced_after = make_model("default"), make_model("default"), make_model("default")
+    quicken(replaced_after)
+    for model in (plain, replaced_before, replaced_after):
+        change(model)
+    expected = compute_loss(plain, False)
+    assert expected != pytest.approx(compute_loss(make_model("default"), False), rel=1e-4)
+    assert compute_loss(replaced_before, True) == pytest.approx(expected)
+    assert float(replaced_after.summed(*BATCH).detach()) == pytest.approx(expected)
+    assert not decoding.covers(replaced_before)
+
+
+def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_model("default")
+    replace_embedding(model)
+    hooked, luong, stock = make_model("default"), make_model("luong2015-global"), make_model("default")
+    for one in (model, hooked, luong, stock):
+        quicken(one)
+    hooked.encoder.embedding.register_forward_hook(lambda *_: None)
+    for one in (model, hooked, luong, stock):
+        one.summed(*BATCH)
+        one.summed(*BATCH)
+    assert capsys.readouterr().err.splitlines() == [
+        "training pads its batches, which is slower: encoder.embedding is of class NeighbourEmbedding",
+        "training pads its batches, which is slower: a module has a hook, or a method that is not its class's own",
+    ]
 
 
 def test_global_forward_hook_is_noticed() -> None:
@@ -149,7 +233,9 @@ def replace_output(model: Any) -> None:
     model.decoder.output = type("Own", (nn.Linear,), {})(8, 19, bias=False)
 
 
-@pytest.mark.parametrize("change", [use_gelu, add_hook, replace_criterion, patch_forward, replace_output])
+@pytest.mark.parametrize(
+    "change", [use_gelu, add_hook, replace_criterion, patch_forward, replace_output, *EMBEDDING_CHANGES]
+)
 def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
     model = quicken(make_model("default"))
     packed = model.way

@@ -21,6 +21,7 @@ from regard.models.hard import HardDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.stepping import Loop, one_by_one
+from regard.models.transformer import TransformerDecoder
 from regard.models.xu import XuDecoder
 from regard.nn import Recurrent
 
@@ -47,7 +48,8 @@ def quicken(model: M) -> M:
         if isinstance(model, Seq2Seq) and way.covers(model):
             model.way = way.Packed()
         elif isinstance(model, Seq2Seq) and output.covers(model):
-            model.way = output.Thin()
+            is_transformer = isinstance(model.decoder, TransformerDecoder)
+            model.way = output.Thin(way.obstacle(model) if is_transformer else None)
         if isinstance(model, Seq2Seq) and decoding.covers(model):
             model.shortcut = decoding.Shortcut()
         if isinstance(model, Seq2Seq):

@@ -23,11 +23,9 @@ from regard.fast.packed.batch import laid, up
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places
 from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import DecoderLayer, Embedding, PreNorm, TransformerDecoder, TransformerEncoder
-from regard.nn import LearnedPositions, NoPositions, SinusoidalPositions, prefix_mask
+from regard.models.transformer import DecoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.nn import prefix_mask
 from regard.symbols import PAD
-
-POSITIONS = {SinusoidalPositions, LearnedPositions, NoPositions}
 
 
 class Product(NamedTuple):
@@ -55,13 +53,8 @@ def covers(model: Seq2Seq) -> bool:
         return False
     decoder = model.decoder
     assert isinstance(decoder, TransformerDecoder)
-    embedding, heads = decoder.embedding, {layer.attention.heads for layer in decoder.decoder_layers()}
-    return (
-        type(embedding) is Embedding
-        and type(embedding.positions) in POSITIONS
-        and type(decoder.output) is nn.Linear
-        and len(heads) == 1
-    )
+    heads = {layer.attention.heads for layer in decoder.decoder_layers()}
+    return type(decoder.output) is nn.Linear and len(heads) == 1
 
 
 class TransformerWeights:

@@ -14,12 +14,9 @@ from regard.fast.hearing import heard
 from regard.fast.octets.library import library
 from regard.fast.octets.model import OctetModel
 from regard.fast.octets.product import tried
-from regard.fast.packed.way import KNOWN
+from regard.fast.packed.way import EMBEDDING_PARTS, KNOWN
 from regard.models import Seq2Seq
-from regard.models.transformer import Embedding, PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
-from regard.nn import LearnedPositions, NoPositions, SinusoidalPositions
-
-AROUND = {Embedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+from regard.models.transformer import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
 
 
 def in_bytes(model: Seq2Seq) -> OctetModel:
@@ -58,7 +55,7 @@ def covers(model: Seq2Seq) -> bool:
     inside = [*encoder.layers.modules(), *decoder.layers.modules(), encoder.norm, decoder.norm, decoder.output]
     around = [*encoder.embedding.modules(), *decoder.embedding.modules()]
     kinds = {type(part) for part in inside}
-    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and {type(part) for part in around} <= AROUND
+    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and {type(part) for part in around} <= EMBEDDING_PARTS
     here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
     return known and here and regular(encoder, decoder) and not heard(encoder, decoder, *inside, *around)
 

@@ -49,13 +49,15 @@ def above(model: Seq2Seq, layer: nn.Linear) -> list[nn.Module]:
 class Thin:
     """The loss of a batch, summed up; by the readable way where more is asked for than this one knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, obstacle: str | None = None) -> None:
+        """`obstacle`: why a Transformer's batches are padded, which the first one of training says."""
+        self.obstacle = obstacle
         self.batches = 0
         self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
 
-    def __reduce__(self) -> tuple[type[Thin], tuple[()]]:
+    def __reduce__(self) -> tuple[type[Thin], tuple[str | None]]:
         """A copy begins anew."""
-        return Thin, ()
+        return Thin, (self.obstacle,)
 
     def __call__(
         self,
@@ -68,6 +70,8 @@ class Thin:
     ) -> Tensor:
         """A scalar."""
         self.batches += model.training
+        if self.obstacle is not None and self.batches == 1:
+            say_padded(self.obstacle)
         layer = last(model) if guide is None and covers(model) else None
         losses = None if layer is None or heard(*above(model, layer)) else self.losses(model, layer)
         if layer is None or losses is None:
@@ -89,6 +93,11 @@ class Thin:
         if found is not None and model.training and kind not in self.tried:
             self.tried[kind] = works(found, layer, kind)
         return found if self.tried.get(kind) else None
+
+
+def say_padded(obstacle: str) -> None:
+    """Say why a Transformer is not trained in packed batches."""
+    say(f"training pads its batches, which is slower: {obstacle}")
 
 
 def here(weights: Sequence[Tensor]) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.console import say
 from regard.fast.hearing import Listeners
 from regard.fast.outline import Outline
-from regard.fast.output.way import here, precision, takes
+from regard.fast.output.way import here, precision, say_padded, takes
 from regard.fast.packed import stack
 from regard.fast.packed.batch import Given, Sizes, packed, reach, roomy
 from regard.fast.packed.lean import LEAN
@@ -23,6 +23,7 @@ from regard.models.criterion import CrossEntropy
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import (
     DecoderLayer,
+    Embedding,
     EncoderLayer,
     FeedForward,
     PostNorm,
@@ -30,35 +31,58 @@ from regard.models.transformer import (
     TransformerDecoder,
     TransformerEncoder,
 )
-from regard.nn import MultiHeadAttention
+from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, SinusoidalPositions
 
 FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
 KNOWN = {
     *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PreNorm, PostNorm),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
 }
+EMBEDDING_PARTS = {Embedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+OUTER: dict[str, type[nn.Module]] = {
+    "": Seq2Seq,
+    "encoder": TransformerEncoder,
+    "decoder": TransformerDecoder,
+    "encoder.embedding": Embedding,
+    "decoder.embedding": Embedding,
+}
 
 
 def covers(model: Seq2Seq) -> bool:
-    """Whether this is the Transformer that `stack` knows, not one that somebody made of it.
+    """Whether this is the Transformer that `stack` knows, not one that somebody made of it."""
+    return obstacle(model) is None
 
-    Of the embeddings nothing need be known: they are called as they are.
+
+def obstacle(model: Seq2Seq) -> str | None:
+    """Return why `stack` cannot compute the loss of a model, or None if it can.
+
+    Embeddings are called with one word a row, so they must be position-wise, as regard's own are.
     """
-    encoder, decoder = model.encoder, model.decoder
-    if (type(model), type(encoder), type(decoder)) != (Seq2Seq, TransformerEncoder, TransformerDecoder):
-        return False
-    assert isinstance(decoder, TransformerDecoder)
-    kinds = {type(part) for part in within(model)[2:]}
-    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and decoder.output.bias is None
-    return known and type(model.criterion) is CrossEntropy
+    for path, kind in OUTER.items():
+        part = model.get_submodule(path)
+        if type(part) is not kind:
+            return f"{path or 'the model'} is of class {type(part).__name__}"
+    parts = within(model)[2:]
+    unknown = next((part for part in parts if type(part) not in KNOWN | EMBEDDING_PARTS), None)
+    if unknown is not None:
+        path = next(path for path, part in model.named_modules() if part is unknown)
+        return f"{path} is of class {type(unknown).__name__}"
+    if {PreNorm, PostNorm} <= set(map(type, parts)):
+        return "it has both PreNorm and PostNorm layers"
+    if model.get_submodule("decoder.output").bias is not None:
+        return "decoder.output has a bias"
+    return None if type(model.criterion) is CrossEntropy else f"the criterion is of class {type(model.criterion).__name__}"
 
 
 def within(model: Seq2Seq) -> list[nn.Module]:
-    """What of a Transformer `stack` stands in for: its two halves, and their parts but for the embeddings."""
+    """The modules of a Transformer that `stack` replaces, or calls with other shapes: its two halves and their parts."""
     encoder, decoder = model.encoder, model.decoder
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
-    parts = (encoder.layers, encoder.norm, decoder.layers, decoder.norm, decoder.output)
+    parts = (
+        *(encoder.embedding, encoder.layers, encoder.norm),
+        *(decoder.embedding, decoder.layers, decoder.norm, decoder.output),
+    )
     return [encoder, decoder, *(part for each in parts for part in each.modules())]
 
 
@@ -71,6 +95,7 @@ class Packed:
         self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
         self.outline: Outline | None = None  # of the model that was last asked for
         self.known: Listeners | None = None  # to what of it is stood in for, where `stack` knows it
+        self.has_said_why = False  # batches are padded
 
     def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
         """A copy begins anew: recordings are of one model's weights, where these are."""
@@ -95,6 +120,9 @@ class Packed:
         """By kernels, or on a CPU by parts for it; None where neither will do."""
         known = self.knows(model)
         if known is None:
+            if model.training and not self.has_said_why:
+                say_padded(obstacle(model) or "a module has a hook, or a method that is not its class's own")
+                self.has_said_why = True
             return None
         if leans(model, known.weights):
             return leanly(model, given)
