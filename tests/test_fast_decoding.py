@@ -24,6 +24,7 @@ from regard.fast.decoding.harvest import Record
 from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.reading import Reading
 from regard.models import build
+from regard.models.recurrent import RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq, Viewpoint
 from regard.search import Hypothesis, search
 from regard.symbols import EOS
@@ -264,7 +265,15 @@ def replace_decoder(model: Any) -> None:
     model.decoder = copy.deepcopy(model.decoder)
 
 
-@pytest.mark.parametrize("change", [assign_new_weights, replace_decoder])
+def change_constants(model: Any) -> None:
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.eps = 1.0
+        if isinstance(part, RecurrentEncoder):
+            part.reverse = not part.reverse
+
+
+@pytest.mark.parametrize("change", [assign_new_weights, replace_decoder, change_constants])
 @each_family
 def test_replaced_weights_get_a_new_device_search(name: str, change: Callable[[Any], None]) -> None:
     model, searches = make_model(MODELS[name]).float(), way.Shortcut()

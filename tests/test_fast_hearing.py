@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from regard.fast import quicken
 from regard.fast.decoding import way as decoding
-from regard.fast.hearing import heard
+from regard.fast.hearing import Listeners, heard
 from regard.fast.packed import way
 from regard.fast.packed.replay import Replayed
 from regard.fast.trial import succeeds
 from regard.models import build
 from regard.models.criterion import CrossEntropy, LossSettings
 from regard.models.readout import DeepOutput
-from regard.models.transformer import Embedding
-from regard.nn import SinusoidalPositions
+from regard.models.transformer import Embedding, PreNorm
+from regard.nn import LSTMCell, SinusoidalPositions
 
 RECIPES: dict[str, dict[str, Any]] = {
     "luong2015-global": {"layers": 2, "score": "general"},
@@ -143,6 +143,39 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
     ]
 
 
+@pytest.mark.parametrize("patched_first", [True, False])
+@pytest.mark.parametrize(
+    ("recipe", "kind", "name"),
+    [("default", nn.LayerNorm, "forward"), ("default", PreNorm, "enter"), ("luong2015-global", LSTMCell, "forward")],
+)
+def test_patched_class_is_noticed(
+    recipe: str, kind: type, name: str, patched_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, model = getattr(kind, name), quicken(make_model(recipe))
+    if not patched_first:
+        model.summed(*BATCH)
+
+    def doubled(part: nn.Module, *given: Any) -> Any:
+        found = method(part, *given)
+        return tuple(2 * one for one in found) if isinstance(found, tuple) else 2 * found
+
+    before = compute_loss(make_model(recipe), False)
+    monkeypatch.setattr(kind, name, doubled)
+    expected = compute_loss(make_model(recipe), False)
+    assert expected != pytest.approx(before, rel=1e-4)
+    assert float(model.summed(*BATCH).detach()) == pytest.approx(expected)
+
+
+def test_method_in_place_of_a_deleted_attribute_is_noticed() -> None:
+    part = nn.Linear(2, 2)
+    part.note = 1  # type: ignore[assignment]
+    listeners = Listeners([part])
+    assert not listeners.heard()
+    del part.note
+    part.forward = lambda x: x  # type: ignore[method-assign]
+    assert listeners.heard()
+
+
 def test_global_forward_hook_is_noticed() -> None:
     assert not heard(nn.Linear(2, 2))
     with nn.modules.module.register_module_forward_hook(lambda *_: None):
@@ -249,6 +282,39 @@ def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> No
     fresh = way.Packed()
     assert not fresh.knows(model)
     assert not fresh.knows(model)
+
+
+def change_eps(model: Any) -> None:
+    model.decoder.layers[0].around_attention.norm.eps = 1.0
+
+
+def change_scale(model: Any) -> None:
+    model.encoder.embedding.scale = 0.5
+
+
+def change_heads(model: Any) -> None:
+    model.encoder.layers[0].attention.heads = 1
+
+
+def change_class(model: Any) -> None:
+    model.encoder.layers[0].feedforward[0].__class__ = type("Own", (nn.Linear,), {})
+
+
+@pytest.mark.parametrize("change", [change_eps, change_scale, change_heads, change_class])
+def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
+    model = quicken(make_model("default"))
+    model.summed(*BATCH)
+    packed = model.way
+    assert isinstance(packed, way.Packed)
+    recorder = packed.recorder
+    assert packed.knows(model)
+    assert packed.recorder is recorder
+    change(model)
+    loss = float(model.summed(*BATCH).detach())
+    assert packed.recorder is not recorder
+    plain = make_model("default")
+    change(plain)
+    assert loss == pytest.approx(compute_loss(plain, False))
 
 
 def test_second_derivative_of_a_replayed_loss_is_an_error() -> None:

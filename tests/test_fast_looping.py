@@ -81,6 +81,17 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(name: str, opti
     assert graph.inputs[0].shape[:2] == (18, 9)
 
 
+def test_captured_loop_follows_a_changed_window() -> None:
+    model = make_model("bahdanau2015", alignment="local-p", window=2)
+    run = partial(replayed, stepping.one_by_one, drops_input=False, captured=Captured(patience=1, make=EagerGraph))
+    before = run_decoder(model, run)
+    for name, value in (("sigma", 0.5), ("offsets", range(-1, 2))):
+        setattr(model.decoder.attention.alignment, name, value)
+        expected = run_decoder(model, stepping.one_by_one)
+        assert not torch.allclose(before[0], expected[0])
+        assert_all_close(run_decoder(model, run), expected)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -241,6 +241,68 @@ def test_captured_updates_are_those_of_the_reference(norm: str, r_drop: float, s
     assert len(model.way.recorder.recordings) == 1
 
 
+def change_eps(model: Any) -> None:
+    for part in model.modules():
+        if isinstance(part, torch.nn.LayerNorm):
+            part.eps = 0.5
+
+
+def change_scale(model: Any) -> None:
+    model.encoder.embedding.scale = model.decoder.embedding.scale = 0.5
+
+
+def change_heads(model: Any) -> None:
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        for name in ("attention", "cross_attention"):
+            if hasattr(layer, name):
+                getattr(layer, name).heads = 2
+
+
+CONSTANT_CHANGES = [change_eps, change_scale, change_heads]
+
+
+@pytest.mark.parametrize("change", CONSTANT_CHANGES)
+def test_captured_loss_follows_changed_constants(change: Any) -> None:
+    model, double = make_training_transformer("pre").cuda(), make_training_transformer("pre").double().cuda()
+    given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
+    quicken(model)
+    for _ in range(4):
+        before = model.summed(*given)
+    assert isinstance(model.way, way.Packed)
+    assert model.way.recorder.recordings
+    change(model)
+    change(double)
+    exact = loss_and_gradients(double, double.summed(*given))
+    assert abs(before.item() - exact[0].item()) > 1e-3 * abs(exact[0].item())
+    for _ in range(4):
+        found = loss_and_gradients(model, model.summed(*given))
+        assert is_close_except_relu(relative_errors(found, exact))
+    assert model.way.recorder.recordings
+
+
+def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
+    model = quicken(make_training_transformer("pre").cuda())
+    given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
+    for _ in range(4):
+        model.summed(*given)
+    seen: list[tuple[int, ...]] = []
+    hook: Any = lambda part, ids, out: seen.append(tuple(out.shape))  # noqa: E731
+    with model.encoder.embedding.register_forward_hook(hook):
+        model.summed(*given)
+    assert seen == [(2, 9, 24)]
+
+
+def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = quicken(make_training_transformer("pre").cuda())
+    given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
+    for _ in range(4):
+        model.summed(*given)
+    forward = torch.nn.LayerNorm.forward
+    monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda norm, x: 2 * forward(norm, x))
+    expected = seq2seq.added_up(model, *given, None)
+    torch.testing.assert_close(model.summed(*given), expected)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
     recorder, buffer = Recorder("testing"), torch.zeros(4, device="cuda")
@@ -606,6 +668,12 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert is_near(one, other, close), number
     assert len(captured.graphs) == 2
+    alignment = model.decoder.attention.alignment
+    if hasattr(alignment, "sigma"):
+        alignment.sigma /= 2
+        expected = run_decoder(step_by_step, model, 17, 9, 11, bf16=bf16)
+        for one, other in zip(run_decoder(by_graph, model, 17, 9, 11, bf16=bf16), expected, strict=True):
+            assert is_near(one, other, close)
     model.eval()
     expected = run_decoder(plain, model, 17, 9, 11, bf16=bf16)
     for one, other in zip(run_decoder(by_graph, model, 17, 9, 11, bf16=bf16), expected, strict=True):
@@ -734,6 +802,18 @@ def test_device_search_uses_changed_weights(form: dict[str, Any], bf16: bool) ->
     reference, _, after = run_searches(model, 5, 3, bf16=bf16, beam=2, max_length=12)
     if not bf16:
         assert_close_hypotheses(after, reference, 1e-3)
+
+
+@pytest.mark.parametrize("change", CONSTANT_CHANGES)
+def test_device_search_follows_changed_constants(change: Any) -> None:
+    pytest.importorskip("triton")
+    model = make_search_model({**TRANSFORMER, "heads": 3}, std=0.3)
+    before = run_searches(model, 5, 3, beam=2, max_length=12)[2]
+    change(model)
+    reference, eager, after = run_searches(model, 5, 3, beam=2, max_length=12)
+    assert [some[0].log_prob for some in after] != [some[0].log_prob for some in before]
+    assert_close_hypotheses(eager, reference, 1e-3)
+    assert_close_hypotheses(after, reference, 1e-3)
 
 
 @pytest.mark.parametrize("lengths", [(3, 2), (3,)], ids=str)

@@ -21,7 +21,7 @@ def heard(*parts: nn.Module) -> bool:
         or not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash
         for part in parts
     ]
-    return everybody or any(each)
+    return everybody or any(each) or any(map(is_patched, set(map(type, parts))))
 
 
 class Listeners:
@@ -31,14 +31,25 @@ class Listeners:
         self.parts = parts
         kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         self.hooks = [getattr(part, kind) for part in parts for kind in kinds]
-        self.own = [vars(part) for part in parts]  # in which a method of its own would be one more
-        self.sizes = [] if heard(*parts) else list(map(len, self.own))
+        self.own = [vars(part) for part in parts]  # in which a method of its own would come last
+        self.sizes, self.names = ([], []) if heard(*parts) else (list(map(len, self.own)), self.last_names())
+        self.classes = [(vars(base), name) for kind in set(map(type, parts)) for base, name in class_methods(kind)]
+        self.functions = self.class_functions()
 
     def heard(self) -> bool:
         """Whether somebody listens to one of them, or has it do something else."""
         everybody: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
-        as_before = list(map(len, self.own)) == self.sizes and not any(self.hooks)
+        as_before = list(map(len, self.own)) == self.sizes and self.last_names() == self.names
+        as_before = as_before and self.class_functions() == self.functions and not any(self.hooks)
         return everybody or (not as_before and heard(*self.parts))
+
+    def last_names(self) -> list[str]:
+        """The attribute of each part that was added last."""
+        return list(map(next, map(reversed, self.own)))
+
+    def class_functions(self) -> list[object]:
+        """The methods of all classes."""
+        return [own.get(name) for own, name in self.classes]
 
 
 @cache
@@ -46,6 +57,24 @@ def methods(kind: type[object]) -> frozenset[str]:
     """The names of a class's methods, in whose place a module may have some of its own; kept, since they are asked for
     with each batch, for each module."""
     return frozenset(name for name in dir(kind) if isfunction(getattr(kind, name, None)))
+
+
+@cache
+def class_methods(kind: type[nn.Module]) -> list[tuple[type[nn.Module], str]]:
+    """The methods that a class has from regard or PyTorch, each by the class that defines it, but for nn.Module's."""
+    bases = [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
+    ours = [base for base in bases if base.__module__.split(".")[0] in ("regard", "torch")]
+    return [(base, name) for base in ours for name, value in vars(base).items() if isfunction(value)]
+
+
+def is_patched(kind: type[nn.Module]) -> bool:
+    """Whether a method of a class is not the one that its class statement defines."""
+    for base, name in class_methods(kind):
+        function = vars(base).get(name)
+        defined = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+        if defined != (base.__module__, f"{base.__qualname__}.{name}") or hasattr(function, "__wrapped__"):
+            return True
+    return False
 
 
 def rate(dropout: nn.Dropout) -> float:

@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from regard.fast.captured import Captured, Form, graphs
 from regard.fast.hearing import heard, rate
+from regard.fast.outline import constants
 from regard.fast.states import distinct, filled
 from regard.nn import (
     Attended,
@@ -107,7 +108,7 @@ def replayed(
         + ["BT"] * len(lots),
         ["BT-", *TOLD[type(alignment)].values()],
     )
-    key = plain, state.step, tuple(links), alignment.training
+    key = plain, state.step, tuple(links), alignment.training, constants(decoder.modules())
     found = captured(run, key, form, tensors) if captured else run(*tensors)
     return found[0], Attended(**dict(zip(TOLD[type(alignment)], found[1:], strict=True)))
 
