@@ -45,8 +45,10 @@ from regard.tasks import Validation
 from regard.tasks.translation import Validator
 from regard.text import Tokenizers, Words
 from regard.training import Interrupted, Trainer, train
+from regard.training.device import autocast
 from regard.training.finder import find
 from regard.training.processes import Processes, own_card
+from regard.training.settings import TrainingSettings
 from regard.translate import against, choose_alignment_head, load
 
 TORCH_INIT = {"model.initialisation": "torch"}
@@ -1019,3 +1021,17 @@ def test_guided_attention_without_alignments_is_a_user_error(corpus: Path, tmp_p
     guided = {"loss.guided": 0.5, "data.alignments": str(corpus / "train.align")}
     with pytest.raises(UserError, match="without attention cannot be guided"):
         train_tiny("cho2014", corpus, tmp_path / "run", **guided)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available", "ignore:User provided device_type")  # by PyTorch's version
+@pytest.mark.parametrize("precision", ["auto", "mixed"])
+def test_gpu_that_only_emulates_bf16_trains_in_fp32(precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def supports_bf16(including_emulation: bool = True) -> bool:
+        return is_ampere or including_emulation  # as on a T4 or V100
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supports_bf16)
+    settings, gpu = TrainingSettings(precision=precision), torch.device("cuda")
+    is_ampere = False
+    assert not isinstance(autocast(settings, gpu), torch.autocast)
+    is_ampere = True
+    assert isinstance(autocast(settings, gpu), torch.autocast)

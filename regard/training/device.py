@@ -23,9 +23,11 @@ def choose_device(wanted: str = "auto", key: str = "training.device=") -> torch.
 def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
     """Half precision for matrix products where the settings, or `auto` and a GPU that has bf16, say so.
 
+    A GPU before Ampere (V100, T4, RTX 20) only emulates bf16, more slowly than it computes in fp32.
+
     `mixed` is the same on a GPU; on a CPU products are counted in halves where it has kernels that are faster so.
     """
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if settings.precision == "mixed" and device.type == "cpu":
         return halved()
     if settings.precision == "fp16":
