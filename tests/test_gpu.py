@@ -473,6 +473,18 @@ def is_near(found: torch.Tensor, expected: torch.Tensor, close: float) -> bool:
 SIZES = [(1, 1, 1, 1), (2, 7, 3, 5), (3, 33, 1, 33), (5, 1000, 30, 1000), (3, 40, 70, 80), (2, 16, 1000, 24)]
 
 
+def test_tanh_of_triton_kernels_is_exact_near_zero_too() -> None:
+    pytest.importorskip("triton")
+    from regard.fast.kernels import Kernels
+
+    z = torch.logspace(-6, 1, 5001, device="cuda").repeat(2, 1)
+    z[1] *= -1
+    out, fed = torch.empty_like(z), torch.empty_like(z)
+    Kernels().squash(z, out, fed, None, 1.0)
+    torch.testing.assert_close(out.double(), z.double().tanh(), rtol=5e-7, atol=0.0)
+    assert torch.equal(out, fed)
+
+
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

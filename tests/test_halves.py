@@ -313,6 +313,25 @@ def test_tanh_is_that_of_the_reference(rows: int, size: int, dropout: bool) -> N
     torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
 
 
+def test_tanh_is_exact_near_zero_too() -> None:
+    z = torch.logspace(-6, 1, 5001).repeat(2, 1)
+    z[1] *= -1
+    out = torch.empty_like(z)
+    kernels().between.squash(z, out, torch.empty_like(z), None, 1.0)
+    np.testing.assert_allclose(out.double().numpy(), np.tanh(z.double().numpy()), rtol=3e-7)
+
+
+def test_lstm_states_are_exact_near_zero_too() -> None:
+    size = 1001
+    g = torch.logspace(-6, 1, size)[None]
+    pre, after, h = torch.zeros(1, 4 * size), torch.empty(1, size), torch.empty(1, size)
+    pre[:, 2 * size : 3 * size] = g
+    kernels().between.lstm(pre, torch.zeros(1, size), after, h, h, None, 1.0)
+    cell = np.tanh(g.double().numpy()) / 2  # the gates are open by half
+    np.testing.assert_allclose(after.double().numpy(), cell, rtol=4e-7)
+    np.testing.assert_allclose(h.double().numpy(), np.tanh(cell) / 2, rtol=8e-7)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("rows", "steps", "positions", "size"), [(1, 1, 1, 1), (3, 5, 7, 18), (4, 9, 2, 32), (2, 6, 3, 45)]

@@ -127,17 +127,29 @@ static inline wholes nearest(lanes x) {
 #endif
 }
 
-/* e^x to two units in the last place, of anything up to e^±87 (Cephes' polynomial); what is no number stays that. */
-static inline lanes power(lanes x) {
+/* x, within ±87, as r + n log 2: returns r, and sets `scale` to 2^n and `p` to Cephes' polynomial, e^r = 1 + r + p r². */
+static inline lanes reduce_exponent(lanes x, lanes *p, lanes *scale) {
   x = smaller(larger(x, all(-87)), all(87));
   wholes exponent = nearest(x * 1.44269504f);
   lanes n = __builtin_convertvector(exponent, lanes);
   lanes r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  lanes p = 1.3981999507e-3f + 1.9875691500e-4f * r;
-  p = 8.3334519073e-3f + p * r;
-  p = 4.1665795894e-2f + p * r;
-  p = 1.6666665459e-1f + p * r;
-  p = 5.0000001201e-1f + p * r;
-  p = r + 1 + p * r * r;
-  return p * (lanes)((exponent + 127) << 23);
+  *p = 1.3981999507e-3f + 1.9875691500e-4f * r;
+  *p = 8.3334519073e-3f + *p * r;
+  *p = 4.1665795894e-2f + *p * r;
+  *p = 1.6666665459e-1f + *p * r;
+  *p = 5.0000001201e-1f + *p * r;
+  *scale = (lanes)((exponent + 127) << 23);
+  return r;
+}
+
+/* e^x to two units in the last place, of anything up to e^±87; what is no number stays that. */
+static inline lanes power(lanes x) {
+  lanes p, scale, r = reduce_exponent(x, &p, &scale);
+  return (r + 1 + p * r * r) * scale;
+}
+
+/* e^x − 1 likewise, which is exact near 0, too, where power(x) − 1 has few digits left. */
+static inline lanes exp_minus_one(lanes x) {
+  lanes p, scale, r = reduce_exponent(x, &p, &scale);
+  return (r + p * r * r) * scale + (scale - 1);
 }

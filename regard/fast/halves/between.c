@@ -6,7 +6,11 @@
 
 static inline lanes sigmoid(lanes x) { return 1 / (1 + power(-x)); }
 
-static inline lanes tangent(lanes x) { return 2 / (1 + power(-2 * x)) - 1; }
+/* tanh x, to some units in the last place near 0, too. */
+static inline lanes tangent(lanes x) {
+  lanes e = exp_minus_one(2 * x);
+  return e / (e + 2);
+}
 
 /* x (1 − x), the slope of a sigmoid that gave x; and 1 − x², that of a tangent. */
 static inline lanes bend(lanes x) { return x - x * x; }
