@@ -1,4 +1,4 @@
-"""The steps of `regard.fast.gates` as kernels of Triton's: one launch each. One program sees to a row, or a part of it."""
+"""Triton kernels for the steps of `regard.fast.gates`: one launch each, one program for a row or a part of it."""
 
 from __future__ import annotations
 

@@ -71,11 +71,12 @@ def obstacle(model: Seq2Seq) -> str | None:
         return "it has both PreNorm and PostNorm layers"
     if model.get_submodule("decoder.output").bias is not None:
         return "decoder.output has a bias"
-    return None if type(model.criterion) is CrossEntropy else f"the criterion is of class {type(model.criterion).__name__}"
+    criterion = type(model.criterion)
+    return None if criterion is CrossEntropy else f"the criterion is of class {criterion.__name__}"
 
 
 def within(model: Seq2Seq) -> list[nn.Module]:
-    """The modules of a Transformer that `stack` replaces, or calls with other shapes: its two halves and their parts."""
+    """List the modules that `stack` replaces, or calls with other shapes: encoder, decoder and their parts."""
     encoder, decoder = model.encoder, model.decoder
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
