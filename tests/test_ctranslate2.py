@@ -87,6 +87,25 @@ def test_export_returns_n_best_sorted(tmp_path: Path) -> None:
         runtime.search(given, 5, n_best=6)
 
 
+def test_an_empty_hypothesis_does_not_end_the_search_in_an_export(tmp_path: Path) -> None:
+    model = make_biased_transformer("no-positions", {PAD: -50.0, BOS: -50.0, EOS: 4.0}, scale=7.0, seed=8)
+    given = [make_source_ids([1 + place % 9 for place in range(10)])[place] for place in (5, 6, 9)]
+    runtime = export_and_load(model, tmp_path / "model")
+    greedy = [some[0] for some in runtime.search(given, 1, ranking=RANKING)]
+    found = runtime.search(given, 2, n_best=2, ranking=RANKING, attention=True)
+    assert [some[0].tokens for some in found] == [one.tokens for one in greedy]
+    assert any(some[1].tokens == [EOS] for some in found)
+    for rank in range(2):
+        assert_scores_of_the_model(model, given, [some[rank] for some in found])
+
+
+def test_an_empty_translation_is_found_where_it_is_the_best(tmp_path: Path) -> None:
+    model, given = make_biased_transformer("learned-positions", {**ENDING, EOS: 3.0}), make_source_ids()
+    found = export_and_load(model, tmp_path / "model").search(given, 5, n_best=2, ranking=RANKING, attention=True)
+    assert [some[0].tokens for some in found] == [[EOS]] * len(given)
+    assert_scores_of_the_model(model, given, [some[1] for some in found])
+
+
 @pytest.mark.parametrize("beam", [1, 5])
 def test_each_target_is_truncated_at_its_own_limit(beam: int, tmp_path: Path) -> None:
     model, given = make_biased_transformer("post-norm-tied", ENDLESS), make_source_ids((1, 4, 4, 2))

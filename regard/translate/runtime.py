@@ -2,7 +2,8 @@
 
 Its beam is not ours. A hypothesis that ends is replaced by the next best one instead of narrowing the beam; the search
 goes on until as many have ended as the beam is wide, whether or not those that are open could still win; and what is
-cut off at the limit is ranked among what ended. What may not be written (PAD, BOS) is left out before the softmax, so
+cut off at the limit is ranked among what ended. An empty hypothesis ends first and would take the place of another, so
+a source for which one is found is searched once more, without it. What may not be written (PAD, BOS) is left out before the softmax, so
 that all others gain the little that those had.
 """
 
@@ -83,7 +84,30 @@ class Runtime:
         attention: bool,
     ) -> list[list[Hypothesis]]:
         """All that ended, or was cut at the limit, the best first."""
-        results = self.translated(limit, sources, beam, attention)
+        found = self.candidates(limit, sources, beam, ranking, attention)
+        # CTranslate2 stops when as many hypotheses have ended as the beam is wide. An empty one ends before all others
+        # and may take the place of the best, so its source is searched again without it.
+        empty = {place: one for place, some in enumerate(found) for one in some if beam > 1 and one.tokens == [EOS]}
+        longer = self.candidates(limit, [sources[place] for place in empty], beam, ranking, attention, 1)
+        for (place, nothing), more in zip(empty.items(), longer, strict=True):
+            rest = math.log(max(-math.expm1(nothing.log_prob), 1e-38))  # EOS was left out before the first softmax
+            known = [one.tokens for one in found[place]]
+            new = [one for one in more if one.tokens[-1] == EOS and one.tokens not in known]
+            found[place] += [ranking.hypothesis(one.tokens, one.log_prob + rest, one.attention) for one in new]
+            found[place].sort(key=lambda one: -one.score)
+        return found
+
+    def candidates(
+        self,
+        limit: int,
+        sources: Sequence[Sequence[int]],
+        beam: int,
+        ranking: Ranking,
+        attention: bool,
+        min_length: int = 0,
+    ) -> list[list[Hypothesis]]:
+        """Return what one search finds for each source, the best first; `min_length` does not count EOS."""
+        results = self.translated(limit, sources, beam, attention, min_length)
         if not attention:
             return [self.ranked(result, ranking, None) for result in results]
         # In a batch that is searched by a beam the first row of attention is that of another sentence. It is the same
@@ -92,7 +116,9 @@ class Runtime:
         pairs = zip(results, firsts, strict=True)
         return [self.ranked(result, ranking, first.attention[0][0]) for result, first in pairs]
 
-    def translated(self, limit: int, sources: Sequence[Sequence[int]], beam: int, attention: bool) -> list[Any]:
+    def translated(
+        self, limit: int, sources: Sequence[Sequence[int]], beam: int, attention: bool, min_length: int = 0
+    ) -> list[Any]:
         """What CTranslate2 gives for each source."""
         results: list[Any] = self.translator.translate_batch(
             [[self.source[id] for id in source] for source in sources],
@@ -105,7 +131,7 @@ class Runtime:
             return_end_token=True,  # which also has EOS count in |y|
             max_input_length=0,
             max_decoding_length=limit,
-            min_decoding_length=0,
+            min_decoding_length=min_length,
             use_vmap=self.listed,
             return_scores=True,
             return_attention=attention,

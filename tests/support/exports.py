@@ -30,9 +30,9 @@ ENDING = {PAD: -50.0, BOS: -50.0, EOS: 1.5}  # logit offsets with which targets 
 ENDLESS = {PAD: -50.0, BOS: -50.0, EOS: -50.0}  # … or never
 
 
-def make_biased_transformer(name: str, offsets: dict[int, float]) -> Any:
-    """Return a random model of `EXPORTED_MODELS` that adds these offsets to the logits of some ids."""
-    torch.manual_seed(3)
+def make_biased_transformer(name: str, offsets: dict[int, float], scale: float = 1.0, seed: int = 3) -> Any:
+    """Return a random model of `EXPORTED_MODELS` that scales its logits and adds offsets to those of some ids."""
+    torch.manual_seed(seed)
     options = EXPORTED_MODELS[name]
     sizes = (23, 23) if options["tie"] == "all" else (19, 23)
     model = build("vaswani2017-base", *sizes, layers=2, feedforward=20, dropout=0.0, **options)
@@ -43,6 +43,7 @@ def make_biased_transformer(name: str, offsets: dict[int, float]) -> Any:
     last = decoder.norm if options["norm"] == "pre" else decoder.layers[-1].around_feedforward.norm
     with torch.no_grad():  # the first input of the output layer is always 10
         last.weight[0], last.bias[0] = 0.0, 10.0
+        decoder.output.weight *= scale
         decoder.output.weight[:, 0] = 0.0
         for id, offset in offsets.items():
             decoder.output.weight[id, 0] = offset / 10
