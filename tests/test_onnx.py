@@ -327,7 +327,7 @@ def test_export_writes_onnx_graphs_to_the_run(fluent_run: Run, regard: Command, 
     copy_run(fluent_run, run)
     assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
     names = {path.name for path in (run / "engines").iterdir()}
-    assert names == {"onnx-fp32"}
+    assert names == {"onnx-fp32", ".lock"}
     assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, engines.STAMP, STEP}
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import portalocker
 import torch
 
 from regard.console import say
@@ -95,7 +96,7 @@ def engaged(engine: str, precision: str | None, opened: Opened) -> Any:
     if engine == TORCH and precision == INT8:
         return in_bytes(opened)
     if engine == ONNX:
-        return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32))
+        return decoded(opened, opened.ready(ONNX, precision) or exported(opened, precision or FP32, reuse=True))
     if engine == AUTO and opened.device == "cpu" and wanted():
         return of_itself(precision, opened)
     if engine == AUTO and precision == INT8:
@@ -166,7 +167,7 @@ def runtime(precision: str | None, opened: Opened) -> Any:
     """CTranslate2 with a run's model, which searches by itself."""
     on_cpu(opened, CTRANSLATE2)
     needed("ctranslate2")
-    return running(opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32))
+    return running(opened.ready(CTRANSLATE2, precision) or rewritten(opened, precision or FP32, reuse=True))
 
 
 def running(folder: Path) -> Any:
@@ -185,16 +186,26 @@ def on_cpu(opened: Opened, engine: str) -> None:
         raise UserError(f"the engine {engine} runs on the CPU; on this machine's GPU {TORCH} is the faster one")
 
 
-def exported(opened: Opened, precision: str, out: Path | None = None) -> Path:
-    """A folder with a model's graphs."""
+def exported(opened: Opened, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
+    """A folder with a model's graphs; `reuse`: they may be another process's, which made them meanwhile."""
     needed("onnx", "onnxscript", "onnxruntime")
     from regard.fast.graphs import export
 
-    return kept(opened, out or opened.place(ONNX, precision), lambda to: export(opened.model, to, precision == INT8))
+    folder = out or opened.place(ONNX, precision)
+    return kept(opened, folder, lambda to: export(opened.model, to, precision == INT8), reuse)
 
 
-def rewritten(opened: Opened, precision: str, out: Path | None = None, shortlist: Shortlist | None = None) -> Path:
-    """A folder with a Transformer as CTranslate2 reads it, with a shortlist of target tokens if there is one."""
+def rewritten(
+    opened: Opened,
+    precision: str,
+    out: Path | None = None,
+    shortlist: Shortlist | None = None,
+    reuse: bool = False,
+) -> Path:
+    """A folder with a Transformer as CTranslate2 reads it, with a shortlist of target tokens if there is one.
+
+    `reuse`: it may be another process's, which made it meanwhile.
+    """
     needed("ctranslate2")
     from regard.fast.ctranslate2 import VMAP, export, spelt
 
@@ -206,7 +217,7 @@ def rewritten(opened: Opened, precision: str, out: Path | None = None, shortlist
         if shortlist is not None:
             (to / VMAP).write_text(shortlist.written(spelt(source), spelt(target)), encoding="utf-8")
 
-    return kept(opened, out or opened.place(CTRANSLATE2, precision), make)
+    return kept(opened, out or opened.place(CTRANSLATE2, precision), make, reuse)
 
 
 def noted(opened: Opened, shortlist: Shortlist, out: Path | None = None) -> Path:
@@ -236,21 +247,46 @@ def shortlisted(opened: Sequence[Opened]) -> Shortlist | None:
     return found
 
 
-def kept(opened: Opened, folder: Path, make: Callable[[Path], None]) -> Path:
-    """A folder with what is made of a model, in the place of what it held; it is there as a whole or not at all."""
-    began = time.perf_counter()
+def kept(opened: Opened, folder: Path, make: Callable[[Path], None], reuse: bool = False) -> Path:
+    """A folder with what is made of a model, in the place of what it held; it is there as a whole or not at all.
+
+    `reuse`: where another process has made it of this model meanwhile, that is used.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
-        made = Path(beside) / folder.name
-        make(made)
-        files = {path.name: path.stat().st_size for path in made.iterdir()}
-        known = {"of": opened.identity(), "files": files}
-        (made / STAMP).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        made.rename(folder)
+    inside = folder.parent == opened.run.folder / "engines"
+    with one_export_at_a_time(folder) if inside else nullcontext():
+        if reuse and whole(folder) and opened.made(folder):
+            return folder
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+            made = Path(beside) / folder.name
+            make(made)
+            files = {path.name: path.stat().st_size for path in made.iterdir()}
+            known = {"of": opened.identity(), "files": files}
+            (made / STAMP).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
+            before = Path(beside) / "before"
+            if inside and folder.exists():  # it is renamed, not deleted, so that there is no time at which half is left
+                folder.rename(before)
+            try:
+                made.rename(folder)
+            except OSError as error:
+                if before.exists():
+                    before.rename(folder)
+                raise UserError(f"{folder} cannot be written: {error.strerror}") from error
     say(f"{folder}: made in {time.perf_counter() - began:.0f} s")
     return folder
+
+
+@contextmanager
+def one_export_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder that exports of a run are in; wait while another process holds it."""
+    with (folder.parent / ".lock").open("a") as lock:
+        try:
+            portalocker.lock(lock, portalocker.LOCK_EX | portalocker.LOCK_NB)
+        except portalocker.AlreadyLocked:
+            say(f"{folder}: waiting for another process that exports this run")
+            portalocker.lock(lock, portalocker.LOCK_EX)
+        yield
 
 
 def needed(*names: str) -> None:

@@ -3,8 +3,8 @@
 Its beam is not ours. A hypothesis that ends is replaced by the next best one instead of narrowing the beam; the search
 goes on until as many have ended as the beam is wide, whether or not those that are open could still win; and what is
 cut off at the limit is ranked among what ended. An empty hypothesis ends first and would take the place of another, so
-a source for which one is found is searched once more, without it. What may not be written (PAD, BOS) is left out before the softmax, so
-that all others gain the little that those had.
+a source for which one is found is searched once more, without it. What may not be written (PAD, BOS) is left out before
+the softmax, so that all others gain the little that those had.
 """
 
 from __future__ import annotations
