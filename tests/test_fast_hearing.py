@@ -65,9 +65,9 @@ def test_forward_hook_sees_the_same_outputs_with_fast_paths(recipe: str, name: s
 
 
 def test_hook_that_replaces_word_vectors_gets_gradients_of_the_padded_batch() -> None:
-    model, vectors = quicken(make_model("default")), []
+    model, vectors = quicken(make_model("default")), list[Any]()
 
-    def replace(part: nn.Module, given: Any, out: Tensor) -> Tensor:
+    def replace(part: nn.Module, given: Any, out: Tensor) -> Any:
         vectors.append(out.detach().requires_grad_())
         return vectors[-1]
 
@@ -167,12 +167,12 @@ def test_patched_class_is_noticed(
 
 
 def test_method_in_place_of_a_deleted_attribute_is_noticed() -> None:
-    part = nn.Linear(2, 2)
-    part.note = 1  # type: ignore[assignment]
+    part: Any = nn.Linear(2, 2)
+    part.note = 1
     listeners = Listeners([part])
     assert not listeners.heard()
     del part.note
-    part.forward = lambda x: x  # type: ignore[method-assign]
+    part.forward = lambda x: x
     assert listeners.heard()
 
 

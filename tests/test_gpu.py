@@ -281,7 +281,7 @@ def test_captured_loss_follows_changed_constants(change: Any) -> None:
 
 
 def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
-    model = quicken(make_training_transformer("pre").cuda())
+    model: Any = quicken(make_training_transformer("pre").cuda())
     given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
         model.summed(*given)
@@ -294,12 +294,12 @@ def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
 
 def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     model = quicken(make_training_transformer("pre").cuda())
-    given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
+    source, lengths, target_in, target_out = given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
         model.summed(*given)
     forward = torch.nn.LayerNorm.forward
     monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda norm, x: 2 * forward(norm, x))
-    expected = seq2seq.added_up(model, *given, None)
+    expected = seq2seq.added_up(model, source, lengths, target_in, target_out, None)
     torch.testing.assert_close(model.summed(*given), expected)
 
 

@@ -69,7 +69,7 @@ def class_methods(kind: type[nn.Module]) -> list[tuple[type[nn.Module], str]]:
 
 def is_patched(kind: type[nn.Module]) -> bool:
     """Whether a method of a class is not the one that its class statement defines."""
-    for base, name in class_methods(kind):
+    for base, name in class_methods(kind):  # type: ignore[arg-type]  # a class has a hash
         function = vars(base).get(name)
         defined = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if defined != (base.__module__, f"{base.__qualname__}.{name}") or hasattr(function, "__wrapped__"):
