@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -315,6 +316,8 @@ def test_a_copied_attention_reads_the_memory_that_was_copied_with_it() -> None:
         prepared = attention.prepare(make_memory())
     copied, memory = copy.deepcopy((attention, prepared))
     torch.testing.assert_close(copied(query, memory).weights, attention(query, prepared).weights)
+    for alone in (copy.deepcopy(prepared), pickle.loads(pickle.dumps(prepared))):
+        torch.testing.assert_close(attention(query, alone).weights, attention(query, prepared).weights)
 
 
 def test_selected_widened_and_joined_memories_keep_the_attention_that_prepared_them() -> None:

@@ -47,6 +47,7 @@ from regard.text import Tokenizers, Words
 from regard.training import Interrupted, Trainer, train
 from regard.training.device import autocast
 from regard.training.finder import find
+from regard.training.position import Best
 from regard.training.processes import Processes, own_card
 from regard.training.settings import TrainingSettings
 from regard.translate import against, choose_alignment_head, load
@@ -436,7 +437,9 @@ def test_metrics_and_state_with_nan_are_valid_json(tmp_path: Path) -> None:
     resumed = make_trainer(tmp_path, steps=6)
     resumed.resume()
     assert math.isnan(resumed.position.ranked[0].loss)
+    resumed.validate = lambda model, device: Validation(9.0, {"bleu": 0.0}, "bleu")
     resumed.fit()
+    assert resumed.position.ranked[0] == Best(6, 9.0, 0.0, "bleu"), "any number is better than NaN"
 
 
 def test_resume_rewrites_nan_of_earlier_versions_as_null(tmp_path: Path) -> None:

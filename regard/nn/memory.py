@@ -29,6 +29,10 @@ class Memory(NamedTuple):
     covered: Covered | None = None  # how far each position has been looked at, where the attention keeps count
     owner: nn.Module | None = None  # the attention that projected the keys; no other can use `projected`
 
+    def __reduce__(self) -> tuple[type[Memory], tuple[object, ...]]:
+        """Copy and pickle a memory without its owner, which is a whole module."""
+        return type(self), tuple(self._replace(owner=None))
+
     def is_prepared(self, attention: nn.Module) -> bool:
         """Return whether the keys are projected; raise ValueError if another attention has projected them."""
         if self.owner is not None and self.owner is not attention:

@@ -33,4 +33,7 @@ def sentencex_version() -> str | None:
         import sentencex  # noqa: F401
     except ImportError:
         return None
-    return metadata.version("sentencex")
+    try:
+        return metadata.version("sentencex")
+    except metadata.PackageNotFoundError:  # a copy that was not installed by pip
+        return "unknown"

@@ -195,7 +195,7 @@ class Trainer:
     def finished(self) -> bool:
         """Whether a limit is reached or patience is over."""
         position = self.position
-        epochs = self.order.epochs(position.place)
+        epochs = None if self.settings.epochs is None else self.order.epochs(position.place)
         state = {"step": position.step, "epochs": epochs, "bad_validations": position.bad_validations}
         return is_finished(vars(self.settings), state)
 
@@ -318,13 +318,18 @@ class Trainer:
                 self.whole.cpu()  # until the next time its place is for training
 
     def gain(self, new: Best, old: Best) -> float:
-        """Return a positive number if `new` is the better validation, 0 if both are equally good.
+        """Return 1 if `new` is the better validation, 0 if both are equally good, -1 if it is the worse one.
 
         The score decides, and the loss if the scores are equal, as at the very beginning, or not of the same metric: a
-        run may have been started by a version that knew BLEU alone.
+        run may have been started by a version that knew BLEU alone. NaN and inf are worse than any number.
         """
         by_score = self.settings.best != "loss" and new.measure == old.measure
-        return (new.score - old.score if by_score else 0.0) or old.loss - new.loss
+
+        def key(one: Best) -> list[float]:
+            numbers = [one.score, -one.loss] if by_score else [-one.loss]
+            return [number if math.isfinite(number) else -math.inf for number in numbers]
+
+        return float((key(new) > key(old)) - (key(new) < key(old)))
 
     def save(self, interim: bool = False) -> None:
         """Writes a checkpoint, if this step has none yet, and removes what is not to be kept.

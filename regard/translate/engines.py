@@ -286,6 +286,8 @@ def one_export_at_a_time(folder: Path) -> Iterator[None]:
         except portalocker.AlreadyLocked:
             say(f"{folder}: waiting for another process that exports this run")
             portalocker.lock(lock, portalocker.LOCK_EX)
+        except portalocker.LockException as error:
+            say(f"{folder}: another process may export this run at the same time, for there are no locks here: {error}")
         yield
 
 

@@ -51,7 +51,8 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         if not (data.sentences or ready.sentences):
             say(
                 "sentencex is not installed, so that the sentences of a line were not counted: data.sentences stays "
-                "null, and lines are translated sentence by sentence. Install sentencex, or give data.sentences"
+                "null, and where sentencex is installed each sentence of a line is translated by itself. Install "
+                "sentencex, or give data.sentences"
             )
         found_instead = {"longest": data.longest or ready.longest, "sentences": data.sentences or ready.sentences}
         config = override(config, {f"data.{name}": value for name, value in found_instead.items()})
