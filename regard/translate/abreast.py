@@ -66,5 +66,5 @@ def _limit_workers_to_one_thread(pool: ThreadPoolExecutor, workers: int) -> None
             pool.submit(start)
         started.wait()
     finally:
-        started.abort()  # whoever still waits after an error
+        started.abort()  # releases workers that still wait after an error
         torch.set_num_threads(before)

@@ -75,7 +75,7 @@ def ranked_viewpoints(
 
 @torch.inference_mode()
 def alignments(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Alignment]]:
-    """Those of each pair from every viewpoint, at the step that writes a word and at the one after it."""
+    """Return the alignment of each pair from every viewpoint, at the step of a word and at the next one."""
     model, ids = one_model(translator), [spelled(translator, *pair) for pair in pairs]
     batch, lengths = translator.batch([source for source, _ in ids])
     target_in, _ = translator.batch([[BOS, *target[:-1]] for _, target in ids])  # what follows a target is not read
