@@ -20,12 +20,12 @@ class Best:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Best:
-        """What was written down, null for NaN; the first release knew of BLEU alone."""
+        """Read a validation from `state.json`: null is NaN, and the first release had BLEU alone."""
         if "bleu" in document:
             document = {"score": document["bleu"], "measure": "bleu"} | document
             del document["bleu"]
-        none = {name: math.nan for name in ("loss", "score") if document.get(name, 0.0) is None}
-        return cls(**document | none)
+        numbers = [name for name in ("loss", "score") if name in document and document[name] is None]
+        return cls(**document | dict.fromkeys(numbers, math.nan))
 
 
 @dataclass
