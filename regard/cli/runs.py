@@ -73,7 +73,7 @@ def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
 
 
 def _are_different_languages(one: str | None, other: str | None) -> bool:
-    """Whether two names are codes of different languages, such as `en` and `de`; `en` and `en-US` are not."""
+    """Return True for codes of different languages, such as `en` and `de`; `en` and `en-US` are one language."""
     from regard.tasks.translation.preparation import base, is_code
 
     return bool(one and other and is_code(one) and is_code(other) and base(one) != base(other))

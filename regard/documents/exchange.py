@@ -71,7 +71,7 @@ def units(root: Element) -> Iterator[Unit]:
 
 def untranslated_segments(holder: Element, target: Element | None, parts: Collection[str]) -> set[str]:
     """The segments without a translation that are not locked; of a target without segments all or none."""
-    locked = {seg.attribute("id") for seg in trados(holder) if seg.attribute("locked") == "true"}
+    locked = {seg.attribute("id") for seg in find_trados_segments(holder) if seg.attribute("locked") == "true"}
     if target and (known := segments(target)):
         return {mid for mid, part in known.items() if new(target) or not translated(holder, part)} - locked
     return set() if target and translated(holder, target) else set(parts) - locked
@@ -83,7 +83,7 @@ def segments(element: Element) -> dict[str, Element]:
     return {mrk.attribute("mid"): mrk for mrk in found if mrk.attribute("mtype") == "seg" and mrk.attribute("mid")}
 
 
-def trados(holder: Element) -> list[Element]:
+def find_trados_segments(holder: Element) -> list[Element]:
     """Trados' elements with the status of each segment."""
     defined = holder.child("sdl:seg-defs")
     return [seg for seg in defined.inside if seg.name == "sdl:seg"] if defined else []
@@ -127,7 +127,7 @@ def fill(unit: Unit, made: str, has_states: bool) -> None:
         target.fill(made)
     if unit.holder.name == "x:segment":
         set_attribute(unit.holder, "state", AFTER["x:segment"])
-    elif statuses := trados(unit.holder):
+    elif statuses := find_trados_segments(unit.holder):
         for seg in statuses:
             if seg.attribute("id") == unit.segment and not seg.attribute("conf"):
                 set_attribute(seg, "conf", "Draft")

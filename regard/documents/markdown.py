@@ -84,16 +84,16 @@ class Paragraph(NamedTuple):
             return self.source
         text = self.passage.write(answer, self.spell)
         first, *others = EMPTY_EMPHASIS.sub("", text).replace("\0", "").split("\n")
-        made = guarded(first)
+        made = escape_block_start(first)
         for line, between in zip(others, self.between, strict=False):
             if BLOCK_START.match(line) and not made.endswith(("  ", "\\")):
                 made += f" {line}"  # one line: at the beginning of another one it would be a list or the like
             else:
-                made += between + guarded(line)
+                made += between + escape_block_start(line)
         return made
 
 
-def guarded(line: str) -> str:
+def escape_block_start(line: str) -> str:
     """Put a backslash before what would begin a list, a heading or another block."""
     found = BLOCK_START.match(line)
     if not found:
@@ -103,12 +103,12 @@ def guarded(line: str) -> str:
 
 
 def draft(content: bytes) -> Draft:
-    """A Markdown file."""
+    """Read a Markdown file."""
     source = plain(content)
     head = FRONT_MATTER.match(source.text)
     start = head.end() if head else 0
     lines = LINE.findall(source.text, start)
-    labels = {normalized(found["label"]) for found in (DEFINITION.match(line) for line, _ in lines) if found}
+    labels = {normalize_label(found["label"]) for found in (DEFINITION.match(line) for line, _ in lines) if found}
     parts = [source.text[:start], *Reader(lines, labels).parts()]
     texts = [part.passage.text for part in parts if isinstance(part, Paragraph) and part.passage.text]
 
@@ -125,13 +125,13 @@ def draft(content: bytes) -> Draft:
     return Draft(texts, write)
 
 
-def normalized(label: str) -> str:
-    """A link label as labels are compared."""
+def normalize_label(label: str) -> str:
+    """Return a link label in the form in which labels are compared."""
     return " ".join(label.casefold().split())
 
 
 class Reader:
-    """Cuts lines into paragraphs and what stays as it is."""
+    """Split lines into paragraphs to translate and parts that stay as they are."""
 
     def __init__(self, lines: Sequence[tuple[str, str]], labels: Collection[str]) -> None:
         self.lines = lines
@@ -155,7 +155,7 @@ class Reader:
             prefix, is_item = self.prefix(line)
             rest = line[len(prefix) :]
             if is_item or not rest.strip():
-                yield from self.closed()
+                yield from self.end_paragraph()
             following = self.lines[place][0] if place < len(self.lines) else ""
             if table and "|" in rest:
                 yield from self.row(prefix, rest, end)
@@ -167,16 +167,16 @@ class Reader:
                 yield "".join(self.lines[place])
                 place += 1
             elif fence := FENCE.match(rest):
-                yield from self.closed()
+                yield from self.end_paragraph()
                 until = fence["mark"]
                 yield line + end
             elif self.is_code(rest) or (not self.texts and DEFINITION.match(rest)) or not rest.strip():
                 yield line + end
             elif RULE.match(rest) or OPAQUE_LINE.match(rest):
-                yield from self.closed()
+                yield from self.end_paragraph()
                 yield line + end
             elif OPAQUE_BLOCK.match(rest) and not INLINE_HTML.match(rest):
-                yield from self.closed()
+                yield from self.end_paragraph()
                 yield line + end
                 begun = rest.strip().lower()
                 until = next((end for start, end in HTML_ENDS.items() if begun.startswith(start)), "")
@@ -187,7 +187,7 @@ class Reader:
                     yield "".join(self.lines[place])
                     place += 1
             elif heading := HEADING.match(rest):
-                yield from self.closed()
+                yield from self.end_paragraph()
                 tail = HEADING_END.search(rest, heading.end())
                 stop = tail.start() if tail else len(rest)
                 yield prefix + heading[0]
@@ -201,7 +201,7 @@ class Reader:
                     yield prefix
                 self.texts.append(rest[indent:])
                 self.end = end
-        yield from self.closed()
+        yield from self.end_paragraph()
 
     def prefix(self, line: str) -> tuple[str, bool]:
         """Return what is before the content of a line (quotes, list markers), and whether a new block begins there."""
@@ -245,7 +245,7 @@ class Reader:
                 place = found.end()
         yield rest[place:] + end
 
-    def closed(self) -> Iterator[str | Paragraph]:
+    def end_paragraph(self) -> Iterator[str | Paragraph]:
         """The paragraph that is open, which ends."""
         if self.texts:
             yield self.paragraph(self.texts, self.between)
@@ -258,7 +258,7 @@ class Reader:
         text = "\n".join(lines)
         passage = Passage(nodes(text, self.labels, bare) if len(text) <= LONGEST else ())
         kept = frozenset(ENTITY.findall(passage.text))
-        return Paragraph(lines, between, passage, lambda markup: spelled(markup, bare, kept, in_table))
+        return Paragraph(lines, between, passage, lambda markup: escape_markup(markup, bare, kept, in_table))
 
 
 def columns(text: str) -> int:
@@ -324,7 +324,7 @@ def links(text: str, found: Sequence[re.Match[str]], labels: Collection[str]) ->
                 made[number] = start, token[0]
             else:
                 named = token[0][2:-1] or inside
-                if normalized(named) in labels:
+                if normalize_label(named) in labels:
                     made[number] = start, f"][{named}]"
     return made
 
@@ -360,21 +360,21 @@ def emphasis(text: str, found: Sequence[re.Match[str]], closing: dict[int, tuple
     return made
 
 
-def spelled(markup: str, bare: Collection[str], kept: Collection[str], in_table: bool) -> str:
+def escape_markup(markup: str, bare: Collection[str], kept: Collection[str], in_table: bool) -> str:
     """Text as Markdown has it: special characters have a backslash, unless the source has them without one."""
     out, text, place = "", "", 0
     for found in ENTITY.finditer(markup):
         text += markup[place : found.start()]
         place = found.end()
         if found[0] in kept and found[0] not in ("&amp;", "&lt;", "&gt;"):
-            out += quoted(text, bare, in_table) + found[0]
+            out += escape_text(text, bare, in_table) + found[0]
             text = ""
         else:
             text += html.unescape(found[0])
-    return out + quoted(text + markup[place:], bare, in_table)
+    return out + escape_text(text + markup[place:], bare, in_table)
 
 
-def quoted(text: str, bare: Collection[str], in_table: bool) -> str:
+def escape_text(text: str, bare: Collection[str], in_table: bool) -> str:
     """Put a backslash before special characters."""
     made = SPECIAL.sub(
         lambda found: found[0] if found[0] in bare and not TAG_START.match(text, found.start()) else f"\\{found[0]}",

@@ -231,7 +231,7 @@ class Passage:
         self.core.style = self.core.style or some
         self.trim()
         self.spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
-        self.source = SPACED_TAG.sub(self.separated, "".join(self.shown(self.core.inside)))
+        self.source = SPACED_TAG.sub(self.add_spaces, "".join(self.shown(self.core.inside)))
         text = in_a_line(self.source)
         self.text = text if spoken(bare(text)) else ""  # empty: nothing to translate
 
@@ -278,7 +278,7 @@ class Passage:
                 yield from self.shown(node.inside)
                 yield f"</r{number}>"
 
-    def separated(self, found: re.Match[str]) -> str:
+    def add_spaces(self, found: re.Match[str]) -> str:
         """Put spaces around a tag that separates words, and remember the white space that the source has there."""
         number = int(found["number"])
         if not self.tags[number - 1].separates:
@@ -286,7 +286,7 @@ class Passage:
         self.spaces[number] = found["left"] or "", found["right"]
         return f" <r{number}/> "
 
-    def respaced(self, found: re.Match[str]) -> str:
+    def restore_spaces(self, found: re.Match[str]) -> str:
         """Write the white space of the source around a tag that separates words."""
         number = int(found["number"])
         left, right = self.spaces.get(number, (found["left"] or "", found["right"]))
@@ -296,7 +296,7 @@ class Passage:
         """The passage with its translation, as the document has it; `spell` says how the format writes text."""
         kept = frozenset(ENTITY.findall(self.text))
         spell = spell or (lambda text: spelled(text, kept))
-        answer = SPACED_TAG.sub(self.respaced, wrapped(in_a_line(answer), self.source))
+        answer = SPACED_TAG.sub(self.restore_spaces, wrapped(in_a_line(answer), self.source))
         core = self.carried(answer, spell) if self.whole(answer) else self.poured(answer, spell)
         return joined([*self.head, *core, *reversed(self.tail)])
 

@@ -56,7 +56,7 @@ def spelled_like(source: str, kept: Collection[str]) -> Callable[[str], str]:
             written = next(rest.get(character, iter(())), found[0])
             start, end = found.span()
             before, after = text[max(start - 1, 0) : start], text[end : end + 40]
-            return written if written != character or harmless(before, character, after) else found[0]
+            return written if written != character or is_harmless(before, character, after) else found[0]
 
         text = spelled(markup, kept)
         return ENTITY.sub(form, text)
@@ -64,7 +64,7 @@ def spelled_like(source: str, kept: Collection[str]) -> Callable[[str], str]:
     return spell
 
 
-def harmless(before: str, character: str, after: str) -> bool:
+def is_harmless(before: str, character: str, after: str) -> bool:
     """Return True if a bare &, < or > between these texts means the character itself."""
     if character == "<":
         return not re.match(r"[A-Za-z!?/]", after)

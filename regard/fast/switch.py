@@ -49,7 +49,7 @@ def quicken(model: M) -> M:
             model.way = way.Packed()
         elif isinstance(model, Seq2Seq) and output.covers(model):
             is_transformer = isinstance(model.decoder, TransformerDecoder)
-            model.way = output.Thin(way.obstacle(model) if is_transformer else None)
+            model.way = output.Thin(way.find_obstacle(model) if is_transformer else None)
         if isinstance(model, Seq2Seq) and decoding.covers(model):
             model.shortcut = decoding.Shortcut()
         if isinstance(model, Seq2Seq):

@@ -146,7 +146,7 @@ def of_text(text: str) -> Carried:
 def count_unaligned(piece: tags.Inline, made: Translation) -> int:
     """Count the tags that no alignment places, all of them where there is none; addresses do not count."""
     if made.alignment is not None or not made.tokens:
-        return tags.unaligned(piece, pairs(made)) if made.tokens else 0
+        return tags.count_unaligned(piece, pairs(made)) if made.tokens else 0
     return sum(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
 
 

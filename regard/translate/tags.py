@@ -157,7 +157,7 @@ def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
     """A piece without block tags; `mark` is what is taken out."""
     root = Node("", 0, " ")
     stack, plain, place = [root], "", 0
-    spaceless = joints(text) if markup else frozenset()
+    spaceless = find_tight_positions(text) if markup else frozenset()
     while found := mark.search(text, place):
         found = linked(text, found)
         plain += read(text[place : found.start()], markup)
@@ -187,7 +187,7 @@ def inline(text: str, markup: bool, mark: re.Pattern[str] = MARK) -> Inline:
     return Inline(plain + read(text[place:], markup), hoisted(root.inside))
 
 
-def joints(text: str) -> frozenset[int]:
+def find_tight_positions(text: str) -> frozenset[int]:
     """Find the places where tags alone stand between two sentences, or a line break or an image between two words.
 
     The model gets a space there. It belongs behind closing tags and before all others.
@@ -277,17 +277,17 @@ def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[
 def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
     """The tags of a piece with places in its translation."""
     carrier = Carrier(Words(piece.plain), Words(text), links)
-    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.unaligned(piece.tags):
-        return enclosing(piece.tags, 0, 0, len(text))
+    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.count_unaligned(piece.tags):
+        return place_around_sentence(piece.tags, 0, 0, len(text))
     return carrier.all(piece.tags, 0, len(text))
 
 
-def unaligned(piece: Inline, links: Sequence[Link]) -> int:
+def count_unaligned(piece: Inline, links: Sequence[Link]) -> int:
     """Count the pairs of tags around words none of which has a link."""
-    return Carrier(Words(piece.plain), Words(""), links).unaligned(piece.tags)
+    return Carrier(Words(piece.plain), Words(""), links).count_unaligned(piece.tags)
 
 
-def enclosing(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
+def place_around_sentence(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
     """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
 
     Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
@@ -299,7 +299,7 @@ def enclosing(nodes: Sequence[Node], source_low: int, low: int, high: int) -> li
     for node in nodes:
         passed |= node is longest or (longest is None and node.start > source_low)
         start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
-        inside = enclosing(node.inside, node.start, start, end)
+        inside = place_around_sentence(node.inside, node.start, start, end)
         made.append(Node(node.opening, start, node.closing, end, node.spaced, node.tight, inside))
     return made
 
@@ -340,13 +340,13 @@ class Carrier:
             self.to.setdefault(left, []).append(right)
         self.linked = sorted(self.to)
 
-    def unaligned(self, nodes: Sequence[Node]) -> int:
+    def count_unaligned(self, nodes: Sequence[Node]) -> int:
         """Count the pairs around words none of which has a link."""
         count = 0
         for node in nodes:
             words = [] if node.alone else self.source.touched(node.start, node.end)
             count += bool(words) and not any(word in self.to for word in words)
-            count += self.unaligned(node.inside)
+            count += self.count_unaligned(node.inside)
         return count
 
     def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:

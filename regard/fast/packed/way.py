@@ -49,11 +49,11 @@ OUTER: dict[str, type[nn.Module]] = {
 
 
 def covers(model: Seq2Seq) -> bool:
-    """Whether this is the Transformer that `stack` knows, not one that somebody made of it."""
-    return obstacle(model) is None
+    """Whether this is the Transformer that `stack` knows, without changed parts."""
+    return find_obstacle(model) is None
 
 
-def obstacle(model: Seq2Seq) -> str | None:
+def find_obstacle(model: Seq2Seq) -> str | None:
     """Return why `stack` cannot compute the loss of a model, or None if it can.
 
     Embeddings are called with one word a row, so they must be position-wise, as regard's own are.
@@ -122,7 +122,7 @@ class Packed:
         known = self.knows(model)
         if known is None:
             if model.training and not self.has_said_why:
-                say_padded(obstacle(model) or "a module has a hook, or a method that is not its class's own")
+                say_padded(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
                 self.has_said_why = True
             return None
         if leans(model, known.weights):
