@@ -4,6 +4,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := regard tests benchmarks docs
 
+# Keep bytecode, also where the environment says otherwise: the tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test test-slow coverage checks suite learn fuzz test-gpu bench clean
 
 setup: .venv/dev

@@ -72,7 +72,7 @@ def start_process(run: Run, tmp_path: Path, *options: object) -> Iterator[ServeP
 def test_sigterm_finishes_accepted_requests_and_deletes_documents(
     fluent_run: Run, corpus: Path, tmp_path: Path
 ) -> None:
-    texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()[:100]
+    texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()[:40]
     fields = {"q": texts, "source": "en", "target": "de"}
     options = ("--processes", 1, "--batch-pieces", 1)
     with start_process(fluent_run, tmp_path, *options) as server, ThreadPoolExecutor(1) as thread:

@@ -390,17 +390,17 @@ def test_int8_model_may_be_used_by_several_threads() -> None:
             assert_same_hypotheses(other, one, 0.0)
 
 
-def test_translate_in_int8_needs_no_export(transformer_run: Run, corpus: Path, regard: Command) -> None:
+@pytest.mark.parametrize("engine", slow_after(1, ["auto", "torch"]))
+def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, corpus: Path, regard: Command) -> None:
     text = corpus_files(corpus, "test")[0].read_text(encoding="utf-8")
     by_torch, by_kernels = (load(transformer_run.folder, precision=precision) for precision in ("fp32", "int8"))
     assert isinstance(by_kernels.engines[0], OctetModel)
     expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
-    for engine in ("auto", "torch"):
-        done = regard(
-            "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
-        )
-        assert (done.returncode, done.stdout.splitlines()) == (0, expected)
-        assert (f"decoding {transformer_run.folder} in int8" in done.stderr) == (engine == "auto")
+    done = regard(
+        "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected)
+    assert (f"decoding {transformer_run.folder} in int8" in done.stderr) == (engine == "auto")
     exact = [one.text for one in by_torch.translate(text.splitlines(), beam=3)]
     assert sum(map(str.__eq__, exact, expected)) > 0.8 * len(exact)
 

@@ -247,7 +247,7 @@ def test_models_are_listed(server: Server, fluent_run: Run) -> None:
     assert first["parameters"] == sum(
         tensor.numel() for tensor in fluent_run.model(fluent_run.tokenizers().sizes).parameters()
     )
-    assert first["steps"] == 240
+    assert first["steps"] == 80
     assert first["finished"]
     assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.metrics() if row["kind"] == "dev"][-1]
 
@@ -274,8 +274,8 @@ def test_curves_equal_the_metrics_of_the_run(server: Server, fluent_run: Run) ->
     found = server.http.get("/v1/models/fluent/curves").json()
     assert found["rows"] == fluent_run.metrics()
     assert found["finished"] is True
-    after = server.http.get("/v1/models/fluent/curves", params={"after": 120}).json()["rows"]
-    assert after == [row for row in fluent_run.metrics() if row["step"] > 120]
+    after = server.http.get("/v1/models/fluent/curves", params={"after": 40}).json()["rows"]
+    assert after == [row for row in fluent_run.metrics() if row["step"] > 40]
 
 
 def parse_events(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:

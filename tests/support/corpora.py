@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,10 @@ msgstr "ist es so – nicht?"
 """
 
 
-def translation_recipes() -> list[str]:
+@cache
+def translation_recipes() -> tuple[str, ...]:
     """Return the names of the translation recipes."""
-    return [name for name in names() if read(name)["task"] == "translate"]
+    return tuple(name for name in names() if read(name)["task"] == "translate")
 
 
 def corpus_error(paths: Path | Sequence[Path], source: str | None = None, target: str | None = None) -> str:
