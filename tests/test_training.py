@@ -289,6 +289,27 @@ def test_training_without_a_report_chooses_the_alignment_head(transformer_run: R
     assert (model.decoder.viewpoint, model.training) == (Viewpoint(), True), "the model stays as it is"
 
 
+def test_resume_chooses_the_alignment_head_of_a_run_without_one(transformer_run: Run, tmp_path: Path) -> None:
+    run = copy_run(transformer_run, tmp_path / "run")
+    chosen = (run.folder / "viewpoint.json").read_text(encoding="utf-8")
+    (run.folder / "viewpoint.json").unlink()
+    train(None, None, run.folder, resume=True)
+    assert (run.folder / "viewpoint.json").read_text(encoding="utf-8") == chosen
+
+
+def test_resume_after_averaging_chooses_for_the_best_checkpoint(tmp_path: Path) -> None:
+    settings = {"average": 2, "keep": 2, "checkpoint_every": 2}
+    make_trainer(tmp_path, [1.0, 2.0, 3.0], steps=4, **settings).fit()
+    assert Run(tmp_path).average_folder.is_dir()
+    best = newest_weights(Run(tmp_path))
+    trainer, chosen = make_trainer(tmp_path, [0.0, 0.0], steps=6, **settings), []
+    trainer.on_best = lambda model, device: chosen.append({name: own.clone() for name, own in model.state_dict().items()})
+    trainer.resume()
+    trainer.fit()
+    assert len(chosen) == 1
+    assert all(torch.equal(chosen[0][name], weights) for name, weights in best.items())
+
+
 def test_tied_weights_are_saved_once_in_a_stable_order(tmp_path: Path) -> None:
     model = build("vaswani2017-base", 9, 9, size=8)
     optimizer = torch.optim.SGD(model.parameters())

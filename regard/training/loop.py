@@ -132,6 +132,8 @@ class Trainer:
                         self.measure()  # what it starts from may be the best there is
                         self.save()
                     self.keeper.forget_average()  # of checkpoints that will not be the newest for long
+                if self.position.step and self.position.best is not None:
+                    self.recall_best()
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
                 shares = self.shares()
                 while not self.finished():
@@ -373,6 +375,12 @@ class Trainer:
         except ValueError as error:
             return f"does not say how far training is: {error}"
         return None if self.order.has(place) else "names a place in the data that is not there"
+
+    def recall_best(self) -> None:
+        """Call `on_best` for the best checkpoint of a resumed run: its result is missing, or of a deleted average."""
+        if self.on_best is not None and self.processes.first:
+            with self.loaded(self.run.weights(self.whole, self.run.candidates())):
+                self.on_best(self.whole.to(self.device), self.device)
 
     def average(self) -> None:
         """The mean of the newest checkpoints, where one is wanted; it is the model if it is no worse than the best."""
