@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from inspect import isfunction
 
 from torch import nn
@@ -68,9 +68,14 @@ def class_methods(kind: type[nn.Module]) -> list[tuple[type[nn.Module], str]]:
 
 
 def is_patched(kind: type[nn.Module]) -> bool:
-    """Whether a method of a class is not the one that its class statement defines."""
-    for base, name in class_methods(kind):  # type: ignore[arg-type]  # a class has a hash
-        function = vars(base).get(name)
+    """Return True if a method of a class is not the one that its class statement defines."""
+    found = class_methods(kind)  # type: ignore[arg-type]  # a class has a hash
+    return _are_patched(kind, tuple(vars(base).get(name) for base, name in found))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1000)  # called for each class before each batch
+def _are_patched(kind: type[nn.Module], functions: tuple[object, ...]) -> bool:
+    for (base, name), function in zip(class_methods(kind), functions, strict=True):  # type: ignore[arg-type]
         defined = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if defined != (base.__module__, f"{base.__qualname__}.{name}") or hasattr(function, "__wrapped__"):
             return True
