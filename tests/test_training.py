@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
@@ -302,8 +303,9 @@ def test_resume_after_averaging_chooses_for_the_best_checkpoint(tmp_path: Path) 
     make_trainer(tmp_path, [1.0, 2.0, 3.0], steps=4, **settings).fit()
     assert Run(tmp_path).average_folder.is_dir()
     best = newest_weights(Run(tmp_path))
-    trainer, chosen = make_trainer(tmp_path, [0.0, 0.0], steps=6, **settings), []
-    trainer.on_best = lambda model, device: chosen.append({name: own.clone() for name, own in model.state_dict().items()})
+    trainer = make_trainer(tmp_path, [0.0, 0.0], steps=6, **settings)
+    chosen: list[dict[str, Tensor]] = []
+    trainer.on_best = lambda model, device: chosen.append(copy.deepcopy(model.state_dict()))
     trainer.resume()
     trainer.fit()
     assert len(chosen) == 1

@@ -6,11 +6,13 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.combinations import slow_after
 from support.training import TINY, corpus_files, train_tiny
 
@@ -20,10 +22,12 @@ from regard.errors import UserError
 from regard.evaluate import aer, read_gold
 from regard.models import Viewpoint
 from regard.runs import Run
+from regard.symbols import NAMES
+from regard.text import Words
 from regard.training import train
 from regard.translate import Translator, assess, load, ranked_viewpoints
 from regard.translate.translator import AT_ONCE
-from regard.translate.wording import ForbiddenWords, filled
+from regard.translate.wording import ForbiddenWords, bans, filled
 from regard.translate.writing import words
 
 ONE_STEP = {"training.steps": 1}
@@ -332,6 +336,30 @@ def test_forbidden_words_do_not_occur(any_translator: Translator, sources: list[
     rest = sample_words([word.upper() for word in forbidden])
     assert rest
     assert not rest & set(forbidden)
+
+
+def test_forbidden_phrases_do_not_occur_in_any_case(translator: Translator, sources: list[str]) -> None:
+    def sample_phrases(forbid: list[str]) -> set[tuple[str, str]]:
+        drawn = translator.translate(sources[:3], sample=True, n_best=30, forbid=forbid, max_length=12)
+        words = [one.text.casefold().split() for made in drawn for one in (made, *made.alternatives)]
+        return {pair for line in words for pair in pairwise(line) if all(map(str.isalpha, pair))}
+
+    forbidden = sorted(sample_phrases([]))[::2]
+    assert len(forbidden) > 5
+    rest = sample_phrases([" ".join(pair).upper() for pair in forbidden])
+    assert rest
+    assert not rest & set(forbidden)
+
+
+def test_long_forbidden_phrase_takes_no_exponential_memory() -> None:
+    words = [f"word{number}" for number in range(40)]
+    tokenizer = Words([*NAMES, *words, *map(str.title, words), *map(str.upper, words)])
+    found, (rule,) = bans(tokenizer, [" ".join(words)])
+    assert found == [tuple(tokenizer.encode(" ".join(words)))]
+    written = torch.tensor([tokenizer.encode(" ".join(words[:39]).title()), tokenizer.encode(" ".join(words[1:40]))])
+    log_probs = torch.zeros(2, tokenizer.size)
+    rule(log_probs, written, torch.tensor([0, 1]))
+    assert [row.nonzero().flatten().tolist() for row in log_probs] == [[4 + 39, 44 + 39, 84 + 39], []]
 
 
 def test_forbidden_word_does_not_match_inside_longer_words(subword_translator: Translator) -> None:

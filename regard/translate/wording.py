@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import contains
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search import Floats, Phrase
+from regard.search import Floats, Phrase, Rule
 from regard.symbols import NAMES, UNK
 from regard.text import Tokenizer
 
@@ -71,12 +71,28 @@ class ForbiddenWords:
         return any(tuple(words[-size:]) in self.forbidden for size in range(1, len(words) + 1))
 
 
+class ForbiddenPhrases:
+    """A rule for the search: no phrase of these is written, where each of its words is one token, small or capital."""
+
+    def __init__(self, phrases: Sequence[Sequence[Collection[int]]]) -> None:
+        self.phrases = phrases  # for each word of a phrase the tokens that spell it
+        self.longest = max(map(len, phrases))
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """See `regard.search.Rule`."""
+        for row, ids in enumerate(written[:, -self.longest :].tolist()):
+            for *before, last in self.phrases:
+                tail = ids[-len(before) :]
+                if len(tail) == len(before) and all(map(contains, before, tail)):
+                    log_probs[row, list(last)] = -torch.inf
+
+
 def bare(word: str) -> str:
     """A word without the marks around it, in small letters."""
     return MARKS.sub("", word).casefold()
 
 
-def bans(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ...]], list[ForbiddenWords]]:
+def bans(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ...]], list[Rule]]:
     """Sequences of ids, and rules, that keep words out: marks are ids, words are spelled in many ways."""
     if not words:
         return [], []  # at once: a service asks for every request
@@ -90,21 +106,18 @@ def bans(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ..
         (id,) for id, piece in enumerate(pieces) if any(mark.strip() in piece for mark in marks)
     ]
     found += [tuple(ids) for ids in map(tokenizer.encode, marks) if UNK not in ids]
-    if tokenizer.word_ends() is None:
-        return [*found, *sequences(tokenizer, rest)], []
-    return found, [ForbiddenWords(tokenizer, rest)] if rest else []
-
-
-def sequences(tokenizer: Tokenizer, words: Sequence[str]) -> list[tuple[int, ...]]:
-    """All ways to write forbidden words where each word is one id: with small letters and with capitals."""
+    if not rest:
+        return found, []
+    if tokenizer.word_ends() is not None:
+        return found, [ForbiddenWords(tokenizer, rest)]
     spelled: dict[str, list[int]] = {}
-    for id, piece in enumerate(tokenizer.pieces(range(tokenizer.size))):
+    for id, piece in enumerate(pieces):
         spelled.setdefault(piece.casefold(), []).append(id)
-    found: list[tuple[int, ...]] = []
-    for words_ in words:
-        ids = [spelled.get(piece.casefold(), []) for piece in words_.split()]
-        found += [*itertools.product(*ids), tuple(tokenizer.encode(words_))]
-    return [ids for ids in dict.fromkeys(found) if ids and UNK not in ids]
+    phrases = [[spelled.get(word.casefold(), []) for word in words_.split()] for words_ in rest]
+    found += [(id,) for phrase in phrases if len(phrase) == 1 for id in phrase[0]]
+    found += [tuple(ids) for ids in map(tokenizer.encode, rest) if ids and UNK not in ids]
+    longer = [phrase for phrase in phrases if len(phrase) > 1 and all(phrase)]
+    return list(dict.fromkeys(found)), [ForbiddenPhrases(longer)] if longer else []
 
 
 def looked_at(ids: Sequence[int], attention: Floats, source: Sequence[str], dictionary: Mapping[str, str]) -> list[str]:
