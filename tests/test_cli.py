@@ -260,6 +260,18 @@ def test_user_error_is_one_line_and_exit_code_2(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_debug_shows_the_traceback_behind_an_error(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = regard("recipes", "nothing")
+    traced = [regard("--debug", "recipes", "nothing"), regard("recipes", "nothing", "--debug")]
+    monkeypatch.setenv("REGARD_DEBUG", "1")
+    traced.append(regard("recipes", "nothing"))
+    assert [done.returncode for done in (plain, *traced)] == [2] * 4
+    assert "Traceback" not in plain.stderr
+    for done in traced:
+        assert done.stderr.startswith("Traceback (most recent call last):")
+        assert done.stderr.endswith(plain.stderr)
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
-from regard.cli.failure import fail, under_torchrun
+from regard.cli.failure import DEBUG, fail, under_torchrun
 from regard.cli.keys import keys
 from regard.cli.listing import runs
 from regard.cli.plot import plot
@@ -67,12 +68,18 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def regard(
     version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(
+        False, "--debug", help="Print the traceback behind an error message, with any command; so does REGARD_DEBUG=1."
+    ),
 ) -> None:
     """Train, look inside and serve attention models on your own text."""
 
 
 def main() -> None:
     """Runs a command; a user's mistake is one sentence and exit code 2."""
+    if "--debug" in sys.argv[1:]:  # wherever it is: people add it at the end
+        sys.argv.remove("--debug")
+        os.environ[DEBUG] = "1"
     try:
         sys.exit(app(standalone_mode=not under_torchrun()))  # alone, a wrong option is shown in a frame, with the usage
     except UserError as error:

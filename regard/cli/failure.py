@@ -6,12 +6,14 @@ import json
 import os
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from regard.console import is_first
 
+DEBUG = "REGARD_DEBUG"  # the environment variable behind --debug
 REPORT = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for what a process of its own died of
 
 
@@ -21,8 +23,13 @@ def under_torchrun() -> bool:
 
 
 def fail(sentence: str) -> NoReturn:
-    """Ends with 2 and one sentence; of several processes one speaks, and torchrun's report has it as the cause."""
+    """Ends with 2 and one sentence; of several processes one speaks, and torchrun's report has it as the cause.
+
+    With --debug (REGARD_DEBUG=1) each process prints the traceback of the exception that is being handled as well.
+    """
     said = f"regard: {sentence}"
+    if os.environ.get(DEBUG, "0") not in ("", "0"):
+        traceback.print_exc()
     if is_first():
         sys.stderr.write(f"{said}\n")
     if under_torchrun():
