@@ -374,8 +374,14 @@ def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) 
     copy_run(exported_run, run)
     graph = run / "engines" / "onnx-fp32" / STEP
     graph.write_bytes(b"x" * graph.stat().st_size)
-    with pytest.raises(UserError, match=r"onnx-fp32 is damaged .*: delete it, and export again"):
+    message = r"onnx-fp32 cannot be loaded \(.+\); if it is damaged, delete it and export again"
+    with pytest.raises(UserError, match=message):
         load(run, engine="onnx", precision="fp32")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate")])
+def test_export_that_does_not_fit_into_memory_is_not_called_damaged(error: Exception) -> None:
+    assert str(engines.load_error(Path("run"), error)).startswith("there is not enough memory to load run (")
 
 
 def test_run_with_onnx_graphs_translates_without_onnxruntime(

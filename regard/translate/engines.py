@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -160,7 +162,7 @@ def decoded(opened: Opened, folder: Path) -> Any:
     try:
         return OnnxModel(opened.model, folder)
     except Exception as error:  # onnxruntime has no common kind of its own
-        raise UserError(f"{folder} is damaged ({type(error).__name__}): delete it, and export again") from error
+        raise load_error(folder, error) from error
 
 
 def runtime(precision: str | None, opened: Opened) -> Any:
@@ -177,7 +179,15 @@ def running(folder: Path) -> Any:
     try:
         return Runtime(folder, workers=torch.get_num_threads())
     except (RuntimeError, OSError, ValueError) as error:
-        raise UserError(f"{folder} is damaged ({type(error).__name__}): delete it, and export again") from error
+        raise load_error(folder, error) from error
+
+
+def load_error(folder: Path, error: Exception) -> UserError:
+    """Return the error for an export that does not load, with the engine's own reason."""
+    reason = f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
+    if isinstance(error, MemoryError) or re.search("memory|alloc", str(error), re.IGNORECASE):
+        return UserError(f"there is not enough memory to load {folder} ({reason})")
+    return UserError(f"{folder} cannot be loaded ({reason}); if it is damaged, delete it and export again")
 
 
 def on_cpu(opened: Opened, engine: str) -> None:
