@@ -26,7 +26,7 @@ from support.archives import make_zip
 from regard.documents import ENDINGS, DocumentError, Limits, readable, translated
 from regard.documents.archive import LEAST
 from regard.errors import UserError
-from regard.translate import tags
+from regard.translate import tag_placement, tags
 
 TAG_OR_ENTITY = re.compile(r"(<[^<>]*>|&#?\w+;)")
 CONTENT_TYPES = "[Content_Types].xml"
@@ -47,7 +47,7 @@ def _reverse_words(text: str) -> str:
     marked = tags.parse(text)
     split = [piece.plain.split() for piece in marked.pieces]
     links = [[(index, len(words) - 1 - index) for index in range(len(words))] for words in split]
-    return tags.restore(marked, [" ".join(reversed(words)) for words in split], links)
+    return tag_placement.restore(marked, [" ".join(reversed(words)) for words in split], links)
 
 
 def copy_texts(texts: Sequence[str]) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.translate.tags import Ends, parse, partings, restore
+from regard.translate.tag_placement import restore
+from regard.translate.tags import Ends, parse, partings
 
 
 def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:

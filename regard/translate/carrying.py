@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from regard.text.addresses import ADDRESS
-from regard.translate import tags
+from regard.translate import tag_placement, tags
 from regard.translate.alignment import Alignment, links
 from regard.translate.segments import LINES, Segment, trimmed
 from regard.translate.translation import Translation, joined
@@ -116,7 +116,7 @@ class Tagged(NamedTuple):
         """The text of a rank among the best; where a piece has fewer, its last."""
         each = [[one, *one.alternatives] for one in made]
         chosen = [some[min(rank, len(some) - 1)] for some in each]
-        return tags.restore(self.marked, [one.text for one in chosen], list(map(pairs, chosen)))
+        return tag_placement.restore(self.marked, [one.text for one in chosen], list(map(pairs, chosen)))
 
 
 def of_markup(text: str) -> Carried:
@@ -146,7 +146,7 @@ def of_text(text: str) -> Carried:
 def count_unaligned(piece: tags.Inline, made: Translation) -> int:
     """Count the tags that no alignment places, all of them where there is none; addresses do not count."""
     if made.alignment is not None or not made.tokens:
-        return tags.count_unaligned(piece, pairs(made)) if made.tokens else 0
+        return tag_placement.count_unaligned(piece, pairs(made)) if made.tokens else 0
     return sum(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
 
 
@@ -157,8 +157,8 @@ def pairs(made: Translation) -> list[tuple[int, int]]:
 
 def put_back(line: str, piece: tags.Inline, made: Translation) -> Translation:
     """A translation, and its alternatives, of a line with addresses."""
-    nodes = tags.carried(piece, made.text, pairs(made))
-    text = tags.written(nodes, made.text, 0, len(made.text), None)
+    nodes = tag_placement.carried(piece, made.text, pairs(made))
+    text = tag_placement.written(nodes, made.text, 0, len(made.text), None)
     alignment = None
     if made.alignment is not None:
         read = Words(line, piece.plain, [node.opening for node in piece.tags])

@@ -3,19 +3,17 @@
 `<b>…</b>` goes around what the words inside it were translated to; `<br/>`, `{name}`, `%d` and `www.example.org` go
 where the word beside them went. Block tags (`<p>`, `<li>`) part a text into pieces that are translated one by one;
 comments, declarations, scripts and the like are left as they are. A text without tags is text; one with tags is markup,
-and its entities are read and written as such.
+and its entities are read and written as such. `tag_placement` puts the tags back.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from regard.evaluate import Link
 from regard.text.addresses import ADDRESS
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
@@ -53,9 +51,7 @@ TAGS = re.compile(rf"(?=<)(?P<closing>(?:</[A-Za-z][\w.:-]*\s*>)*+)(?:{ANY_TAG.p
 SEPARATING = re.compile(r"<(?:br|img|tab)(?![\w.:-])", re.IGNORECASE)  # they separate words without a space
 SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\Z")
 SENTENCE_START = re.compile(r"[\"'“‘„«¿¡(\[]*(\w)")
-WORD = re.compile(r"\S+")
 AHEAD = 50  # characters behind an address that may be taken for a part of it
-COVERED = 1 / 3  # of the source's words, at least, have a link in an alignment that can place tags
 DEEP = 100  # tags inside each other; what is deeper stands alone
 
 
@@ -266,186 +262,6 @@ def hoisted(nodes: Iterable[Node]) -> list[Node]:
     return made
 
 
-def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[Link]]) -> str:
-    """The translations of the pieces with the tags where their words went, and what was between them."""
-    out = marked.breaks[0]
-    for piece, text, some, after in zip(marked.pieces, translated, links, marked.breaks[1:], strict=True):
-        out += written(carried(piece, text, some), text, 0, len(text), marked.entities) + after
-    return out
-
-
-def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
-    """The tags of a piece with places in its translation."""
-    carrier = Carrier(Words(piece.plain), Words(text), links)
-    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.count_unaligned(piece.tags):
-        return place_around_sentence(piece.tags, 0, 0, len(text))
-    return carrier.all(piece.tags, 0, len(text))
-
-
-def count_unaligned(piece: Inline, links: Sequence[Link]) -> int:
-    """Count the pairs of tags around words none of which has a link."""
-    return Carrier(Words(piece.plain), Words(""), links).count_unaligned(piece.tags)
-
-
-def place_around_sentence(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
-    """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
-
-    Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
-    """
-    pairs = [node for node in nodes if not node.alone and node.end > node.start]
-    longest = max(pairs, key=lambda node: node.end - node.start, default=None)
-    made: list[Node] = []
-    passed = False
-    for node in nodes:
-        passed |= node is longest or (longest is None and node.start > source_low)
-        start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
-        inside = place_around_sentence(node.inside, node.start, start, end)
-        made.append(Node(node.opening, start, node.closing, end, node.spaced, node.tight, inside))
-    return made
-
-
-Side = Literal["start", "end"]
-
-
-class Words:
-    """The words of a text with their places: a word may have marks of punctuation before and after its core."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.spans = [found.span() for found in WORD.finditer(text)]
-        self.starts = [start for start, _ in self.spans]
-
-    def marks(self, word: int) -> tuple[int, int]:
-        """How many characters at a word's beginning, and at its end, are neither letters nor digits."""
-        start, end = self.spans[word]
-        letters = [place for place in range(start, end) if self.text[place].isalnum()]
-        return (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
-
-    def touched(self, start: int, end: int) -> range:
-        """The words that a stretch of text has a part of."""
-        first = bisect_right(self.starts, start) - 1
-        if first < 0 or self.spans[first][1] <= start:
-            first += 1
-        return range(first, max(first, bisect_left(self.starts, end)))
-
-
-class Carrier:
-    """Tags with places in the source become tags with places in the target."""
-
-    def __init__(self, source: Words, target: Words, links: Sequence[Link]) -> None:
-        self.source = source
-        self.target = target
-        self.to: dict[int, list[int]] = {}
-        for left, right in links:
-            self.to.setdefault(left, []).append(right)
-        self.linked = sorted(self.to)
-
-    def count_unaligned(self, nodes: Sequence[Node]) -> int:
-        """Count the pairs around words none of which has a link."""
-        count = 0
-        for node in nodes:
-            words = [] if node.alone else self.source.touched(node.start, node.end)
-            count += bool(words) and not any(word in self.to for word in words)
-            count += self.count_unaligned(node.inside)
-        return count
-
-    def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:
-        """Neighbours, within their parent's bounds, none reaching into another."""
-        moved = [self.moved(node, low, high) for node in nodes]
-        order = sorted(range(len(nodes)), key=lambda place: (moved[place].start, moved[place].end))
-        reached = low
-        for place in order:
-            node = moved[place]
-            node.start = max(node.start, reached)
-            reached = node.end = max(node.end, node.start)
-            node.inside = self.all(nodes[place].inside, node.start, node.end)
-        return [moved[place] for place in order]
-
-    def moved(self, node: Node, low: int, high: int) -> Node:
-        """One tag, without what is inside it."""
-        start, end = (self.beside(node.start),) * 2 if node.alone else self.around(node.start, node.end)
-        start = min(max(start, low), high)
-        return Node(node.opening, start, node.closing, min(max(end, start), high), node.spaced, node.tight)
-
-    def around(self, start: int, end: int) -> tuple[int, int]:
-        """Around what the words of a stretch were translated to; an empty one stays beside its neighbour."""
-        words = self.source.touched(start, end)
-        reached = [right for word in words for right in self.to.get(word, ())]
-        if not reached:
-            return (self.beside(start),) * 2
-        return self.at(words[0], start, min(reached), "start"), self.at(words[-1], end, max(reached), "end")
-
-    def at(self, word: int, place: int, became: int, side: Side) -> int:
-        """Where a place in or beside a source word is in the target word that it became.
-
-        Among marks of punctuation it keeps its distance from the word's edge; inside the letters it is at their edge.
-        """
-        (start, end), (left, right) = self.source.spans[word], self.target.spans[became]
-        if self.source.text[start:end] == self.target.text[left:right]:
-            return left + min(max(place - start, 0), end - start)
-        (before, after), (target_before, target_after) = self.source.marks(word), self.target.marks(became)
-        if side == "start" or (before and place - start <= before < end - start):
-            inside = before and place - start < before
-            return left + (min(max(place - start, 0), target_before) if inside else target_before)
-        inside = after and end - place < after
-        return right - (min(max(end - place, 0), target_after) if inside else target_after)
-
-    def beside(self, place: int) -> int:
-        """Where a place in the source is in the target: before what its next word became, or after its last one."""
-        before = bisect_left(self.source.starts, place) - 1  # the last word that begins before it
-        glued = before >= 0 and place <= self.source.spans[before][1]
-        if not glued:
-            following = bisect_left(self.linked, before + 1)
-            if following < len(self.linked):
-                word = self.linked[following]
-                return self.target.spans[min(self.to[word])][0]
-        earlier = bisect_right(self.linked, before) - 1
-        if earlier >= 0:
-            word = self.linked[earlier]
-            return self.at(word, min(place, self.source.spans[word][1]), max(self.to[word]), "end")
-        return len(self.target.text) if before >= 0 else 0
-
-
-def written(nodes: Sequence[Node], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
-    """A stretch of text with tags in it."""
-    out, place, last = "", low, ""
-    for node in nodes:
-        between = shown(text[place : node.start], entities)
-        out += between
-        always = SEPARATING.match(node.opening)
-        if node.tight[0] and out.endswith(" ") and (always or SENTENCE_END.search(out[-AHEAD:-1])):
-            out = out[:-1]
-        if node.alone:
-            left, right = node.spaced
-            following = text[node.start : node.start + AHEAD]
-            glued_left, glued_right = glued(out[-1:] if between else last, node.opening, following)
-            space_left = " " if (left and out and not out[-1].isspace()) or glued_left else ""
-            space_right = " " if (right and begins(following[:1])) or glued_right else ""
-            last = node.opening + space_right
-            out += space_left + last
-        else:
-            out += node.opening + written(node.inside, text, node.start, node.end, entities) + node.closing
-            last = node.closing
-        place = node.end
-        follows = node.tight[1] and place < high and text[place] == " "
-        if follows and (always or SENTENCE_END.search(text[max(place - AHEAD, 0) : place])):
-            place += 1
-    return out + shown(text[place:high], entities)
-
-
 def begins(character: str) -> bool:
     """Whether a word may begin with it, or something else that stands apart from what is before it."""
     return character.isalnum() or (character != "" and character in "<{%$#&(")
-
-
-def glued(before: str, mark: str, after: str) -> tuple[bool, bool]:
-    """Whether a mark is an address that would become another by what stands on its left, or on its right."""
-    if not ADDRESS.fullmatch(mark):
-        return False, False
-    right = ADDRESS.match(mark + after)
-    return ADDRESS.findall(before + mark) != [*ADDRESS.findall(before), mark], right is None or right[0] != mark
-
-
-def shown(text: str, entities: Mapping[str, str] | None) -> str:
-    """Text as its markup writes it."""
-    return text if entities is None else "".join(entities.get(character, character) for character in text)
