@@ -62,22 +62,22 @@ def units(root: Element) -> Iterator[Unit]:
         if element.name not in HOLDERS or not source:
             continue
         segmented = element.child("x:seg-source")
-        if segmented and (parts := segments(segmented)):
-            open_segments = [mid for mid in parts if mid in untranslated_segments(element, target, parts)]
+        if segmented and (parts := find_segments(segmented)):
+            open_segments = [mid for mid in parts if mid in find_untranslated_segments(element, target, parts)]
             yield from (Unit(element, Passage(nodes(parts[mid], 0)), mid) for mid in open_segments)
         elif not (target and translated(element, target)):
             yield Unit(element, Passage(nodes(source, 0)))
 
 
-def untranslated_segments(holder: Element, target: Element | None, parts: Collection[str]) -> set[str]:
+def find_untranslated_segments(holder: Element, target: Element | None, parts: Collection[str]) -> set[str]:
     """The segments without a translation that are not locked; of a target without segments all or none."""
     locked = {seg.attribute("id") for seg in find_trados_segments(holder) if seg.attribute("locked") == "true"}
-    if target and (known := segments(target)):
+    if target and (known := find_segments(target)):
         return {mid for mid, part in known.items() if new(target) or not translated(holder, part)} - locked
     return set() if target and translated(holder, target) else set(parts) - locked
 
 
-def segments(element: Element) -> dict[str, Element]:
+def find_segments(element: Element) -> dict[str, Element]:
     """The segments of a <seg-source> or of its target, by their mid."""
     found = element.find({"x:mrk"})
     return {mrk.attribute("mid"): mrk for mrk in found if mrk.attribute("mtype") == "seg" and mrk.attribute("mid")}
@@ -119,10 +119,10 @@ def fill(unit: Unit, made: str, has_states: bool) -> None:
     """Puts a translation into its target, which comes after the source where there was none, and sets its state."""
     target = unit.holder.child("x:target") or insert_target(unit.holder)
     if unit.segment:
-        if unit.segment not in segments(target):
+        if unit.segment not in find_segments(target):
             target.fill("")
-            target.inside = copied_segments(unit.holder)
-        segments(target)[unit.segment].fill(made)
+            target.inside = copy_segments(unit.holder)
+        find_segments(target)[unit.segment].fill(made)
     else:
         target.fill(made)
     if unit.holder.name == "x:segment":
@@ -148,11 +148,11 @@ def insert_target(holder: Element) -> Element:
     return target
 
 
-def copied_segments(holder: Element) -> list[Element]:
+def copy_segments(holder: Element) -> list[Element]:
     """Copy what is in a <seg-source>, for the target; segments that have words are empty."""
     source = holder.child("x:seg-source")
     made = copy.deepcopy(source.inside) if source else []
-    for mrk in segments(Element("", "", inside=made)).values():
+    for mrk in find_segments(Element("", "", inside=made)).values():
         if Passage(nodes(mrk, 0)).text:
             mrk.fill("")
     return made

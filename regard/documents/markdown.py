@@ -109,7 +109,7 @@ def draft(content: bytes) -> Draft:
     start = head.end() if head else 0
     lines = LINE.findall(source.text, start)
     labels = {normalize_label(found["label"]) for found in (DEFINITION.match(line) for line, _ in lines) if found}
-    parts = [source.text[:start], *Reader(lines, labels).parts()]
+    parts = [source.text[:start], *Reader(lines, labels).read()]
     texts = [part.passage.text for part in parts if isinstance(part, Paragraph) and part.passage.text]
 
     def write(answers: Sequence[str]) -> bytes:
@@ -141,7 +141,7 @@ class Reader:
         self.end = ""  # of its last line
         self.margin = 0  # columns before the content of the list item that lines may belong to
 
-    def parts(self) -> Iterator[str | Paragraph]:
+    def read(self) -> Iterator[str | Paragraph]:
         """All of the file, in order."""
         place, until, table = 0, "", False
         while place < len(self.lines):
@@ -152,18 +152,18 @@ class Reader:
                 until = "" if closed else until
                 yield line + end
                 continue
-            prefix, is_item = self.prefix(line)
+            prefix, is_item = self.find_prefix(line)
             rest = line[len(prefix) :]
             if is_item or not rest.strip():
                 yield from self.end_paragraph()
             following = self.lines[place][0] if place < len(self.lines) else ""
             if table and "|" in rest:
-                yield from self.row(prefix, rest, end)
+                yield from self.read_row(prefix, rest, end)
                 continue
             table = False
             if "|" in rest and not self.texts and self.is_delimiter_row(following):
                 table = True
-                yield from self.row(prefix, rest, end)
+                yield from self.read_row(prefix, rest, end)
                 yield "".join(self.lines[place])
                 place += 1
             elif fence := FENCE.match(rest):
@@ -191,7 +191,7 @@ class Reader:
                 tail = HEADING_END.search(rest, heading.end())
                 stop = tail.start() if tail else len(rest)
                 yield prefix + heading[0]
-                yield self.paragraph([rest[heading.end() : stop]], [])
+                yield self.make_paragraph([rest[heading.end() : stop]], [])
                 yield rest[stop:] + end
             else:
                 indent = len(rest) - len(rest.lstrip()) if self.texts else 0
@@ -203,7 +203,7 @@ class Reader:
                 self.end = end
         yield from self.end_paragraph()
 
-    def prefix(self, line: str) -> tuple[str, bool]:
+    def find_prefix(self, line: str) -> tuple[str, bool]:
         """Return what is before the content of a line (quotes, list markers), and whether a new block begins there."""
         place, is_item = 0, False
         while True:
@@ -211,9 +211,9 @@ class Reader:
                 place = found.end()
             elif RULE.match(line[place:]):
                 break
-            elif (found := ITEM.match(line, place)) and columns(found["indent"]) < self.margin + CODE_INDENT:
+            elif (found := ITEM.match(line, place)) and count_columns(found["indent"]) < self.margin + CODE_INDENT:
                 place, is_item = found.end(), True
-                self.margin = columns(line[:place])
+                self.margin = count_columns(line[:place])
             elif (found := OTHER_ITEM.match(line, place)) and (line[place:].lstrip()[0] == ":" or not self.texts):
                 place, is_item = found.end(), True
                 self.margin = CODE_INDENT
@@ -226,7 +226,7 @@ class Reader:
     def is_code(self, rest: str) -> bool:
         """Return True for a line of indented code."""
         indent = rest[: len(rest) - len(rest.lstrip())]
-        return not self.texts and columns(indent) >= self.margin + CODE_INDENT
+        return not self.texts and count_columns(indent) >= self.margin + CODE_INDENT
 
     def is_delimiter_row(self, line: str) -> bool:
         """Return True for the line of dashes under the head of a table."""
@@ -234,43 +234,43 @@ class Reader:
         rest = line[prefix.end() :] if prefix else line
         return "-" in rest and "|" in rest and bool(DELIMITER_ROW.match(rest))
 
-    def row(self, prefix: str, rest: str, end: str) -> Iterator[str | Paragraph]:
+    def read_row(self, prefix: str, rest: str, end: str) -> Iterator[str | Paragraph]:
         """The cells of a row of a table."""
         yield prefix
         place = 0
         for found in CELL.finditer(rest):
             if found[0].count("`") % 2 == 0:  # else code goes on behind the |
                 yield rest[place : found.start()]
-                yield self.paragraph([found[0]], [], in_table=True)
+                yield self.make_paragraph([found[0]], [], in_table=True)
                 place = found.end()
         yield rest[place:] + end
 
     def end_paragraph(self) -> Iterator[str | Paragraph]:
         """The paragraph that is open, which ends."""
         if self.texts:
-            yield self.paragraph(self.texts, self.between)
+            yield self.make_paragraph(self.texts, self.between)
             yield self.end
             self.texts, self.between = [], []
 
-    def paragraph(self, lines: list[str], between: list[str], in_table: bool = False) -> Paragraph:
+    def make_paragraph(self, lines: list[str], between: list[str], in_table: bool = False) -> Paragraph:
         """A paragraph of these lines."""
         bare: set[str] = set()
         text = "\n".join(lines)
-        passage = Passage(nodes(text, self.labels, bare) if len(text) <= LONGEST else ())
+        passage = Passage(parse_inline(text, self.labels, bare) if len(text) <= LONGEST else ())
         kept = frozenset(ENTITY.findall(passage.text))
         return Paragraph(lines, between, passage, lambda markup: escape_markup(markup, bare, kept, in_table))
 
 
-def columns(text: str) -> int:
+def count_columns(text: str) -> int:
     """The width of a text, in which a tab counts to the next multiple of four."""
     return len(text.expandtabs(CODE_INDENT))
 
 
-def nodes(text: str, labels: Collection[str], bare: set[str]) -> Iterator[Node]:
+def parse_inline(text: str, labels: Collection[str], bare: set[str]) -> Iterator[Node]:
     """Words, and the markup among them; special characters that are text without a backslash are added to `bare`."""
     found = list(TOKEN.finditer(text))
-    closing = links(text, found, labels)
-    pairs = emphasis(text, found, closing)
+    closing = find_links(text, found, labels)
+    pairs = find_emphasis(text, found, closing)
     openings = {start for start, _ in closing.values()}
     quoted_characters: set[str] = set()
     place = 0
@@ -307,7 +307,7 @@ def nodes(text: str, labels: Collection[str], bare: set[str]) -> Iterator[Node]:
     yield Node(strict(text[place:]))
 
 
-def links(text: str, found: Sequence[re.Match[str]], labels: Collection[str]) -> dict[int, tuple[int, str]]:
+def find_links(text: str, found: Sequence[re.Match[str]], labels: Collection[str]) -> dict[int, tuple[int, str]]:
     """Find the ends of links and images: the number of the bracket that opens each, and how its end is written.
 
     `[text]` alone refers to a definition by its text, which is translated: it becomes `[text][definition]`.
@@ -329,7 +329,7 @@ def links(text: str, found: Sequence[re.Match[str]], labels: Collection[str]) ->
     return made
 
 
-def emphasis(text: str, found: Sequence[re.Match[str]], closing: dict[int, tuple[int, str]]) -> dict[int, int]:
+def find_emphasis(text: str, found: Sequence[re.Match[str]], closing: dict[int, tuple[int, str]]) -> dict[int, int]:
     """Find pairs of equal runs of `*`, `_` or `~~`, both in one link or in none: the number of the opening one."""
     made: dict[int, int] = {}
     starts = {start for start, _ in closing.values()}

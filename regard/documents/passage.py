@@ -201,7 +201,7 @@ def below(pair: Node) -> Iterator[Node]:
         yield from below(node)
 
 
-def wrapped(text: str, source: str) -> str:
+def copy_line_breaks(text: str, source: str) -> str:
     """Break a text into lines where its source has line breaks, as far through the words as there."""
     gaps, source_gaps = list(GAP.finditer(text)), list(GAP.finditer(source))
     breaks = {}
@@ -296,7 +296,7 @@ class Passage:
         """The passage with its translation, as the document has it; `spell` says how the format writes text."""
         kept = frozenset(ENTITY.findall(self.text))
         spell = spell or (lambda text: spelled(text, kept))
-        answer = SPACED_TAG.sub(self.restore_spaces, wrapped(in_a_line(answer), self.source))
+        answer = SPACED_TAG.sub(self.restore_spaces, copy_line_breaks(in_a_line(answer), self.source))
         core = self.carried(answer, spell) if self.whole(answer) else self.poured(answer, spell)
         return joined([*self.head, *core, *reversed(self.tail)])
 

@@ -40,7 +40,7 @@ def spelled(markup: str, kept: Container[str] = ()) -> str:
     return "".join(out) + escaped(markup[place:])
 
 
-def spelled_like(source: str, kept: Collection[str]) -> Callable[[str], str]:
+def make_spelling(source: str, kept: Collection[str]) -> Callable[[str], str]:
     """Build a `spelled` that writes the nth &, < and > as the nth one of an HTML source, bare or as an entity.
 
     Where a bare one would begin an entity or a tag, it is an entity.

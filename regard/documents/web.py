@@ -15,7 +15,7 @@ from typing import NamedTuple
 from regard.documents.draft import Draft
 from regard.documents.encoding import META, XML, Encoded, declared
 from regard.documents.passage import DEEP, Node, Part, Passage
-from regard.documents.spelling import ENTITY, escaped, in_a_line, meant, spelled_like, spoken, strict
+from regard.documents.spelling import ENTITY, escaped, in_a_line, make_spelling, meant, spoken, strict
 from regard.documents.tree import TOKEN as XML_TOKEN
 from regard.documents.tree import checked
 
@@ -93,7 +93,7 @@ class Attribute(NamedTuple):
             return
         source = self.token.source
         written = source[self.start : self.end]
-        value = spelled_like(written, ENTITY.findall(self.text))(in_a_line(answer))
+        value = make_spelling(written, ENTITY.findall(self.text))(in_a_line(answer))
         if written[0] == "'":
             value = "'" + value.replace("'", "&#39;") + "'"
         elif written[0] == '"' or not UNQUOTED.fullmatch(value):
@@ -133,7 +133,7 @@ def drafted(source: Encoded, cut: Iterable[Token]) -> Draft:
             if answer not in ("", passage.text):
                 words = (token.source for token in stretches[place] if token.text)
                 written = "".join(source for source in words if not source.startswith("<![CDATA["))
-                out[place] = passage.write(answer, spelled_like(written, ENTITY.findall(passage.text)))
+                out[place] = passage.write(answer, make_spelling(written, ENTITY.findall(passage.text)))
         return source.bytes("".join(out), markup=True)
 
     return Draft([*(one.text for one in attributes), *(passage.text for passage in passages.values())], write)

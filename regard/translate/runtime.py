@@ -84,11 +84,11 @@ class Runtime:
         attention: bool,
     ) -> list[list[Hypothesis]]:
         """All that ended, or was cut at the limit, the best first."""
-        found = self.candidates(limit, sources, beam, ranking, attention)
+        found = self.search_once(limit, sources, beam, ranking, attention)
         # CTranslate2 stops when as many hypotheses have ended as the beam is wide. An empty one ends before all others
         # and may take the place of the best, so its source is searched again without it.
         empty = {place: one for place, some in enumerate(found) for one in some if beam > 1 and one.tokens == [EOS]}
-        longer = self.candidates(limit, [sources[place] for place in empty], beam, ranking, attention, 1)
+        longer = self.search_once(limit, [sources[place] for place in empty], beam, ranking, attention, 1)
         for (place, nothing), more in zip(empty.items(), longer, strict=True):
             rest = math.log(max(-math.expm1(nothing.log_prob), 1e-38))  # EOS was left out before the first softmax
             known = [one.tokens for one in found[place]]
@@ -97,7 +97,7 @@ class Runtime:
             found[place].sort(key=lambda one: -one.score)
         return found
 
-    def candidates(
+    def search_once(
         self,
         limit: int,
         sources: Sequence[Sequence[int]],
