@@ -389,6 +389,45 @@ def test_sdlxliff_keeps_translated_and_locked_segments() -> None:
     assert translated("a.sdlxliff", whole.encode(), fail_if_called).decode() == whole
 
 
+def test_sdlxliff_segment_that_is_filled_is_not_confirmed_any_more() -> None:
+    confirmed = ' conf="ApprovedTranslation" origin="tm" origin-system="Jo\'s TM" percent="100" text-match="Source"'
+    content = SDLXLIFF.format(SDL_TARGET.format("", "Zwei."), confirmed, confirmed)
+    expected = SDLXLIFF.format(SDL_TARGET.format('ONE <x id="9"/>DOG.', "Zwei."), DRAFT, confirmed)
+    assert translated("a.sdlxliff", content.encode(), uppercase_texts).decode() == expected
+
+
+SEGMENT = '<mrk mtype="seg" mid="{}">{}</mrk>'
+SEG_SOURCE = " ".join(SEGMENT.format(*each) for each in enumerate(["One.", "Two.", "3", "Four <x id='1'/> five."]))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("<0:Eins.>", "<0:Eins.> <1:TWO.> <2:3> <3:FOUR <x id='1'/> FIVE.>"),
+        ("<1:Zwei.>", "<0:ONE.> <1:Zwei.> <2:3> <3:FOUR <x id='1'/> FIVE.>"),
+        ("<g id='1'><0:Eins.> <3:Vier.></g>.", "<g id='1'><0:Eins.> <1:TWO.> <2:3> <3:Vier.></g>."),
+        ("<9:Neun.>", "<9:Neun.><0:ONE.> <1:TWO.> <2:3> <3:FOUR <x id='1'/> FIVE.>"),
+    ],
+)
+def test_segments_that_an_xliff_target_lacks_are_added_in_order(target: str, expected: str) -> None:
+    def write(shorthand: str) -> str:
+        return re.sub(r"<(\d):((?:<[^<>]*>|[^<>])*)>", lambda found: SEGMENT.format(*found.groups()), shorthand)
+
+    head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</trans-unit></body></file></xliff>"
+    content = f"{head}<trans-unit id='1'><source>x</source><seg-source>{SEG_SOURCE}</seg-source>{{}}{tail}"
+    made = translated("a.xlf", content.format(f"<target>{write(target)}</target>").encode(), uppercase_texts).decode()
+    assert made == content.format(f'<target state="needs-review-translation">{write(expected)}</target>')
+
+
+def test_segment_inside_a_segment_is_part_of_it() -> None:
+    head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</trans-unit></body></file></xliff>"
+    source = SEGMENT.format(1, f"One {SEGMENT.format(2, 'two')} three")
+    content = f"{head}<trans-unit id='1'><source>x</source><seg-source>{source}</seg-source>{{}}{tail}"
+    made = translated("a.xlf", content.format("").encode(), uppercase_texts).decode()
+    target = SEGMENT.format(1, f"ONE {SEGMENT.format(2, 'TWO')} THREE")
+    assert made == content.format(f'<target state="needs-review-translation">{target}</target>')
+
+
 def test_segmented_xliff_gets_the_state_of_its_target() -> None:
     head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</body></file></xliff>"
     segments = '<mrk mtype="seg" mid="0">{}</mrk> <mrk mtype="seg" mid="1">{}</mrk>'
@@ -402,6 +441,21 @@ def test_segmented_xliff_gets_the_state_of_its_target() -> None:
 def test_mqxliff_is_read_as_xliff() -> None:
     content = XLIFF.replace('id="1">\n', 'id="1" mq:status="NotStarted" xmlns:mq="MQXliff">\n')
     assert collect_texts("a.mqxliff", content.encode()) == collect_texts("a.xliff", XLIFF.encode())
+
+
+def test_mqxliff_status_of_filled_units_is_machine_translated() -> None:
+    head, tail = XLIFF.split('    <trans-unit id="1">')[0], "</body></file></xliff>"
+    head = head.replace('version="1.2"', 'version="1.2" xmlns:mq="MQXliff"')
+    unit = '<trans-unit id="1" mq:status="{}"{}><source>Sit</source><target{}>{}</target></trans-unit>'
+    confirmed, locked = ("ManuallyConfirmed", "", "", "Sitz"), ("NotStarted", ' mq:locked="locked"', "", "")
+    content, expected = (
+        head + "".join(unit.format(*fields) for fields in [filled, confirmed, locked]) + tail
+        for filled in [
+            ("ManuallyConfirmed", "", "", ""),
+            ("MachineTranslated", "", ' state="needs-review-translation"', "SIT"),
+        ]
+    )
+    assert translated("a.mqxliff", content.encode(), uppercase_texts).decode() == expected
 
 
 # Gettext

@@ -23,6 +23,9 @@ NAMESPACES = {"": "x", "http://sdl.com/FileTypes/SdlXliff/1.0": "sdl"} | {
 HOLDERS = frozenset(("x:trans-unit", "x:segment"))
 AROUND = frozenset(("x:g", "x:pc", "x:mrk"))
 AFTER = {"x:target": "needs-review-translation", "x:segment": "translated"}  # the state of what was filled
+MEMOQ_STATUS = "mq:status"  # of a trans-unit
+# Trados: how well a translation memory's match, which the new translation is not, fitted.
+MATCH = re.compile(r"""\s(?:origin-system|percent|struct-match|text-match)\s*=\s*(?:"[^"]*"|'[^']*')""")
 OPENING, CLOSING = frozenset(("x:bpt", "x:bx", "x:sc")), frozenset(("x:ept", "x:ex", "x:ec"))
 
 
@@ -59,7 +62,7 @@ def units(root: Element) -> Iterator[Unit]:
         element = left.pop()
         left += [child for child in reversed(element.inside) if child.attribute("translate") != "no"]
         source, target = element.child("x:source"), element.child("x:target")
-        if element.name not in HOLDERS or not source:
+        if element.name not in HOLDERS or not source or element.attribute("locked") == "locked":  # as memoQ writes it
             continue
         segmented = element.child("x:seg-source")
         if segmented and (parts := find_segments(segmented)):
@@ -73,14 +76,23 @@ def find_untranslated_segments(holder: Element, target: Element | None, parts: C
     """The segments without a translation that are not locked; of a target without segments all or none."""
     locked = {seg.attribute("id") for seg in find_trados_segments(holder) if seg.attribute("locked") == "true"}
     if target and (known := find_segments(target)):
-        return {mid for mid, part in known.items() if new(target) or not translated(holder, part)} - locked
+        done = {mid for mid, part in known.items() if not new(target) and translated(holder, part)}
+        return set(parts) - done - locked
     return set() if target and translated(holder, target) else set(parts) - locked
 
 
 def find_segments(element: Element) -> dict[str, Element]:
-    """The segments of a <seg-source> or of its target, by their mid."""
-    found = element.find({"x:mrk"})
-    return {mrk.attribute("mid"): mrk for mrk in found if mrk.attribute("mtype") == "seg" and mrk.attribute("mid")}
+    """The segments of a <seg-source> or of its target, by their mid; one inside another is a part of that."""
+    found: dict[str, Element] = {}
+    left = [element]
+    while left:
+        one = left.pop()
+        mid = one.attribute("mid") if one.name == "x:mrk" and one.attribute("mtype") == "seg" else ""
+        if mid:
+            found.setdefault(mid, one)
+        else:
+            left += reversed(one.inside)
+    return found
 
 
 def find_trados_segments(holder: Element) -> list[Element]:
@@ -120,8 +132,7 @@ def fill(unit: Unit, made: str, has_states: bool) -> None:
     target = unit.holder.child("x:target") or insert_target(unit.holder)
     if unit.segment:
         if unit.segment not in find_segments(target):
-            target.fill("")
-            target.inside = copy_segments(unit.holder)
+            insert_segments(target, copy_segments(unit.holder))
         find_segments(target)[unit.segment].fill(made)
     else:
         target.fill(made)
@@ -129,11 +140,14 @@ def fill(unit: Unit, made: str, has_states: bool) -> None:
         set_attribute(unit.holder, "state", AFTER["x:segment"])
     elif statuses := find_trados_segments(unit.holder):
         for seg in statuses:
-            if seg.attribute("id") == unit.segment and not seg.attribute("conf"):
+            if seg.attribute("id") == unit.segment:
+                seg.opening = MATCH.sub("", seg.opening)
                 set_attribute(seg, "conf", "Draft")
                 set_attribute(seg, "origin", "mt")
     elif has_states:
         set_attribute(target, "state", AFTER["x:target"])
+    if MEMOQ_STATUS in dict(tree.attributes(unit.holder.opening)):
+        set_attribute(unit.holder, MEMOQ_STATUS, "MachineTranslated")
 
 
 def insert_target(holder: Element) -> Element:
@@ -146,6 +160,51 @@ def insert_target(holder: Element) -> Element:
     target = Element("x:target", f"<{prefix}target>", f"</{prefix}target>")
     inside[place + 1 : place + 1] = [*space, target]
     return target
+
+
+def insert_segments(target: Element, made: list[Element]) -> None:
+    """Put the segments that a target lacks, out of a copy of its <seg-source>, beside their neighbours there."""
+    known = find_segments(target)
+    if not known:
+        target.fill("")
+        target.inside = made
+        return
+    whole = Element("", "", inside=made)
+    copies = find_segments(whole)
+    order = list(copies)
+    for number, mid in enumerate(order):
+        if mid in known:
+            continue
+        siblings, place = find_position(whole, copies[mid])
+        before = known[order[number - 1]] if number else None
+        after = next((known[other] for other in order if other in known), None)
+        if before:
+            inside, at = find_position(target, before)
+            gap = siblings[max(place - 1, 0) : place]
+            inside[at + 1 : at + 1] = [*filter(is_white_space, gap), copies[mid]]
+        elif after:
+            inside, at = find_position(target, after)
+            inside[at:at] = [copies[mid], *filter(is_white_space, siblings[place + 1 : place + 2])]
+        else:
+            target.inside.append(copies[mid])
+        known[mid] = copies[mid]
+
+
+def find_position(root: Element, element: Element) -> tuple[list[Element], int]:
+    """Find an element: the list that it is in, and its index there."""
+    left = [root]
+    while left:
+        inside = left.pop().inside
+        for place, child in enumerate(inside):
+            if child is element:
+                return inside, place
+        left += inside
+    raise ValueError(f"{element.opening} is not inside {root.opening}")
+
+
+def is_white_space(element: Element) -> bool:
+    """Return True for text without words."""
+    return element.name == TEXT and not element.opening.strip()
 
 
 def copy_segments(holder: Element) -> list[Element]:
