@@ -663,6 +663,10 @@ def test_markdown_keeps_everything_but_its_text(end: str) -> None:
         ("one  \ntwo", "eins <r1/> - zwei", "eins  \n\\- zwei"),
         ("a|b\n-|-\nc|d", None, "A|B\n-|-\nC|D"),
         ("a|b\n-|-", "x | y", "x \\| y|x \\| y\n-|-"),
+        ("one", "&lt; &amp; &lt;b &amp;copy; AT&amp;T &lt;1@x.org>", "< & \\<b \\&copy; AT&T \\<1@x.org>"),
+        ("AT&amp;T, R&D", "F&amp;E, AT&amp;T &amp; x", "F&amp;E, AT&T & x"),
+        ("say &lt;b&gt;", "sag &lt;b&gt; &lt;i&gt;", "sag &lt;b&gt; \\<i>"),
+        ("&copy; x", "y &copy; &copy; ©", "y &copy; &copy; ©"),
     ],
 )
 def test_markdown_text_does_not_become_markup(source: str, answer: str | None, expected: str) -> None:
@@ -705,6 +709,28 @@ MARKDOWN_PARTS = [
 def test_markdown_translated_to_itself_stays_byte_identical(content: str) -> None:
     assert translated("a.md", content.encode(), copy_texts) == content.encode()
     translated("a.md", content.encode(), reverse_texts)
+
+
+MARKDOWN_CHARACTERS = [
+    *("AT&T", "AT&amp;T", "R&amp;D;", "&T;", "&copy", "&copy;", "©", "&#169;", "&amp;copy;", "\\&copy;", "&", "\\&"),
+    *("<", "<3", "&lt;", "&lt;b&gt;", "\\<", ">", "&gt;", "&nbsp;", "\xa0", '"', "&quot;", "&#10;", "&#x1;", "&#42;x"),
+]
+
+
+@given(st.lists(st.sampled_from(MARKDOWN_CHARACTERS), max_size=8), st.sampled_from(["Say {}", "# A {}", "a|{}\n-|-"]))
+def test_markdown_characters_are_written_as_in_the_source(characters: list[str], template: str) -> None:
+    content = template.format(" ".join(["dog", *characters, "end"]))
+    for translate in (
+        lambda texts: [f"{text}s" for text in texts],
+        lambda texts: [_copy_words(f"{text}s") for text in texts],
+    ):
+        made = translated("a.md", content.encode(), translate).decode()
+        assert made == content.replace("end", "ends").replace("a|", "as|")
+
+
+def _copy_words(text: str) -> str:
+    marked = tags.parse(text)
+    return tag_placement.restore(marked, [piece.plain for piece in marked.pieces], [[] for _ in marked.pieces])
 
 
 # HTML

@@ -7,14 +7,13 @@ link definitions, formulas, templates and whatever is not understood stay byte f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from regard.documents.draft import Draft
 from regard.documents.encoding import plain
-from regard.documents.markdown_inline import EMPTY_EMPHASIS, escape_markup, normalize_label, parse_inline
+from regard.documents.markdown_inline import EMPTY_EMPHASIS, Notation, normalize_label, parse_inline
 from regard.documents.passage import Passage
-from regard.documents.spelling import ENTITY
 
 LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*[\r\n](?:.*?[\r\n])??(?:\1|\.\.\.)[ \t]*(?=[\r\n]|\Z)", re.DOTALL)
@@ -42,8 +41,6 @@ BLOCK_START = re.compile(r"(?:[-+*]|#{1,6}|:)(?=\s|\Z)|>|[=-]+\s*\Z|~~~|```|\||(
 CODE_INDENT = 4
 LONGEST = 20_000  # characters of a paragraph; a longer one stays as it is
 
-Spell = Callable[[str], str]
-
 
 class Paragraph(NamedTuple):
     """A text, on one line or several: what is between its lines is the end of one and the prefix of the next."""
@@ -51,7 +48,7 @@ class Paragraph(NamedTuple):
     lines: list[str]
     between: list[str]
     passage: Passage
-    spell: Spell
+    notation: Notation
 
     @property
     def source(self) -> str:
@@ -62,7 +59,7 @@ class Paragraph(NamedTuple):
         """The paragraph with a translation; an empty one leaves it as it is."""
         if answer in ("", self.passage.text):
             return self.source
-        text = self.passage.write(answer, self.spell)
+        text = self.passage.write(answer, self.notation.make_spelling())
         first, *others = EMPTY_EMPHASIS.sub("", text).replace("\0", "").split("\n")
         made = escape_block_start(first)
         for line, between in zip(others, self.between, strict=False):
@@ -229,11 +226,10 @@ class Reader:
 
     def make_paragraph(self, lines: list[str], between: list[str], in_table: bool = False) -> Paragraph:
         """A paragraph of these lines."""
-        bare: set[str] = set()
         text = "\n".join(lines)
-        passage = Passage(parse_inline(text, self.labels, bare) if len(text) <= LONGEST else ())
-        kept = frozenset(ENTITY.findall(passage.text))
-        return Paragraph(lines, between, passage, lambda markup: escape_markup(markup, bare, kept, in_table))
+        notation = Notation(text, in_table)
+        passage = Passage(parse_inline(text, self.labels, notation) if len(text) <= LONGEST else ())
+        return Paragraph(lines, between, passage, notation)
 
 
 def count_columns(text: str) -> int:

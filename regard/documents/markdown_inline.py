@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+import string
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from html.entities import html5
 
 from regard.documents.passage import Node, literal
-from regard.documents.spelling import ENTITY, escaped, strict
+from regard.documents.spelling import ENTITY, escaped
 
 TITLE = r"""(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
 TOKEN = re.compile(
@@ -25,32 +27,98 @@ TOKEN = re.compile(
 )
 VOID = frozenset(("br", "hr", "img", "input", "wbr"))
 SEPARATING = frozenset(("br", "hr", "img"))
-SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|~~|&(?=#?\w+;)")
-TAG_START = re.compile(r"<[A-Za-z/!?]")
+SPECIAL = re.compile(r"[\\`*\[\]]|(?<![^\W_])_|_(?![^\W_])|~~")
+TAG_START = re.compile(r"<(?=[A-Za-z/!?]|[^\s<>@]+@)")
 # A pair of runs has a NUL, which no text has, before and after it. Around nothing it would be other markup: `****`.
 EMPTY_EMPHASIS = re.compile(r"\0(?P<run>[*_~]+)(?P=run)\0")
 
 
-def parse_inline(text: str, labels: Collection[str], bare: set[str]) -> Iterator[Node]:
-    """Words, and the markup among them; special characters that are text without a backslash are added to `bare`."""
+class Notation:
+    """How a paragraph writes characters that could be markup: bare, with a backslash, or as entities."""
+
+    def __init__(self, text: str, in_table: bool) -> None:
+        self.in_table = in_table
+        self.bare: set[str] = set()  # special characters that are text without a backslash
+        self.quoted: set[str] = set()  # those with one
+        self.entities = {found: decode_entity(found) for found in ENTITY.findall(text) if decode_entity(found) != found}
+        # How each &, < and >, and each sign that is an entity somewhere, is written, in the order of the text.
+        signs = {"&", "<", ">", *self.entities.values()} - set(string.ascii_letters + string.digits + " \t\r\n")
+        self.forms: dict[str, list[str]] = {sign: [] for sign in signs}
+        self.character = re.compile("|".join([ENTITY.pattern, *map(re.escape, sorted(signs))]))
+
+    def read(self, text: str) -> str:
+        """Turn text into markup, in which & and < are entities; what is no entity in Markdown is none there."""
+        self.bare.update(SPECIAL.findall(text))
+        out, place = [], 0
+        for found in self.character.finditer(text):
+            character = decode_entity(found[0])
+            if character in self.forms:
+                self.forms[character].append(found[0])
+            elif character == found[0]:  # it only looks like an entity
+                self.forms["&"].append("&")
+            is_text = character == found[0]
+            out += [escaped(text[place : found.start()]), escaped(found[0]) if is_text else found[0]]
+            place = found.end()
+        return "".join(out) + escaped(text[place:])
+
+    def read_escape(self, character: str) -> str:
+        """Turn a character that has a backslash into markup."""
+        self.quoted.add(character)
+        if character in self.forms:
+            self.forms[character].append(f"\\{character}")
+        return escaped(character)
+
+    def make_spelling(self) -> Callable[[str], str]:
+        """Build a function that writes markup as Markdown, the nth & as the nth one of the source, and so on."""
+        forms = {character: iter(found) for character, found in self.forms.items()}
+
+        def spell(markup: str) -> str:
+            out, text, place = "", "", 0
+            for found in self.character.finditer(markup):
+                text += markup[place : found.start()]
+                place = found.end()
+                character = decode_entity(found[0])
+                is_kept = found[0] in self.entities and character not in ("&", "<", ">")
+                form = next(forms.get(character, iter(())), found[0] if is_kept else character)
+                if form == character:
+                    text += character
+                else:
+                    out += self.escape(text) + form
+                    text = ""
+            return out + self.escape(text + markup[place:])
+
+        return spell
+
+    def escape(self, text: str) -> str:
+        """Put a backslash before what would be markup, unless the source has it in its text without one."""
+        bare = self.bare - self.quoted
+        made = SPECIAL.sub(lambda found: found[0] if found[0] in bare else f"\\{found[0]}", text)
+        made = TAG_START.sub(r"\\<", made)
+        made = ENTITY.sub(lambda found: found[0] if decode_entity(found[0]) == found[0] else f"\\{found[0]}", made)
+        return re.sub(r"(?<!\\)\|", r"\\|", made) if self.in_table else made
+
+
+def decode_entity(written: str) -> str:
+    """Return the character of an entity; anything else, and what only looks like an entity, as it is."""
+    return (html.unescape(written) if written[1:2] == "#" or written[1:] in html5 else "") or written
+
+
+def parse_inline(text: str, labels: Collection[str], notation: Notation) -> Iterator[Node]:
+    """Words, and the markup among them; how special characters are written is added to `notation`."""
     found = list(TOKEN.finditer(text))
     closing = find_links(text, found, labels)
     pairs = find_emphasis(text, found, closing)
     openings = {start for start, _ in closing.values()}
-    quoted_characters: set[str] = set()
     place = 0
     for number, token in enumerate(found):
-        words = text[place : token.start()]
-        bare.update(SPECIAL.findall(words))
-        yield Node(strict(words))
+        yield Node(notation.read(text[place : token.start()]))
         place = token.end()
         if token["code"] or token["opaque"]:
             yield Node(opening=[literal(token[0])])
         elif token["hard"]:
             yield Node(opening=[literal(token[0])], separates=True)
         elif token["escape"]:
-            quoted_characters.add(token["escape"])
-            yield Node(escaped(token["escape"]))
+            yield Node(notation.read_escape(token["escape"]))
         elif token["tag"]:
             name = token["tag"].lower()
             half = "" if name in VOID or token[0].endswith("/>") else name
@@ -65,11 +133,9 @@ def parse_inline(text: str, labels: Collection[str], bare: set[str]) -> Iterator
             run = f"\0{token[0]}" if opens else f"{token[0]}\0"
             yield Node(opening=[literal(run)], half=f"*{pairs[number]}", opens=opens)
         else:
-            bare.update(token[0], [token[0]])
-            yield Node(strict(token[0]))
-    bare.update(SPECIAL.findall(text[place:]))
-    bare -= quoted_characters
-    yield Node(strict(text[place:]))
+            notation.bare.update(token[0], [token[0]])
+            yield Node(notation.read(token[0]))
+    yield Node(notation.read(text[place:]))
 
 
 def normalize_label(label: str) -> str:
@@ -128,26 +194,3 @@ def find_emphasis(text: str, found: Sequence[re.Match[str]], closing: dict[int, 
                 stack[-1].append(number)
                 counts[-1][run] += 1
     return made
-
-
-def escape_markup(markup: str, bare: Collection[str], kept: Collection[str], in_table: bool) -> str:
-    """Text as Markdown has it: special characters have a backslash, unless the source has them without one."""
-    out, text, place = "", "", 0
-    for found in ENTITY.finditer(markup):
-        text += markup[place : found.start()]
-        place = found.end()
-        if found[0] in kept and found[0] not in ("&amp;", "&lt;", "&gt;"):
-            out += escape_text(text, bare, in_table) + found[0]
-            text = ""
-        else:
-            text += html.unescape(found[0])
-    return out + escape_text(text + markup[place:], bare, in_table)
-
-
-def escape_text(text: str, bare: Collection[str], in_table: bool) -> str:
-    """Put a backslash before special characters."""
-    made = SPECIAL.sub(
-        lambda found: found[0] if found[0] in bare and not TAG_START.match(text, found.start()) else f"\\{found[0]}",
-        text,
-    )
-    return re.sub(r"(?<!\\)\|", r"\\|", made) if in_table else made
