@@ -676,6 +676,51 @@ def test_markdown_text_does_not_become_markup(source: str, answer: str | None, e
     assert translated("a.md", source.encode(), translate).decode() == expected
 
 
+R_MARKDOWN = """---
+title: "My report"
+output: {html_document: default}
+---
+
+```{r setup, include=FALSE}
+text <- "not text"
+# no heading
+```
+
+# The end {#sec-end .unnumbered}
+
+The mean `r mean(x)` of @fig-plot [@knuth1984; -@doe99], \\@ref(fig:plot), [old]{.smallcaps} `x`{.r} \\cite{doe}.
+
+````{verbatim}
+```{python}
+#| label: fig-plot
+```
+````
+
+::: {.callout-note title="No text"}
+In a note with {{< var name >}}.
+:::
+
+![A caption](img.png){#fig-a fig-alt="Alt" width=50%}
+
+{{< include _x.qmd >}}
+
+\\newpage
+
+: A table {#tbl-x}
+"""
+
+
+@pytest.mark.parametrize("ending", [".Rmd", ".qmd"])
+def test_r_markdown_keeps_code_chunks_front_matter_and_references(ending: str) -> None:
+    texts = ["The end", "The mean <r1/> of <r2/> [<r3/>; -<r4/>], <r5/>, [old]<r6/> <r7/> <r8/>."]
+    texts += ["In a note with <r1/>.", "A caption", "A table"]
+    assert collect_texts(f"a{ending}", R_MARKDOWN.encode()) == texts
+    expected = R_MARKDOWN
+    for words in ("The end", "The mean", " of @", "[old]", "In a note with", "A caption", "A table"):
+        expected = expected.replace(words, words.upper())
+    assert translated(f"a{ending}", R_MARKDOWN.encode(), uppercase_texts).decode() == expected
+
+
 def test_very_long_markdown_paragraph_stays_as_it_is() -> None:
     content = b"word " * 10_000
     assert translated("a.md", content, fail_if_called) == content
@@ -1513,6 +1558,11 @@ EXAMPLES: dict[str, bytes] = {
     ".po": PO.encode(),
     ".md": MARKDOWN.encode(),
     ".markdown": b"# The old dog\n",
+    ".mdown": b"The *old* dog\n",
+    ".mkd": b"- The old dog\n",
+    ".mkdn": b"> The old dog\n",
+    ".rmd": R_MARKDOWN.encode(),
+    ".qmd": b"The old dog [@x]\n",
     ".docx": make_docx(),
     ".pptx": make_pptx(),
     ".odt": make_odt(),
@@ -1592,7 +1642,7 @@ def test_every_document_format_has_an_example() -> None:
 @pytest.mark.parametrize(
     "ending",
     [
-        pytest.param(ending, marks=[pytest.mark.slow] * (ending in (".htm", ".xlf", ".pptx", ".odp")))
+        pytest.param(ending, marks=[pytest.mark.slow] * (ending in (".htm", ".xlf", ".mkd", ".mkdn", ".pptx", ".odp")))
         for ending in EXAMPLES
     ],
 )

@@ -37,8 +37,16 @@ def test_markup_that_is_not_read_is_refused_and_not_translated_as_lines(tmp_path
         document([tmp_path / name])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_xml_in_utf_16_is_refused_and_not_translated_as_lines(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "app.ts").write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding=encoding)
+    with pytest.raises(UserError, match=r"app\.ts is not among the documents"):
+        document([tmp_path / "app.ts"])
+
+
 @pytest.mark.parametrize("name", ["corpus.ps", "corpus.en", "lines.txt", "lines"])
 def test_text_files_are_translated_as_lines(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text <?xml\n", encoding="utf-8")
     assert document([tmp_path / name]) is None
-    assert document([tmp_path / "page.md"]) == tmp_path / "page.md"
+    for page in ("page.md", "page.mkd", "page.mkdn", "page.mdown", "page.Rmd", "page.qmd"):
+        assert document([tmp_path / page]) == tmp_path / page

@@ -11,6 +11,7 @@ from regard.cli.pipe import chunks
 from regard.errors import UserError
 
 AT_ONCE = 512  # texts that are sorted by length together
+BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # the bytes of those of UTF-8 and UTF-16
 # Formats that are not read, and whose lines are not lines of text; no suffixes of corpora, as in `corpus.ps`.
 UNREADABLE = frozenset(
     (
@@ -41,12 +42,12 @@ def document(files: Sequence[Path]) -> Path | None:
 
 
 def is_xml(path: Path) -> bool:
-    """Return True if a regular file begins with an XML declaration."""
+    """Return True if a regular file begins with an XML declaration, in UTF-8 or UTF-16."""
     if not path.is_file():
         return False
     try:
         with path.open("rb") as file:
-            return file.read(8).removeprefix(b"\xef\xbb\xbf").startswith(b"<?xml")
+            return file.read(16).lstrip(BYTE_ORDER_MARKS).replace(b"\0", b"").startswith(b"<?xml")
     except OSError:
         return False  # reported where the file is read
 

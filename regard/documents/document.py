@@ -29,6 +29,11 @@ TEXTS: dict[str, Reader] = {
     PO: messages.draft,
     ".md": markdown.draft,
     ".markdown": markdown.draft,
+    ".mdown": markdown.draft,
+    ".mkd": markdown.draft,
+    ".mkdn": markdown.draft,
+    ".rmd": markdown.draft,
+    ".qmd": markdown.draft,
 }
 ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
     ".docx": office.word,

@@ -29,7 +29,7 @@ DELIMITER_ROW = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)
 CELL = re.compile(r"(?:[^|\\]|\\.|\\\Z)+")
 # What stays as it is: blocks of HTML, admonitions and formulas, up to an empty line; lines of templates and directives.
 OPAQUE_BLOCK = re.compile(r"[ \t]*(?:<[A-Za-z!?/]|!!!|\?\?\?|\\begin\{|\\\[|\$\$)")
-OPAQUE_LINE = re.compile(r"[ \t]*(?::::|\*\[[^\]]*\]:|\{[%{<].*[%}>]\}[ \t]*\Z|\{[#:.].*\}[ \t]*\Z)")
+OPAQUE_LINE = re.compile(r"[ \t]*(?::::|\*\[[^\]]*\]:|(?:\{[%{<].*[%}>]\}|\{[#:.].*\}|\\[A-Za-z]+)[ \t]*\Z)")
 INLINE_HTML = re.compile(
     r"[ \t]*<(?:/?(?:a|abbr|b|bdi|bdo|br|cite|code|del|dfn|em|i|img|ins|kbd|mark|q|s|samp|small|span|strong|sub|sup|"
     r"time|u|var|wbr)\b|[A-Za-z][A-Za-z0-9+.-]*:|[^\s<>@]+@)",
