@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import UserError
 from regard.runs import Run
+from regard.serve.compatible import answer
 from regard.serve.fleet import languages_of, names
+from regard.serve.service import through
 from regard.serve.settings import Settings
-from regard.translate import Translator, load
+from regard.translate import Translation, Translator, describe_unaligned_tags, load
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +214,19 @@ def test_html_tags_are_transferred(server: Server, translator: Translator) -> No
     found = server.translate(text, format="html")["translatedText"]
     assert found == best_translation(translator, text, tags=True)
     assert found.count("<b>") == found.count("</b>") == 1
+
+
+def test_html_tags_without_alignment_are_reported(server: Server, translator: Translator) -> None:
+    made = [Translation("an <b>old</b> dog", "<b>x</b>", unaligned_tags=2), Translation("a<br>b", "x<br>y")]
+    assert answer(made, True, None, 0, False) == {
+        "translatedText": ["<b>x</b>", "x<br>y"],
+        "warnings": [describe_unaligned_tags(1, 2)],
+    }
+    assert answer(made[1:], False, None, 0, False) == {"translatedText": "x<br>y"}
+    assert through(*made).unaligned_tags == 2
+    text = "the <i>old</i><br><b>house</b>"
+    found = server.translate(text, format="html")
+    assert ("warnings" in found) == bool(translator.translate([text], tags=True)[0].unaligned_tags)
 
 
 @pytest.mark.parametrize("form", ["text", "html"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.translate.tag_placement import restore
+from regard.translate.tag_placement import count_unaligned, restore
 from regard.translate.tags import Ends, parse, partings
 
 
@@ -86,6 +86,32 @@ def test_tags_go_around_the_sentence_if_few_words_are_aligned() -> None:
     text = "she takes <b>care</b> of my <i>own children</i>"
     assert restore_tags(text, "彼女は子供の家に出た", [(4, 0)]) == "<b></b><i>彼女は子供の家に出た</i>"
     assert restore_tags("<b>the</b> old dog", "vieux chien", [(1, 0), (2, 1)]) == "<b></b>vieux chien"
+
+
+def test_tag_behind_an_unaligned_word_goes_before_the_next_aligned_one() -> None:
+    assert restore_tags("so<br/> old dog", "alter Hund", [(1, 0), (2, 1)]) == "<br/> alter Hund"
+
+
+@pytest.mark.parametrize(
+    ("text", "links", "count"),
+    [
+        ("an <b>old</b> dog", [], 1),
+        ("an <b>old</b> dog", [(0, 0)], 1),
+        ("an <b>old</b> dog", [(1, 0)], 0),
+        ("<b>an old dog</b>", [], 0),
+        ("<b>an <i>old</i> dog</b>", [], 1),
+        ("an<br>old dog", [], 1),
+        ("an old <br/> dog {name}", [(0, 0)], 1),
+        ("an old <br/> dog", [(2, 0)], 0),
+        ("<br>an old dog<br>", [], 0),
+        ("an <a id=x></a> old dog", [], 1),
+        ("hi {name}, dog", [], 1),
+        ("see www.example.org or <a href=x>www.example.org</a> there", [], 0),
+        ("an old dog", [], 0),
+    ],
+)
+def test_tags_that_no_link_places_are_counted(text: str, links: list[tuple[int, int]], count: int) -> None:
+    assert sum(count_unaligned(piece, links) for piece in parse(text).pieces) == count
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ class Translated(BaseModel):
     detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
     alignment: Aligned | list[Aligned | None] | None = None
+    warnings: list[str] | None = Field(None, description="With format html: tags without alignment, if there are any.")
 
 
 class Language(BaseModel):

@@ -21,7 +21,7 @@ from regard.serve.languages import AUTO, name, written
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import numbers
 from regard.serve.service import Service
-from regard.translate import Options, Translation
+from regard.translate import Options, Translation, describe_unaligned_tags
 
 FORMATS = ("text", "html")
 WEIGHTS = 500**2  # of attention that one answer may hold
@@ -147,6 +147,8 @@ def answer(
         found["alternatives"] = shaped([distinct(one)[:alternatives] for one in made])
     if aligned:
         found["alignment"] = shaped([look(one) for one in made])
+    if unaligned := sum(one.unaligned_tags > 0 for one in made):
+        found["warnings"] = [describe_unaligned_tags(unaligned, len(made))]
     return found
 
 

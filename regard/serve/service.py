@@ -250,4 +250,11 @@ def through(first: Translation, second: Translation) -> Translation:
         soft = right.soft @ left.soft
         strongest = [(int(row.argmax()), number) for number, row in enumerate(soft) if row.size and row.max() > 0]
         alignment = Alignment(left.source, right.target, soft, sorted(strongest))
-    return replace(second, source=first.source, alignment=alignment, attention=None, source_tokens=first.source_tokens)
+    return replace(
+        second,
+        source=first.source,
+        alignment=alignment,
+        attention=None,
+        source_tokens=first.source_tokens,
+        unaligned_tags=first.unaligned_tags + second.unaligned_tags,
+    )

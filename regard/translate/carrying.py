@@ -102,7 +102,11 @@ class Tagged(NamedTuple):
     def finished(self, made: Sequence[Translation]) -> Translation:
         """The translation, and its alternatives, with the tags; its alignment is of the words without them."""
         pieces = self.marked.pieces
-        unaligned = sum(count_unaligned(piece, one) for piece, one in zip(pieces, made, strict=True))
+        unaligned = sum(
+            tag_placement.count_unaligned(piece, pairs(one))
+            for piece, one in zip(pieces, made, strict=True)
+            if one.tokens  # else there was nothing to translate
+        )
         plain = [Segment("", piece.plain, "\n") for piece in pieces]
         whole = joined("".join(segment.text + "\n" for segment in plain), plain, made)
         others = [
@@ -141,13 +145,6 @@ def of_text(text: str) -> Carried:
     if segments:
         segments[-1] = segments[-1]._replace(after=segments[-1].after + before)
     return Addressed(text, segments, pieces)
-
-
-def count_unaligned(piece: tags.Inline, made: Translation) -> int:
-    """Count the tags that no alignment places, all of them where there is none; addresses do not count."""
-    if made.alignment is not None or not made.tokens:
-        return tag_placement.count_unaligned(piece, pairs(made)) if made.tokens else 0
-    return sum(not ADDRESS.fullmatch(tags.ANY_TAG.sub("", node.opening)) for node in piece.tags)
 
 
 def pairs(made: Translation) -> list[tuple[int, int]]:

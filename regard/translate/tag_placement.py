@@ -9,7 +9,7 @@ from typing import Literal
 
 from regard.evaluate import Link
 from regard.text.addresses import ADDRESS
-from regard.translate.tags import AHEAD, SENTENCE_END, SEPARATING, Inline, Marked, Node, begins
+from regard.translate.tags import AHEAD, ANY_TAG, SENTENCE_END, SEPARATING, Inline, Marked, Node, begins
 
 WORD = re.compile(r"\S+")
 COVERED = 1 / 3  # of the source's words, at least, have a link in an alignment that can place tags
@@ -26,13 +26,13 @@ def restore(marked: Marked, translated: Sequence[str], links: Sequence[Sequence[
 def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
     """The tags of a piece with places in its translation."""
     carrier = Carrier(Words(piece.plain), Words(text), links)
-    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.count_unaligned(piece.tags):
+    if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.has_unaligned_pair(piece.tags):
         return place_around_sentence(piece.tags, 0, 0, len(text))
     return carrier.all(piece.tags, 0, len(text))
 
 
 def count_unaligned(piece: Inline, links: Sequence[Link]) -> int:
-    """Count the pairs of tags around words none of which has a link."""
+    """Count the tags that no link places; addresses do not count."""
     return Carrier(Words(piece.plain), Words(""), links).count_unaligned(piece.tags)
 
 
@@ -89,14 +89,37 @@ class Carrier:
             self.to.setdefault(left, []).append(right)
         self.linked = sorted(self.to)
 
-    def count_unaligned(self, nodes: Sequence[Node]) -> int:
-        """Count the pairs around words none of which has a link."""
-        count = 0
+    def has_unaligned_pair(self, nodes: Sequence[Node]) -> bool:
+        """Return True if there is a pair around words none of which has a link."""
         for node in nodes:
             words = [] if node.alone else self.source.touched(node.start, node.end)
-            count += bool(words) and not any(word in self.to for word in words)
+            if (words and self.to.keys().isdisjoint(words)) or self.has_unaligned_pair(node.inside):
+                return True
+        return False
+
+    def count_unaligned(self, nodes: Sequence[Node]) -> int:
+        """Count the tags that no link places; addresses do not count."""
+        count = 0
+        for node in nodes:
+            words = self.find_words(node)
+            is_address = ADDRESS.fullmatch(ANY_TAG.sub("", node.opening)) is not None
+            count += bool(words) and self.to.keys().isdisjoint(words) and not is_address
             count += self.count_unaligned(node.inside)
         return count
+
+    def find_words(self, node: Node) -> range:
+        """Find the source words whose links place a tag: those inside it, or those beside it.
+
+        Around all words, and before the first or behind the last one, a tag needs no link.
+        """
+        spans = self.source.spans
+        if node.end > node.start:
+            words = self.source.touched(node.start, node.end)
+            return words if len(words) < len(spans) else range(0)
+        before = bisect_left(self.source.starts, node.start) - 1
+        if before < 0 or node.start >= spans[-1][1]:
+            return range(0)
+        return range(before, before + 1 if node.start < spans[before][1] else before + 2)
 
     def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:
         """Neighbours, within their parent's bounds, none reaching into another."""
@@ -143,12 +166,10 @@ class Carrier:
         """Where a place in the source is in the target: before what its next word became, or after its last one."""
         before = bisect_left(self.source.starts, place) - 1  # the last word that begins before it
         glued = before >= 0 and place <= self.source.spans[before][1]
-        if not glued:
-            following = bisect_left(self.linked, before + 1)
-            if following < len(self.linked):
-                word = self.linked[following]
-                return self.target.spans[min(self.to[word])][0]
-        earlier = bisect_right(self.linked, before) - 1
+        following, earlier = bisect_left(self.linked, before + 1), bisect_right(self.linked, before) - 1
+        if following < len(self.linked) and (not glued or earlier < 0):
+            word = self.linked[following]
+            return self.target.spans[min(self.to[word])][0]
         if earlier >= 0:
             word = self.linked[earlier]
             return self.at(word, min(place, self.source.spans[word][1]), max(self.to[word]), "end")

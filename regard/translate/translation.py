@@ -25,14 +25,14 @@ class Translation:
     alignment: Alignment | None = None  # of words
     ended: bool = True  # False: cut off at its length limit
     alternatives: list[Translation] = field(default_factory=list)  # the rest of the n best
-    unaligned_tags: int = 0  # tags that no alignment places: they are around the whole sentence, or empty
+    unaligned_tags: int = 0  # tags that no alignment places
 
 
 def describe_unaligned_tags(count: int, total: int) -> str:
     """Build the warning for translations that have `unaligned_tags`."""
     return (
-        f"{count:,} of {total:,} translations have tags whose words the model's attention does not align; these tags "
-        "are around the whole sentence, or empty"
+        f"{count:,} of {total:,} translations have tags that the model's attention does not align with words; these "
+        "tags may be around the whole sentence, at an end of it, beside another word, or empty"
     )
 
 
