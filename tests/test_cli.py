@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from support.files import write_jsonl
 from support.in_process import run_in_process
 from support.training import TINY, corpus_files, format_overrides, train_tiny
 
+from regard import api
 from regard.cli.app import app
 from regard.cli.train import spread
 from regard.cli.translate import Lines
@@ -720,11 +722,7 @@ def test_translate_counts_unfinished_translations(command: Command, run: Run) ->
 def test_translate_warns_of_a_run_stopped_before_its_first_validation(
     command: Command, run: Run, tmp_path: Path
 ) -> None:
-    shutil.copytree(run.folder, tmp_path / "stopped")
-    stopped = Run(tmp_path / "stopped")
-    path = stopped.checkpoint_folder(stopped.newest()) / "state.json"
-    state = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(state | {"best": None, "ranked": [], "validated": 0}), encoding="utf-8")
+    stopped = _copy_run_without_validation(run, tmp_path / "stopped")
     (tmp_path / "page.html").write_text("<p>The dog sleeps .</p>", encoding="utf-8")
     for arguments in ([], ["page.html"]):
         done = command("translate", "stopped", *arguments, input="The dog .\n")
@@ -733,6 +731,26 @@ def test_translate_warns_of_a_run_stopped_before_its_first_validation(
         assert done.stderr.count(step) == 1
         assert "hardly been trained" in done.stderr
     assert "validation" not in command("translate", run.folder, input="The dog .\n").stderr
+
+
+def _copy_run_without_validation(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    stopped = Run(folder)
+    path = stopped.checkpoint_folder(stopped.newest()) / "state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(state | {"best": None, "ranked": [], "validated": 0}), encoding="utf-8")
+    return stopped
+
+
+@pytest.mark.parametrize("load_run", [load, api.load])
+def test_load_warns_once_of_a_run_stopped_before_its_first_validation(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], load_run: Callable[..., object]
+) -> None:
+    stopped = _copy_run_without_validation(run, tmp_path / "stopped")
+    load_run(stopped.folder)
+    assert capsys.readouterr().err.count("before its first validation") == 1
+    load_run(run.folder)
+    assert "validation" not in capsys.readouterr().err
 
 
 def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,20 +75,15 @@ class Engine(NamedTuple):
     @contextmanager
     def at_work(self, folders: Sequence[Path], wishes: Options) -> Iterator[Translate]:
         """What turns lots of lines into lots of translations, in their order."""
-        from regard.console import say
-        from regard.runs import Run
         from regard.translate import load
 
         self.check()
-        for folder in folders:
-            if (step := Run(folder).unvalidated_step()) is not None:
-                say(
-                    f"warning: {folder} was stopped at step {step:,}, before its first validation: its model has "
-                    f"hardly been trained; go on with: regard train --resume --out {folder}"
-                )
         if self.name == RAY:
+            from regard.runs import Run
             from regard.translate.cluster import crew
 
+            for folder in folders:  # what workers print is not shown
+                Run(folder).warn_if_unvalidated()
             with crew(folders, wishes, self.workers) as hired:
                 yield hired.translated
             return

@@ -157,6 +157,14 @@ class Run:
             return None  # it is reported where the checkpoint is used
         return steps[-1] if state.get("best") is None else None
 
+    def warn_if_unvalidated(self) -> None:
+        """Warn of a run that was stopped before its first validation."""
+        if (step := self.unvalidated_step()) is not None:
+            say(
+                f"warning: {self.folder} was stopped at step {step:,}, before its first validation: its model has "
+                f"hardly been trained; go on with: regard train --resume --out {self.folder}"
+            )
+
     def candidates(self) -> list[Path]:
         """The checkpoints, the one to use first: the mean of several, the best, the newest and those before it."""
         found = [self.average_folder] if self.average_folder.is_dir() else []
@@ -167,6 +175,8 @@ class Run:
 
         `sizes` are those of its vocabularies.
         """
+        if step is None:
+            self.warn_if_unvalidated()
         config = self.config()
         expected = outline(config, *sizes)  # one that does not fit could ask for all the memory there is
         weights = self.weights(expected, [self.checkpoint_folder(step)] if step is not None else self.candidates())
