@@ -86,8 +86,8 @@ def run(corpus: Path, shared_folder: Path) -> Run:
 @pytest.fixture(scope="session")
 def fluent_run(corpus: Path, shared_folder: Path) -> Run:
     """Train `bahdanau2015` until its output resembles sentences; read-only."""
-    changes = {"training.steps": 80, "training.validate_every": 80, "training.checkpoint_every": 80, "model.size": 40}
-    changes |= {"training.batch_tokens": 900, "training.learning_rate": 0.02}
+    steps = {f"training.{name}": 80 for name in ("steps", "validate_every", "checkpoint_every")}
+    changes = {**steps, "training.batch_tokens": 900, "training.learning_rate": 0.02, "model.size": 40}
     return _train_once(shared_folder / "runs" / "fluent", "bahdanau2015", corpus, **changes)
 
 

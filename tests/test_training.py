@@ -264,18 +264,25 @@ def test_resumed_run_compares_scores_of_different_metrics_by_loss(tmp_path: Path
 
 def test_on_best_sees_the_validated_weights_of_each_new_best(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [1.0, 3.0, 2.0, 4.0, 4.0], steps=8, ema=0.9, average=2, keep=2, checkpoint_every=2)
-    validate, validated, chosen = trainer.validate, dict[int, Tensor](), dict[int, Tensor]()
-
-    def record(model: Seq2Seq, device: torch.device) -> Validation:
-        validated[trainer.position.step] = next(model.parameters()).detach().clone()
-        return validate(model, device)
-
-    trainer.validate = record
-    trainer.on_best = lambda model, device: chosen.update({trainer.position.step: next(model.parameters()).clone()})
+    validated, chosen = record_validated_weights(trainer), dict[int, dict[str, Tensor]]()
+    trainer.on_best = lambda model, device: chosen.update({trainer.position.step: copy.deepcopy(model.state_dict())})
     trainer.fit()
     assert list(chosen) == [2, 4, 8], "the average of steps 6 and 8 is as good as step 8"
     assert trainer.run.average_folder.is_dir()
-    assert all(torch.equal(weights, validated[step]) for step, weights in chosen.items())
+    last = dict(validated)
+    assert all(are_state_dicts_equal(weights, last[step]) for step, weights in chosen.items())
+
+
+def record_validated_weights(trainer: Trainer) -> list[tuple[int, dict[str, Tensor]]]:
+    """Return a list to which each validation adds its step and the weights that it validates."""
+    validate, validated = trainer.validate, list[tuple[int, dict[str, Tensor]]]()
+
+    def record(model: Seq2Seq, device: torch.device) -> Validation:
+        validated.append((trainer.position.step, copy.deepcopy(model.state_dict())))
+        return validate(model, device)
+
+    trainer.validate = record
+    return validated
 
 
 def test_training_without_a_report_chooses_the_alignment_head(transformer_run: Run, corpus: Path) -> None:
@@ -557,6 +564,7 @@ def test_checkpoint_average_is_used_only_if_no_worse(tmp_path: Path) -> None:
     for name, last in (("better", 9.0), ("worse", 0.5)):
         (tmp_path / name).mkdir()
         trainer = make_trainer(tmp_path / name, [1.0, 2.0, 3.0, last], steps=6, average=2, keep=2)
+        validated = record_validated_weights(trainer)
         trainer.fit()
         steps = [trainer.run.checkpoint_folder(step) for step in (4, 6)]
         weights = [checkpoint.read_tensors(folder, checkpoint.MODEL) for folder in steps]
@@ -566,6 +574,7 @@ def test_checkpoint_average_is_used_only_if_no_worse(tmp_path: Path) -> None:
             mean = checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL)
             for key, tensor in mean.items():
                 torch.testing.assert_close(tensor, (weights[0][key] + weights[1][key]) / 2)
+                assert torch.equal(validated[-1][1][key], tensor)
             own = trainer.model.state_dict()
             unchanged = (torch.equal(own[key], tensor) for key, tensor in weights[1].items())
             assert all(unchanged), "the trainer keeps the weights of the last update"
@@ -642,7 +651,7 @@ def test_interruptions_do_not_change_which_checkpoints_are_kept(tmp_path: Path) 
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
     make_trainer(tmp_path / "whole", **settings).fit()
-    for until in (3, 5, 7, 99):
+    for until in (3, 5, 11, 99):
         trainer = make_trainer(tmp_path / "stopped", **settings)
         if trainer.run.steps():
             trainer.resume()
