@@ -220,7 +220,7 @@ def test_candidates_are_case_sensitive_unless_text_is_lower_cased() -> None:
 
 
 def test_words_with_combining_marks_are_single_candidates() -> None:
-    fields = {"document": 'वह हिन्दी बोलता है। "Cafe\u0301"', "query": "XXXXX।", "answer": "Caf\u00e9"}
+    fields = {"document": 'वह हिन्दी बोलता है। "Cafe\u0301" . ( , )', "query": "XXXXX।", "answer": "Caf\u00e9"}
     found = make_cloze(fields)
     assert found.candidates == ["वह", "हिन्दी", "बोलता", "है", "Cafe\u0301"]
     assert found.answer == 4

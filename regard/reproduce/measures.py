@@ -125,7 +125,8 @@ def dictionary(train: Sequence[Pair], translator: Translator) -> dict[str, str]:
     together: Counter[tuple[str, str]] = Counter()
     left: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    known = set(translator.tokenizers.target.pieces(range(translator.tokenizers.target.size)))
+    vocabulary = translator.tokenizers.target
+    known = {vocabulary.decode([id]) for id in range(vocabulary.size)}  # not `pieces`: marks have joiners and spacers
     for pair in train:
         sources, targets = set(pair.source.split()), set(pair.target.split()) - known
         left.update(sources)

@@ -19,6 +19,7 @@ TAG = re.compile(r"<\w+>")
 CLOSES = frozenset(".,;:!?…)]}%»")  # no space before
 OPENS = frozenset("([{«„")  # no space after
 JOINER = "‿"  # on a mark of punctuation, at the side on which there is no space although there usually is
+SPACER = "␣"  # on a mark of CLOSES or OPENS that stands alone, at the side on which there usually is no space
 
 VERSION = 2
 TRAILER = f"# regard words, version {VERSION}"  # the last line of a vocabulary; those of version 1 have none
@@ -31,15 +32,15 @@ EMOJI = rf"[\U0001f1e6-\U0001f1ff]{{2}}|[^\w\s](?:[{ACCENT}\U0001f3fb-\U0001f3ff
 TOKEN = re.compile(rf"(?P<word><unk>|{LETTER}+(?:[-'’]{LETTER}+)*)|{EMOJI}")
 
 
-class _Shapes(dict[int, int]):
-    """Code points with ACCENT in the place of each combining mark, for `str.translate`."""
+class _CombiningToAccent(dict[int, int]):
+    """Code points with ACCENT instead of each combining mark, for `str.translate`."""
 
     def __missing__(self, code: int) -> int:
         self[code] = ord(ACCENT) if unicodedata.category(chr(code)).startswith("M") else code
         return self[code]
 
 
-_SHAPES = _Shapes()
+_COMBINING_TO_ACCENT = _CombiningToAccent()
 
 
 class Token(NamedTuple):
@@ -61,41 +62,50 @@ def find_tokens(text: str, version: int = VERSION) -> list[Token]:
     """Return the words and the marks of punctuation of a text, as they are written."""
     if version == 1:
         return [Token(token, any(map(str.isalnum, token))) for token in VERSION_1.findall(text)]
-    found = TOKEN.finditer(text.translate(_SHAPES))
+    found = TOKEN.finditer(text.translate(_COMBINING_TO_ACCENT))
     return [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in found]
 
 
 @lru_cache(maxsize=300_000)
 def join_tokens(word: str) -> tuple[str, ...]:
-    """Return the tokens of a white-space word; marks that are not spaced as usual have joiners.
+    """Return the tokens of a white-space word; marks that are not spaced as usual have joiners or a spacer.
 
-    Without a joiner a mark of CLOSES joins the token before it, one of OPENS the token after it, any other none. Of two
-    neighbours that are marks, the second has the joiner.
+    Without these a mark of CLOSES joins the token before it, one of OPENS the token after it, any other none. Of two
+    neighbours that are marks, the second has the joiner. A mark that contains JOINER itself is `<unk>`: with joiners it
+    could not be read back.
     """
+    if word in CLOSES:
+        return (SPACER + word,)
+    if word in OPENS:
+        return (word + SPACER,)
     tokens = find_tokens(word)
-    made: list[str] = []
+    entries: list[str] = []
     joined = False  # by the token before
     for number, (text, is_word) in enumerate(tokens):
         before, after = number > 0, number + 1 < len(tokens)
         word_after = after and tokens[number + 1].is_word
         if is_word:
-            made.append(text)
+            entries.append(text)
+        elif JOINER in text:
+            entries.append(NAMES[UNK])
         elif text in CLOSES:
             usual = (before and not word_after) or not after
-            made.append(text if usual else JOINER * before + text + JOINER)
+            entries.append(text if usual else JOINER * before + text + JOINER)
         elif text in OPENS:
             usual = (joined and after) or not before
-            made.append(text if usual else JOINER + text + JOINER * after)
+            entries.append(text if usual else JOINER + text + JOINER * after)
         else:
-            made.append(JOINER * (before and not joined) + text + JOINER * word_after)
-        joined = find_spacing(made[-1]).joins_after
-    return tuple(made)
+            entries.append(JOINER * (before and not joined) + text + JOINER * word_after)
+        joined = find_spacing(entries[-1]).joins_after
+    return tuple(entries)
 
 
 def find_spacing(entry: str) -> Spacing:
-    """Read the joiners of an entry of a vocabulary."""
+    """Read the joiners, or the spacer, of an entry of a vocabulary."""
     if entry in CLOSES or entry in OPENS:
         return Spacing(entry in CLOSES, entry, entry in OPENS)
+    if (entry[:1] == SPACER and entry[1:] in CLOSES) or (entry[-1:] == SPACER and entry[:-1] in OPENS):
+        return Spacing(False, entry.strip(SPACER), False)
     before = len(entry) > 1 and entry.startswith(JOINER)
     after = len(entry) > 1 + before and entry.endswith(JOINER)
     return Spacing(before, entry[before : len(entry) - after], after)
@@ -113,13 +123,31 @@ class Words:
         self.version = version
         self.ids = {word: number for number, word in enumerate(self.vocabulary)}
         self.spacing = [find_spacing(word) for word in self.vocabulary]
+        self._other_forms: dict[str, int] = {}  # marks that the vocabulary has only with other spaces around them
+        for text in (text for _, text, _ in self.spacing if not text[:1].isalnum() and JOINER not in text):
+            forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER, SPACER + text, text + SPACER)
+            nearest = next(self.ids[form] for form in forms if form in self.ids)
+            self._other_forms.update((form, nearest) for form in forms if form not in self.ids)
 
     @classmethod
-    def learn(cls, lines: Iterable[str], size: int, lowercase: bool = False, tags: Sequence[str] = ()) -> Words:
-        """The `size` most frequent words, tags and ids 0 to 3 included; among equals the alphabet decides."""
+    def learn(
+        cls,
+        lines: Iterable[str],
+        size: int,
+        lowercase: bool = False,
+        tags: Sequence[str] = (),
+        spacing: bool = True,
+    ) -> Words:
+        """The `size` most frequent words, tags and ids 0 to 3 included; among equals the alphabet decides.
+
+        Without `spacing` marks have neither joiners nor spacers, for vocabularies that are looked up by `find_tokens`.
+        """
         counts: Counter[str] = Counter()
         for line in lines:
-            counts.update(token for word in normalize(line, lowercase).split() for token in join_tokens(word))
+            if spacing:
+                counts.update(token for word in normalize(line, lowercase).split() for token in join_tokens(word))
+            else:
+                counts.update(normalize(token.text, lowercase) for token in find_tokens(line))
         ranked = sorted((word for word in counts if word not in NAMES), key=lambda word: (-counts[word], word))
         first = [*NAMES, *map(tag_piece, tags)]
         return cls([*first, *ranked[: max(0, size - len(first))]], lowercase)
@@ -168,11 +196,7 @@ class Words:
 
     def _find_id(self, token: str) -> int:
         found = self.ids.get(token)
-        if found is None:  # a mark that is known with other spaces around it alone
-            text = find_spacing(token).text
-            forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER)
-            found = next((self.ids[form] for form in forms if form in self.ids), UNK)
-        return found
+        return self._other_forms.get(token, UNK) if found is None else found
 
     def tag(self, name: str) -> int:
         """The id of a tag that the vocabulary was learnt with."""
@@ -190,7 +214,7 @@ class Words:
         return [list(ids) for ids in sentences]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words with a space between, punctuation set as its joiners say, else as in ordinary text."""
+        """Words with a space between, punctuation set as joiners and spacers say, else as in ordinary text."""
         words = self.words(ids)
         spoken = zip(ids, words, [-1, *words], strict=False)
         return "".join(
@@ -213,7 +237,7 @@ class Words:
         return id in (PAD, BOS, EOS) or self.is_tag(id)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The words themselves; marks with their joiners."""
+        """The words themselves; marks with their joiners and spacers."""
         return [self.vocabulary[id] for id in ids]
 
     def word_ends(self) -> None:

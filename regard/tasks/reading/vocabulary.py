@@ -8,18 +8,16 @@ from pathlib import Path
 from regard import text
 from regard.config import parse
 from regard.runs import Run
-from regard.tasks.reading.cloze import BLANK, split_words
+from regard.tasks.reading.cloze import BLANK
 from regard.tasks.reading.question import Question
 from regard.tasks.reading.settings import WordSettings
 from regard.text import TextSettings, Tokenizers, Words
-from regard.text.words import VERSION
 
 
 def learn_vocabulary(asked: Iterable[Question], settings: WordSettings, blank: str) -> Words:
     """The most frequent words of documents and queries, and the blank."""
     lines = (line for one in asked for line in (*one.document, *one.query.split(blank)))
-    apart = (" ".join(split_words(line, VERSION)) for line in lines)  # no joiners: nothing is written back as text
-    return Words.learn(apart, settings.vocabulary, settings.lowercase, (BLANK,))
+    return Words.learn(lines, settings.vocabulary, settings.lowercase, (BLANK,), spacing=False)
 
 
 def save_vocabulary(vocabulary: Words, folder: Path) -> None:
