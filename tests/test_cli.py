@@ -23,9 +23,11 @@ from support.training import TINY, corpus_files, format_overrides, train_tiny
 
 from regard import api
 from regard.cli.app import app
+from regard.cli.runs import read_pairs
 from regard.cli.train import spread
 from regard.cli.translate import Lines
 from regard.documents import translated
+from regard.errors import UserError
 from regard.runs import Run
 from regard.training import train
 from regard.translate import Translation, load
@@ -683,6 +685,9 @@ def test_languages_that_do_not_fit_the_run_are_refused(command: Command, run: Ru
     direction = f"{run.folder} translates from en into de"
     reverse = command("evaluate", run.folder, "t.jsonl", "--source", "de", "--target", "en")
     assert (reverse.returncode, reverse.stderr) == (2, f"regard: --source de does not fit: {direction}\n")
+    with pytest.raises(UserError, match="--target fra does not fit"):
+        list(read_pairs([run.folder], [tmp_path / "t.jsonl"], "eng", "fra"))
+    assert len(list(read_pairs([run.folder], [tmp_path / "t.jsonl"], "eng", "deu"))) == 5
     french = (tmp_path / "t.jsonl").read_text(encoding="utf-8").replace('"en"', '"fr"')
     (tmp_path / "french.jsonl").write_text(french, encoding="utf-8")
     other = command("align", run.folder, "french.jsonl")

@@ -38,8 +38,9 @@ from translate.storage.xliff import xlifffile
 from regard.data.corpus import Pair, holds_pairs, languages, pairs, read, suffix
 from regard.data.files import lines
 from regard.data.formats.text import unquoted
+from regard.data.languages import are_different_languages, canonical_code, matches
 from regard.data.pair import one_line
-from regard.data.sides import distinct, matches, nearest_code
+from regard.data.sides import distinct, merged, nearest_code
 from regard.errors import UserError
 
 PAIRS = [Pair(*row) for row in ROWS]
@@ -511,12 +512,69 @@ def test_language_codes_match_by_prefix_and_ignore_case() -> None:
     assert matches("en-US", "EN")
     assert matches("zh_Hans", "zh-hans")
     assert not matches("en", "en-US")
-    assert not matches("eng", "en")
+    assert not matches("zh-Hans", "zh-Hant")
+    assert not matches("english", "en")
     assert distinct(["en-US", "de", "en", "en-GB", "de"]) == ["en", "de"]
     assert distinct(["pt-BR", "pt-PT"]) == ["pt-BR", "pt-PT"]
     assert nearest_code(["en-US", "EN"], "en") == "EN"
     assert nearest_code(["en-US", "en-GB"], "en") == "en-US"
     assert nearest_code(["de"], "en") is None
+
+
+def test_codes_of_two_and_three_letters_name_one_language() -> None:
+    for codes in (
+        "de deu ger",
+        "fr fra fre",
+        "zh zho chi cmn",
+        "he heb iw",
+        "id ind in",
+        "ro ron rum mo",
+        "fa per pes",
+    ):
+        for code in codes.split():
+            assert all(matches(code, other) for other in codes.split()), code
+            assert not matches(code, "en")
+            assert not matches("eng", code)
+    assert canonical_code("DEU_at") == "de-at"
+    assert matches("eng-US", "en")
+    assert matches("en-US", "eng-us")
+    assert not matches("eng", "en-US")
+    assert matches("cmn-Hans", "zh-Hans")
+    assert not matches("cmn-Hant", "zh-Hans")
+    assert not matches("yue", "zh")
+    assert not matches("sr", "sh")
+    assert distinct(["deu", "de", "en"]) == ["de", "en"]
+    assert merged(["deu-AT", "de-DE", "eng"]) == ["de", "en"]
+    assert nearest_code(["fra", "ger"], "de") == "ger"
+
+
+def test_bokmaal_and_nynorsk_are_norwegian_but_not_each_other() -> None:
+    assert matches("nb", "no")
+    assert matches("nno-NO", "nor")
+    assert not matches("no", "nb")
+    assert not matches("nn", "nb")
+    assert not are_different_languages("nb-NO", "no")
+    assert are_different_languages("nb", "nn")
+
+
+def test_only_codes_of_languages_can_contradict_each_other() -> None:
+    assert not are_different_languages("deu", "de-AT")
+    assert are_different_languages("fra", "de")
+    for name in ("txt", "source", "tgt", None):
+        assert not are_different_languages(name, "de"), name
+
+
+def test_memory_with_codes_of_three_letters_is_read_for_a_run_of_two(tmp_path: Path) -> None:
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in ("fra", "deu", "eng-GB"))
+    path = write_file(tmp_path / "x.tmx", f'<tmx version="1.4"><header/><body><tu>{variants}</tu></body></tmx>')
+    assert pairs([path], "de", "en") == [Pair("deu", "eng-GB")]
+    assert pairs([path], "ger", "eng") == [Pair("deu", "eng-GB")]
+    assert corpus_error(path, "de", "en-US").endswith("it holds fra, deu, eng-GB")
+
+
+def test_column_id_is_indonesian_where_that_is_wanted_by_another_code(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "x.jsonl", json.dumps({"id": "buku", "en": "book", "de": "Buch"}) + "\n")
+    assert pairs([path], "ind", "en") == [Pair("buku", "book")]
 
 
 # Pipes

@@ -31,13 +31,14 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     Languages that contradict the runs, and files that lack them, are a UserError.
     """
     from regard.data import corpus
+    from regard.data.languages import are_different_languages
     from regard.data.sides import LanguageError
     from regard.tasks.translation.preparation import question
 
     direction = _find_direction(runs)
     own = f"{runs[0]} translates from {direction[0] or '?'} into {direction[1] or '?'}"
     for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
-        if _are_different_languages(given, known):
+        if are_different_languages(given, known):
             raise UserError(f"{option} {given} does not fit: {own}")
     wanted = source or direction[0], target or direction[1]
     try:
@@ -59,21 +60,15 @@ def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
     """Return the languages of the runs, None where the first does not name them."""
+    from regard.data.languages import are_different_languages
     from regard.runs import Run
 
     directions = [[Run(run).config()["data"].get(side) for side in ("source", "target")] for run in runs]
     first = directions[0]
     for run, other in zip(runs, directions, strict=True):
-        if any(_are_different_languages(*sides) for sides in zip(first, other, strict=True)):
+        if any(are_different_languages(*sides) for sides in zip(first, other, strict=True)):
             raise UserError(
                 f"{runs[0]} translates from {first[0]} into {first[1]}, {run} from {other[0]} into {other[1]}: one "
                 f"test set does not fit both"
             )
     return first[0], first[1]
-
-
-def _are_different_languages(one: str | None, other: str | None) -> bool:
-    """Return True for codes of different languages, such as `en` and `de`; `en` and `en-US` are one language."""
-    from regard.tasks.translation.preparation import base, is_code
-
-    return bool(one and other and is_code(one) and is_code(other) and base(one) != base(other))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
+from regard.data.languages import canonical_code
 from regard.errors import UserError, nearest
 
 # By a word of the letters' names in Unicode. A Japanese sentence mixes three of them, so they go together.
@@ -48,9 +49,8 @@ SIGNS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "R
 SIGNS |= {"DOUBLE-STRUCK", "ITALIC"}
 KNOWN = sorted(set(NAMES.values()))
 UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
-UNSPACED_LANGUAGES = frozenset(  # Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
-    {"zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "lzh", "ja", "jpn", "th", "tha", "lo", "lao"}
-    | {"km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo"}
+UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
+    {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}
 )
 MIXED = 0.75  # a side has a usual script where so many of its letters share one
 
@@ -87,7 +87,7 @@ def has_spaces(text: str, language: str | None = None) -> bool:
     >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
     (True, False, False)
     """
-    if language and language.replace("_", "-").partition("-")[0].lower() in UNSPACED_LANGUAGES:
+    if language and canonical_code(language).partition("-")[0] in UNSPACED_LANGUAGES:
         return False
     counts = scripts(Counter(text))
     return 2 * sum(counts[name] for name in UNSPACED_SCRIPTS) <= counts.total()

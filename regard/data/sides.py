@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from regard.data.files import in_a_line
+from regard.data.languages import canonical_code, find_language, matches
 from regard.errors import UserError
 
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
@@ -53,14 +54,8 @@ def is_code(name: str) -> bool:
 def codes_among(names: Iterable[str], wish: Wish) -> list[str]:
     """The names of columns that may be languages. `id` counts the rows, unless Indonesian is meant."""
     codes = [name for name in dict.fromkeys(names) if is_code(name)]
-    meant = "id" in (wish.source, wish.target, *(wish.named or ()))
+    meant = "id" in (find_language(code) for code in (wish.source, wish.target, *(wish.named or ())) if code)
     return codes if meant or len(codes) < 3 else [code for code in codes if code != "id"]
-
-
-def matches(code: str, wanted: str) -> bool:
-    """Whether a file's language is the one that is wanted: `en-US` is `en`, `en` is not `en-US`."""
-    code, wanted = (name.lower().replace("_", "-") for name in (code, wanted))
-    return code == wanted or code.startswith(f"{wanted}-")
 
 
 def distinct(codes: Iterable[str]) -> list[str]:
@@ -75,7 +70,7 @@ def merged(codes: Sequence[str]) -> list[str]:
     >>> merged(["en-GB", "en-US", "de-AT"]), merged(["en", "pt-BR"]), merged(["en", "zh-Hans", "zh-Hant"])
     (['en', 'de'], ['en', 'pt-BR'], ['en', 'zh-Hans', 'zh-Hant'])
     """
-    wide = list(dict.fromkeys(REGION.sub("", code).lower() for code in codes))
+    wide = list(dict.fromkeys(REGION.sub("", canonical_code(code)) for code in codes))
     return wide if len(codes) > 2 and len(wide) == 2 else list(codes)
 
 

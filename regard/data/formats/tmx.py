@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from regard.data.files import name_of
 from regard.data.formats import xml
+from regard.data.languages import matches
 from regard.data.pair import Pair, one_line
-from regard.data.sides import LanguageError, Sides, Wish, choose, listed, matches, nearest_code
+from regard.data.sides import LanguageError, Sides, Wish, choose, listed, nearest_code
 from regard.errors import UserError
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"

@@ -13,6 +13,7 @@ from regard import text
 from regard.config import parse
 from regard.console import say
 from regard.data.corpus import Pair, languages, pairs
+from regard.data.languages import are_different_languages, canonical_code
 from regard.data.links import Link
 from regard.data.preparation import Prepared, prepare, vocabularies
 from regard.data.settings import DataSettings, corpora
@@ -125,7 +126,7 @@ def spoken(config: Mapping[str, Any]) -> Recipe:
     named = dict(zip(("source", "target"), languages(first.paths, *asked), strict=True))
     found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
     source, target = found["data.source"], found["data.target"]
-    if source and source == target:
+    if source and target and canonical_code(source) == canonical_code(target):
         raise UserError(f"source and target are both {source}: a translation is from one language into another")
     dev = [Path(name) for name in config["data"]["dev"] or ()]
     for paths in [corpus.paths for corpus in wanted] + ([dev] if dev else []):
@@ -136,16 +137,6 @@ def spoken(config: Mapping[str, Any]) -> Recipe:
 def question(paths: Sequence[Path], source: str | None, target: str | None) -> None:
     """A word where files are named for other languages than the run's: sides that were swapped look like this."""
     for ending, wanted in zip(languages(paths, source, target), (source, target), strict=True):
-        if wanted and is_code(ending) and is_code(wanted) and base(ending) != base(wanted):
+        if are_different_languages(ending, wanted):
             named = " ".join(map(str, paths))
             say(f"{named}: by its name this is {ending}, but {wanted} is expected here; are the files in order?")
-
-
-def is_code(name: str) -> bool:
-    """Whether a name may be a language's code; `txt` and `source` are none."""
-    return base(name).isalpha() and len(base(name)) == 2
-
-
-def base(code: str) -> str:
-    """The language of a code: of `de-AT`, `de`."""
-    return code.replace("_", "-").partition("-")[0].lower()
