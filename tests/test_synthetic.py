@@ -7,13 +7,15 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sacrebleu
 import typer
 from support.commands import Command, environment
+from support.files import write_jsonl
 from support.training import corpus_files
 
 from regard.cli import part, synthetic
@@ -193,9 +195,7 @@ def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tsv", "mono.en", "whole.tsv"]
 
 
-def interrupt_back_translation(
-    monkeypatch: pytest.MonkeyPatch, run: Run, text: Path, out: Path, batches: int = 2
-) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None], batches: int = 2) -> None:
     """Press Ctrl-C after some batches, while the next one is written."""
     real = part.Part.write
 
@@ -208,8 +208,14 @@ def interrupt_back_translation(
     with monkeypatch.context() as patched:
         patched.setattr(part.Part, "write", write_or_interrupt)
         with pytest.raises(typer.Exit) as caught:
-            back_translate([run.folder, text], out=out, sample=True)
+            command()
     assert caught.value.exit_code == 130
+
+
+def interrupt_back_translation(
+    monkeypatch: pytest.MonkeyPatch, run: Run, text: Path, out: Path, batches: int = 2
+) -> None:
+    interrupt(monkeypatch, lambda: back_translate([run.folder, text], out=out, sample=True), batches)
 
 
 @pytest.mark.parametrize("batches", [0, 2])
@@ -257,6 +263,35 @@ def test_resume_with_mismatched_or_damaged_files_is_refused(
         back_translate([run.folder, monolingual_text], out=out, sample=True, resume=True)
     with pytest.raises(UserError, match="is there already"):
         back_translate([run.folder, monolingual_text], out=out, sample=True)
+
+
+def test_resumed_distillation_keeps_its_direction(
+    run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out, whole = tmp_path / "t.jsonl", tmp_path / "d.tsv", tmp_path / "whole.tsv"
+    test = pairs(corpus_files(corpus, "test"))[: 4 * BATCH_SIZE]
+    write_jsonl(data, [{"de": pair.target, "en": pair.source} for pair in test])
+    begin = partial(distill, [run.folder, data], out=out, keep_original=True, beam=1)
+    interrupt(monkeypatch, begin)
+    note, unfinished = tmp_path / ".d.tsv.json", tmp_path / ".d.tsv.part"
+    noted = json.loads(note.read_bytes())
+    assert (noted["job"]["source"], noted["job"]["target"]) == ("en", "de")
+    with pytest.raises(UserError, match="as it was begun: source was 'en', not 'eng'"):
+        begin(source="eng", resume=True)
+    # earlier versions named no languages, and read the file in its own order
+    earlier = {key: value for key, value in noted["job"].items() if key not in ("source", "target")}
+    kept = unfinished.read_bytes()
+    rows = "".join(f"{pair.target}\t{pair.source}\n" for pair in test[: 2 * BATCH_SIZE])
+    unfinished.write_bytes(rows.encode())
+    note.write_text(json.dumps({**noted, "job": earlier, "bytes": len(rows.encode())}), encoding="utf-8")
+    with pytest.raises(UserError, match="or in the other direction"):
+        begin(resume=True)
+    assert unfinished.read_bytes() == rows.encode()
+    unfinished.write_bytes(kept)
+    note.write_text(json.dumps({**noted, "job": earlier}), encoding="utf-8")
+    begin(resume=True)
+    distill([run.folder, data], out=whole, keep_original=True, beam=1)
+    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_invalid_options_are_refused(run: Run, monolingual_text: Path, tmp_path: Path) -> None:

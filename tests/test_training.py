@@ -802,7 +802,7 @@ def test_swapped_or_equal_languages_are_reported(
     train_tiny("bahdanau2015", corpus, tmp_path / "b", **{"training.steps": 1})
     assert "are the files in order?" not in capsys.readouterr().err
     with pytest.raises(UserError, match="source and target are both en"):
-        train_tiny("bahdanau2015", corpus, tmp_path / "c", **{"data.source": "en", "data.target": "en"})
+        train_tiny("bahdanau2015", corpus, tmp_path / "c", **{"data.source": "en", "data.target": "eng"})
 
 
 def test_resume_with_another_recipe_is_refused(run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,12 +53,16 @@ class Part:
         self.write([], self.tally)
         return self
 
-    def resume(self) -> Part:
-        """The file where it was left; by those only who do the same with the same."""
+    def resume(self, optional: Collection[str] = ()) -> Part:
+        """The file where it was left; by those only who do the same with the same.
+
+        `optional` keys of the job count only if the note has them: earlier versions did not write them.
+        """
         if not self.note.exists():
             raise UserError(f"nothing to go on with: {self.out} was not begun, or it is finished; leave --resume out")
         noted = self.noted()
-        other = differences(noted["job"], self.job)
+        unknown = set(optional) - set(noted["job"])
+        other = differences(noted["job"], {key: self.job[key] for key in self.job if key not in unknown})
         if other:
             raise UserError(f"{self.out} can go on only as it was begun: {'; '.join(other)}")
         if not self.path.exists() or self.path.stat().st_size < noted["bytes"]:
@@ -69,6 +73,12 @@ class Part:
         self.file.seek(noted["bytes"])
         self.tally = Counter(noted["tally"])
         return self
+
+    def read_rows(self) -> Iterator[str]:
+        """Yield the lines that were written before."""
+        with self.path.open("rb") as file:
+            for line in file:
+                yield line.decode(errors="replace").removesuffix("\n")
 
     def noted(self) -> dict[str, Any]:
         """What the note says."""

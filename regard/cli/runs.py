@@ -31,21 +31,27 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     Languages that contradict the runs, and files that lack them, are a UserError.
     """
     from regard.data import corpus
-    from regard.data.languages import are_different_languages
     from regard.data.sides import LanguageError
     from regard.tasks.translation.preparation import question
 
-    direction = _find_direction(runs)
-    own = f"{runs[0]} translates from {direction[0] or '?'} into {direction[1] or '?'}"
-    for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
-        if are_different_languages(given, known):
-            raise UserError(f"{option} {given} does not fit: {own}")
-    wanted = source or direction[0], target or direction[1]
+    wanted = resolve_languages(runs, source, target)
     try:
         question(files, *wanted)
         yield from corpus.read(files, *wanted, names=not (source or target))
     except LanguageError as error:
+        own = _describe_direction(runs[0], _find_direction(runs))
         raise UserError(f"{error}; {own}. --source and --target take the codes of the file") from error
+
+
+def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:
+    """Return the languages to read pairs in: those of `--source` and `--target`, else those of the runs, else None."""
+    from regard.data.languages import are_different_languages
+
+    direction = _find_direction(runs)
+    for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
+        if are_different_languages(given, known):
+            raise UserError(f"{option} {given} does not fit: {_describe_direction(runs[0], direction)}")
+    return source or direction[0], target or direction[1]
 
 
 def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> list[Pair]:
@@ -72,3 +78,7 @@ def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
                 f"test set does not fit both"
             )
     return first[0], first[1]
+
+
+def _describe_direction(run: Path, direction: tuple[str | None, str | None]) -> str:
+    return f"{run} translates from {direction[0] or '?'} into {direction[1] or '?'}"

@@ -16,9 +16,9 @@ import typer
 from regard.cli import engine, options
 from regard.cli.part import Part
 from regard.cli.pipe import STANDARD_INPUT, chunks, ending_with_the_pipe, standard_input
-from regard.cli.runs import read_pairs, split_runs
+from regard.cli.runs import read_pairs, resolve_languages, split_runs
 from regard.cli.translate import AT_ONCE, counted, penalty
-from regard.errors import UserError
+from regard.errors import UserError, shown
 
 if TYPE_CHECKING:
     from regard.data.corpus import Pair
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SPACES = str.maketrans("\t\n\r", "   ")  # a tab in a text would be the end of its column
 BLANK, CUT, EMPTY = "blank lines", "translations that did not come to an end", "translations without a word"
+LANGUAGES = ("source", "target")  # of a job; those that an earlier version began do not name them
 TOLD_EVERY = 20  # lots, where there is no terminal for a bar
 
 Out = Annotated[
@@ -90,7 +91,7 @@ def back_translate(
 
     made_of = {"command": "back-translate", "text": str(file)}
     job = Job(folders, wishes, made_of, out, resume, engine.Engine(engine_name, precision, workers))
-    job.run(standard_input() if file == STANDARD_INPUT else lines(file), str, pairs)
+    job.run(standard_input() if file == STANDARD_INPUT else lines(file), str, 1, pairs)
 
 
 def distill(
@@ -142,9 +143,9 @@ def distill(
             yield tsv(*pair)
 
     made_of = {"command": "distill", "data": list(map(str, files)), "keep_original": keep_original, "nearest": nearest}
-    made_of |= {name: code for name, code in (("source", source), ("target", target)) if code}
+    made_of |= dict(zip(LANGUAGES, resolve_languages(folders, source, target), strict=True))
     job = Job(folders, wishes, made_of, out, resume, engine.Engine(engine_name, precision, workers))
-    job.run(read_pairs(folders, files, source, target), lambda pair: pair.source, pairs)
+    job.run(read_pairs(folders, files, source, target), lambda pair: pair.source, 0, pairs)
 
 
 def usable(made: Translation, tally: Counter[str]) -> list[str]:
@@ -188,14 +189,15 @@ class Job:
         self,
         items: Iterator[T],
         source: Callable[[T], str],
+        column: int,
         pairs: Callable[[T, Translation, Counter[str]], Iterator[str]],
     ) -> None:
-        """Translates the source of each item, and writes the pairs that are made of it."""
+        """Translates the source of each item, and writes the pairs that are made of it, the source in `column`."""
         from regard.console import say
 
         with self.opened() as part:
             tally = part.tally if part else Counter[str]()
-            self.skip(items, tally["lines"])
+            self.skip(map(source, items), column, part)
             try:
                 with (
                     ending_with_the_pipe(),
@@ -223,7 +225,7 @@ class Job:
         if self.out is None:
             return nullcontext(None)
         part = Part(self.out, self.made_of | {"models": self.models(), "options": asdict(self.wishes)})
-        return part.resume() if self.resume else part.begin()
+        return part.resume(optional=LANGUAGES) if self.resume else part.begin()
 
     def models(self) -> list[str]:
         """Which checkpoints translate: what goes on does so with the same ones."""
@@ -232,11 +234,23 @@ class Job:
         runs = [Run(folder.resolve()) for folder in self.folders]
         return [str(run.checkpoint_folder(run.best())) for run in runs]
 
-    def skip(self, items: Iterator[T], lines: int) -> None:
-        """Passes over what is done."""
-        passed = sum(1 for _ in islice(items, lines))
+    def skip(self, sources: Iterator[str], column: int, part: Part | None) -> None:
+        """Pass over the sources that are done, and check that the pairs written so far have them in `column`."""
+        if part is None:
+            return
+        passed, lines, rows = 0, part.tally["lines"], part.read_rows()
+        row = next(rows, None)
+        for source in islice(sources, lines):
+            passed += 1
+            while row is not None and row.split("\t")[column : column + 1] == [source.translate(SPACES)]:
+                row = next(rows, None)
         if passed < lines:
             raise UserError(f"{self.out} has got to line {lines:,}, but the input has only {passed:,} lines")
+        if row is not None:
+            raise UserError(
+                f"{self.out} was begun with other text than is read now, or in the other direction: {shown(row)} is "
+                f"made of none of its first {lines:,} lines; remove {part.path} and {part.note} to begin anew"
+            )
 
 
 def together(
