@@ -24,7 +24,7 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.errors import UserError
-from regard.evaluate import bleu, bleu_of_several
+from regard.evaluate import bleu, bleu_of_several, chrf, chrf_of_several
 from regard.plot import Overlay, overlaid
 from regard.report.overlays import overlays
 from regard.runs import Run
@@ -463,6 +463,8 @@ def test_bleu_takes_any_number_of_references() -> None:
     assert several.value == pytest.approx(100.0)
     with pytest.raises(ValueError, match="each needs one"):
         bleu_of_several(written, [["a"], []])
+    assert chrf_of_several(written, [[one] for one in first]).value == pytest.approx(chrf(written, first).value)
+    assert chrf_of_several(written, [[first[0], written[0]], [first[1]]]).value == pytest.approx(100.0)
 
 
 # Runs
@@ -650,6 +652,21 @@ def test_corpora_too_small_to_train_on_are_refused(rows: list[dict[str, str]], m
 def make_job(data: Path, out: Path, **changes: Any) -> Any:
     overrides = {**SMALL, "data.dev": [str(data / "dev.jsonl")], **changes}
     return prepare_job(RECIPES[0], data / "train.jsonl", out, **overrides)
+
+
+@pytest.mark.parametrize(("caption", "measure"), [("一只红色的狗", "chrf"), ("a red dog", "bleu")])
+def test_chrf_chooses_the_best_model_where_captions_have_no_spaces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caption: str, measure: str
+) -> None:
+    for name in "abc":
+        save_array(tmp_path / f"{name}.npy", np.full((2, 2, 3), ord(name), dtype=np.float32))
+    rows = [{"image": f"{name}.npy", "caption": f"{caption} {name}"} for name in "abc"]
+    file = str(write_jsonl(tmp_path / "train.jsonl", rows))
+    overrides = {**SMALL, "text.kind": "char", "data.dev": [file], "training.steps": 1, "training.validate_every": 1}
+    run = regard.train(RECIPES[0], file, tmp_path / "run", **overrides)
+    found = [row for row in run.metrics() if row["kind"] == "dev"][-1]
+    assert (found["measure"], "chrf" in found) == (measure, measure == "chrf")
+    assert ("chrF, not BLEU, chooses the best checkpoint" in capsys.readouterr().err) == (measure == "chrf")
 
 
 def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:

@@ -760,6 +760,17 @@ def test_axis_reaches_the_top_of_the_curve(visit: Visit, peak: float) -> None:
 
 
 @pytest.mark.slow
+def test_training_view_names_the_score_that_chooses(visit: Visit) -> None:
+    row = {"kind": "dev", "step": 10, "loss": 1.0, "bleu": 0.1, "chrf": 12.5, "measure": "chrf"}
+    answer = {"rows": [row], "finished": True}
+    page = visit("training", lambda page: page.route("**/curves*", lambda route: route.fulfill(json=answer)))
+    training = page.locator("#training")
+    expect(training.get_by_role("status")).to_have_text("Finished: step 10; best chrF 12.5")
+    expect(training.locator("tbody tr")).to_contain_text("12.5")
+    expect(training.locator("thead")).to_contain_text("chrF")
+
+
+@pytest.mark.slow
 def test_training_view_explains_the_two_losses(visit: Visit) -> None:
     loss = visit("training").locator("#training figure").first
     expect(loss).to_contain_text("with dropout and label smoothing where the recipe has them")

@@ -8,11 +8,13 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from support.commands import Command
+from support.files import write_jsonl
 from support.server import TIMEOUT, Client, Server, serve_in_thread, start_server
 from typer.testing import CliRunner
 
@@ -21,6 +23,7 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.compatible import answer
 from regard.serve.fleet import languages_of, names
+from regard.serve.looking import described
 from regard.serve.service import through
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, describe_unaligned_tags, load
@@ -265,6 +268,15 @@ def test_models_are_listed(server: Server, fluent_run: Run) -> None:
     assert first["steps"] == 80
     assert first["finished"]
     assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.metrics() if row["kind"] == "dev"][-1]
+
+
+def test_model_list_names_the_score_that_chose(run: Run, tmp_path: Path) -> None:
+    copy = shutil.copytree(run.folder, tmp_path / "zh")
+    rows = [{**row, "chrf": 12.5, "measure": "chrf"} if row["kind"] == "dev" else row for row in run.metrics()]
+    write_jsonl(copy / "metrics.jsonl", rows)
+    served: Any = SimpleNamespace(name="zh", folder=copy, translator=load(copy), source="en", target="zh")
+    scores = described(served)["scores"]
+    assert (scores["chrf"], scores["bleu"]) == (12.5, None)
 
 
 def test_model_is_selected_by_name(fluent_run: Run, tmp_path: Path) -> None:

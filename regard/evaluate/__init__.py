@@ -6,7 +6,18 @@ from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, tog
 from regard.evaluate.confusion import Confusion, LabelFigures
 from regard.evaluate.gold import Gold, gold_score, read_gold
 from regard.evaluate.nearest import nearest
-from regard.evaluate.scores import Compared, Group, Score, bleu, bleu_of_several, by_length, chrf, compare, ter
+from regard.evaluate.scores import (
+    Compared,
+    Group,
+    Score,
+    bleu,
+    bleu_of_several,
+    by_length,
+    chrf,
+    chrf_of_several,
+    compare,
+    ter,
+)
 from regard.evaluate.symmetry import grow_diag_final_and
 
 __all__ = [
@@ -26,6 +37,7 @@ __all__ = [
     "bleu_of_several",
     "by_length",
     "chrf",
+    "chrf_of_several",
     "chunks",
     "compare",
     "count_chunks",

@@ -45,17 +45,17 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool =
 
 def bleu_of_several(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
     """The same where each may have several references, one at the least, and not all as many."""
-    if not hypotheses or len(hypotheses) != len(references) or not all(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} lists of references; each needs one")
-    metric = sacrebleu.BLEU(lowercase=lowercase, force=True)
-    most = max(map(len, references))
-    streams: Any = [[some[n] if n < len(some) else None for some in references] for n in range(most)]
-    return Score(float(metric.corpus_score(list(hypotheses), streams).score), str(metric.get_signature()))
+    return _measure_several(sacrebleu.BLEU(lowercase=lowercase, force=True), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """Corpus chrF2."""
     return measured(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
+
+
+def chrf_of_several(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
+    """Corpus chrF2 where each may have several references, one at the least, and not all as many."""
+    return _measure_several(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -72,6 +72,14 @@ def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(float(value), str(metric.get_signature()))
+
+
+def _measure_several(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    if not hypotheses or len(hypotheses) != len(references) or not all(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} lists of references; each needs one")
+    most = max(map(len, references))
+    streams: Any = [[some[n] if n < len(some) else None for some in references] for n in range(most)]
+    return Score(float(metric.corpus_score(list(hypotheses), streams).score), str(metric.get_signature()))
 
 
 def by_length(

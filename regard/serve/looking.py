@@ -128,10 +128,11 @@ def described(served: Served) -> dict[str, Any]:
         "heads": max((point.head or 0 for point in points), default=-1) + 1 or None,
         "layers": max((point.layer for point in points), default=-1) + 1 or None,
         "scores": {
-            "bleu": best.score if best and best.measure == "bleu" else None,
+            "bleu": None,
             "loss": best and best.loss,
             "perplexity": best and best.perplexity,
-        },
+        }
+        | ({best.measure: best.score} if best else {}),
         "steps": known.steps,
         "epochs": known.epochs,
         "seconds": known.seconds,

@@ -26,7 +26,7 @@ export class Refused extends Error {
  * @typedef {{code: string, name: string, targets: string[]}} Language
  * @typedef {{name: string, source: Named, target: Named, recipe: string | null, parameters: number | null,
  *   order: string[], attention: boolean, heads: number | null, layers: number | null,
- *   scores: {bleu: number | null}, steps: number, finished: boolean}} Model
+ *   scores: Record<string, number | null>, steps: number, finished: boolean}} Model
  * @typedef {{text: string, source: string, target: string, model: string}} Asked
  * @typedef {{source: string[], target: string[], weights: number[][],
  *   tokens: {source: string[], target: string[], weights: number[][] | null}}} Alignment
@@ -39,7 +39,8 @@ export class Refused extends Error {
  * @typedef {{model: string, order: string[], pieces: number, source: string[], text: string, steps: Step[]}} Trace
  * @typedef {{name: string, task: string, recipe: string | null, parameters: number | null,
  *   scores: Record<string, number>}} Predictor
- * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null}} Row
+ * @typedef {{kind: string, step: number, loss: number | null, bleu?: number | null,
+ *   chrf?: number | null, measure?: string}} Row
  */
 
 const WORST = "The server cannot be reached.";

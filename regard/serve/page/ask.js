@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { byId, make, option } from "./dom.js";
-import { score, size } from "./facts.js";
+import { bestScore, size } from "./facts.js";
 import { KeyField } from "./keyfield.js";
 import { Latest, debounced } from "./latest.js";
 import { Notice } from "./notice.js";
@@ -73,10 +73,9 @@ class Ask {
 
 /** What is known of a model. @param {api.Predictor} predictor */
 function facts({ name, task, recipe, parameters, scores }) {
-  const [measure, value] = Object.entries(scores).find(([each]) => each !== "loss") ?? [];
-  const told = measure && `dev ${measure === "bleu" ? "BLEU" : measure} ${score(Number(value))}`;
+  const best = bestScore(scores);
   byId("facts").replaceChildren(
-    [`task: ${task}`, recipe !== name && recipe, size(parameters), told].filter(Boolean).join(" · "),
+    [`task: ${task}`, recipe !== name && recipe, size(parameters), best && `dev ${best}`].filter(Boolean).join(" · "),
   );
 }
 

@@ -4,6 +4,7 @@ import { translate } from "./api.js";
 import { label } from "./choices.js";
 import { apart, common } from "./difference.js";
 import { choice, make } from "./dom.js";
+import { bestScore } from "./facts.js";
 import { Latest } from "./latest.js";
 import { Matrix } from "./matrix.js";
 import { Notice } from "./notice.js";
@@ -131,9 +132,7 @@ export class Compare {
  */
 function column(model, made, words, shared) {
   const marked = words.flatMap((word, place) => [make(shared.has(place) ? "span" : "mark", {}, word), " "]);
-  const facts = [model.recipe, model.scores.bleu === null ? null : `BLEU ${model.scores.bleu.toFixed(1)}`]
-    .filter(Boolean)
-    .join(" · ");
+  const facts = [model.recipe, bestScore(model.scores)].filter(Boolean).join(" · ");
   const alignment = made.alignment;
   const missing = model.attention
     ? "There is nothing to look at in this text."

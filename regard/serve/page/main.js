@@ -6,7 +6,7 @@ import { Attention } from "./attention.js";
 import { Choices } from "./choices.js";
 import { Compare } from "./compare.js";
 import { byId } from "./dom.js";
-import { size } from "./facts.js";
+import { bestScore, size } from "./facts.js";
 import { Files } from "./files.js";
 import { KeyField } from "./keyfield.js";
 import { Latest } from "./latest.js";
@@ -101,8 +101,9 @@ function begin(languages, models, settings, keyField) {
 
 /** What is known of the model that answers. @param {api.Model | undefined} model */
 function facts(model) {
-  const score = model?.scores.bleu ? `dev BLEU ${model.scores.bleu.toFixed(1)}` : "";
-  byId("facts").textContent = [model?.name, model?.recipe !== model?.name && model?.recipe, size(model?.parameters), score]
+  const best = bestScore(model?.scores ?? {});
+  const known = [model?.name, model?.recipe !== model?.name && model?.recipe, size(model?.parameters)];
+  byId("facts").textContent = [...known, best && `dev ${best}`]
     .filter(Boolean)
     .join(" · ");
 }

@@ -3,6 +3,7 @@
 import { curves } from "./api.js";
 import { chart } from "./chart.js";
 import { choice, make } from "./dom.js";
+import { scoreName } from "./facts.js";
 import { Latest } from "./latest.js";
 import { Notice } from "./notice.js";
 import { figure, table } from "./table.js";
@@ -80,8 +81,9 @@ export class Training {
   #draw(finished) {
     const rows = [...this.rows.values()];
     const last = Math.max(0, ...rows.map(({ step }) => step));
-    const best = Math.max(...rows.map(({ bleu }) => bleu ?? -1));
-    const told = best >= 0 ? `; best BLEU ${best.toFixed(1)}` : "";
+    const measure = rows.some((row) => row.measure === "chrf") ? "chrf" : "bleu"; // which chooses the best checkpoint
+    const best = Math.max(...rows.map((row) => row[measure] ?? -1));
+    const told = best >= 0 ? `; best ${scoreName(measure)} ${best.toFixed(1)}` : "";
     this.state.textContent = `${finished ? "Finished" : "In training"}: step ${last.toLocaleString("en")}${told}`;
     this.charts.replaceChildren(
       chart(
@@ -92,9 +94,9 @@ export class Training {
         ],
         LOSSES,
       ),
-      chart("BLEU", [{ name: "dev", points: points(rows, "dev", "bleu") }]),
+      chart(scoreName(measure), [{ name: "dev", points: points(rows, "dev", measure) }]),
     );
-    this.table.replaceChildren(listed(rows));
+    this.table.replaceChildren(listed(rows, measure));
   }
 }
 
@@ -102,7 +104,7 @@ export class Training {
  * What was measured of one thing; what was not a number is left out.
  * @param {Row[]} rows
  * @param {string} kind
- * @param {"loss" | "bleu"} what
+ * @param {"loss" | "bleu" | "chrf"} what
  * @returns {[number, number][]}
  */
 function points(rows, kind, what) {
@@ -110,13 +112,13 @@ function points(rows, kind, what) {
   return found.map((row) => [row.step, /** @type {number} */ (row[what])]);
 }
 
-/** @param {Row[]} rows */
-function listed(rows) {
-  const each = rows.map(({ step, kind, loss, bleu }) => [
-    step.toLocaleString("en"),
-    kind,
-    figure(loss, 3),
-    figure(bleu, 1),
+/** @param {Row[]} rows @param {"bleu" | "chrf"} measure */
+function listed(rows, measure) {
+  const each = rows.map((row) => [
+    row.step.toLocaleString("en"),
+    row.kind,
+    figure(row.loss, 3),
+    figure(row[measure], 1),
   ]);
-  return table("What was measured in training", ["Step", "Measured on", "Loss", "BLEU"], each);
+  return table("What was measured in training", ["Step", "Measured on", "Loss", scoreName(measure)], each);
 }

@@ -22,6 +22,7 @@ from regard.tasks.captioning.validation import Validator
 from regard.tasks.captioning.vocabulary import encoded, kept, learnt, save
 from regard.tasks.holding import parted
 from regard.tasks.task import Asked, Job
+from regard.tasks.text_scores import report_measure
 from regard.text import Tokenizer, VocabularySettings
 
 
@@ -60,18 +61,20 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
         "data.backbone": None if backbone is None else backbone.mapping(),
         "model.backbone": reads,
     }
+    validator = Validator(
+        found.dev,
+        Captions(dev, eye._replace(backbone=backbone)),
+        tokenizer,
+        int(training["batch_tokens"]),
+        int(training["validate_pairs"]),
+        data.max_length,
+    )
+    report_measure(validator.measure, training["best"])
     return Job(
         run,
         override(config, resolved),
         Captions(train, eye, tokenizer, settings.dropout),
-        Validator(
-            found.dev,
-            Captions(dev, eye._replace(backbone=backbone)),
-            tokenizer,
-            int(training["batch_tokens"]),
-            int(training["validate_pairs"]),
-            data.max_length,
-        ),
+        validator,
         (features, tokenizer.size),
         partial(save, tokenizer, settings),
         about(found, train, len(every) - len(train), tokenizer),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from regard.evaluate import bleu_of_several
 from regard.models import Seq2Seq
 from regard.plot import overlaid
 from regard.tasks.captioning.captioner import captioned, lots, searched
@@ -18,6 +17,7 @@ from regard.tasks.captioning.judgement import judged
 from regard.tasks.captioning.prediction import Caption
 from regard.tasks.captioning.vocabulary import exact, marks
 from regard.tasks.task import Validation
+from regard.tasks.text_scores import choose_measure, score_texts
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ class Sample(NamedTuple):
 
 
 class Validator:
-    """Cross-entropy of all captions of the dev set; greedy captions of some images, held against all that have been."""
+    """Cross-entropy of all captions of the dev set; greedy captions of some images, held against all that have been.
+
+    BLEU says which model is the best, or chrF if the captions are in a script without spaces between words.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Validator:
         self.batch_tokens = batch_tokens
         self.groups = dict(list(grouped(examples).items())[:images])
         self.max_length = max_length
+        self.measure = choose_measure([caption for captions in self.groups.values() for caption in captions])
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
         """Measures the model; leaves it as it was, and takes nothing from the random generators."""
@@ -72,12 +76,10 @@ class Validator:
         made = self.captioned(model, device)
         model.train(training)
         references, texts = list(self.groups.values()), [one.text for one in made]
-        measured = {
-            "bleu": bleu_of_several(texts, references, self.tokenizer.lowercase).value,
-            "exact": exact(texts, references, self.tokenizer),
-        }
+        measured = score_texts(texts, references, self.measure, self.tokenizer.lowercase)
+        measured["exact"] = exact(texts, references, self.tokenizer)
         samples = [Sample(*one) for one in zip(made[:SAMPLES], references, strict=False)]
-        return Validation(found.mean_loss, measured | found.figures(), "bleu", samples)
+        return Validation(found.mean_loss, measured | found.figures(), self.measure, samples)
 
     def captioned(self, model: Seq2Seq, device: torch.device) -> list[Caption]:
         """Greedy captions."""

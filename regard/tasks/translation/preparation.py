@@ -24,6 +24,7 @@ from regard.models import Seq2Seq
 from regard.recipes import Recipe, override, sized
 from regard.runs import Run, viewpoint
 from regard.tasks.task import Asked, Job, OnBest
+from regard.tasks.text_scores import report_measure
 from regard.tasks.translation.validation import Validator
 from regard.text import TextSettings, Tokenizers
 from regard.translate import choose_alignment_head
@@ -60,8 +61,7 @@ def prepared(run: Run, config: Recipe, resume: bool) -> Job:
     training = config["training"]
     batch_tokens, translated = int(training["batch_tokens"]), int(training["validate_pairs"])
     validator = Validator(found.dev, tokenizers, batch_tokens, translated, config["data"]["target"])
-    if validator.measure == "chrf" and training["best"] != "loss":
-        say("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")
+    report_measure(validator.measure, training["best"])
     return Job(
         run,
         config,

@@ -12,14 +12,13 @@ from torch.nn import functional as F
 from regard.data.corpus import Pair
 from regard.data.examples import Examples
 from regard.data.ragged import Indices, Ragged
-from regard.data.scripts import has_spaces
-from regard.evaluate import bleu, chrf
 from regard.models import Seq2Seq
 from regard.plot import heatmap
 from regard.search import Floats, Hypothesis, search
 from regard.symbols import EOS, NAMES, PAD
 from regard.tasks.memory import in_lots, in_order
 from regard.tasks.task import Validation
+from regard.tasks.text_scores import choose_measure, score_texts
 from regard.text import Tokenizers
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Validator:
         self.batch_tokens = batch_tokens
         self.translated = min(translated, len(whole))
         self.references = [pair.target for pair in whole[: self.translated]]
-        self.measure = "bleu" if has_spaces("".join(self.references), language) else "chrf"
+        self.measure = choose_measure(self.references, language)
         self.examples = Examples(
             Ragged.of(tokenizers.source.encode(pair.source) for pair in whole),
             Ragged.of(tokenizers.target.encode(pair.target) for pair in whole),
@@ -83,9 +82,8 @@ class Validator:
         model.train(training)
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in found]
         samples = [self.sample(row, found[row], texts[row]) for row in range(min(SAMPLES, len(found)))]
-        scores = {"bleu": bleu} | ({"chrf": chrf} if self.measure == "chrf" else {})
         lowercase = self.tokenizers.target.lowercase  # what it cannot write is no mistake
-        figures = {name: score(texts, self.references, lowercase).value for name, score in scores.items()}
+        figures = score_texts(texts, [[reference] for reference in self.references], self.measure, lowercase)
         return Validation(loss, {"perplexity": math.exp(min(loss, 100.0)), **figures}, self.measure, samples)
 
     @torch.inference_mode()
