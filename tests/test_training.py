@@ -571,6 +571,7 @@ def test_checkpoint_average_is_used_only_if_no_worse(tmp_path: Path) -> None:
         assert trainer.run.average_folder.exists() == (name == "better")
         assert trainer.run.candidates()[0] == (trainer.run.average_folder if name == "better" else steps[1])
         if name == "better":
+            assert checkpoint.read_state(trainer.run.average_folder)["best"]["step"] == 6
             mean = checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL)
             for key, tensor in mean.items():
                 torch.testing.assert_close(tensor, (weights[0][key] + weights[1][key]) / 2)
@@ -578,6 +579,19 @@ def test_checkpoint_average_is_used_only_if_no_worse(tmp_path: Path) -> None:
             own = trainer.model.state_dict()
             unchanged = (torch.equal(own[key], tensor) for key, tensor in weights[1].items())
             assert all(unchanged), "the trainer keeps the weights of the last update"
+
+
+def test_checkpoint_without_the_weights_behind_the_running_mean_is_damaged(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=2, ema=0.9)
+    trainer.fit()
+    folder = trainer.run.checkpoint_folder(2)
+    tensors = [checkpoint.read_tensors(folder, name) for name in (checkpoint.MODEL, checkpoint.OPTIMIZER)]
+    del tensors[1]["weight.0"]
+    state = checkpoint.read_state(folder)
+    checkpoint.remove(folder)
+    checkpoint.write(folder, *tensors, state)
+    with pytest.raises(UserError, match=r"step-.*optimizer.* does not fit the run: 'weight\.0'"):
+        make_trainer(tmp_path, steps=4, ema=0.9).resume()
 
 
 def test_keep_best_keeps_the_best_checkpoints(tmp_path: Path) -> None:
