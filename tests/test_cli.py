@@ -236,6 +236,7 @@ USER_ERRORS = [
     (["plot", "nowhere", "a", "--heads", "--steps"], "one picture at a time"),
     (["plot", "nowhere", "good.tsv", "--by-length"], "there is no run nowhere"),
     (["align", "nowhere", "good.tsv"], "there is no run nowhere"),
+    (["evaluate", "texts", "good.tsv"], "texts is a folder, but not a run: it has no config.yaml. Name"),
     (["recipes", "defaut"], "did you mean 'default'?"),
     (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
     (["demo", "--task", "tag", "--recipe", "yang2016"], "the recipe yang2016 is of the task classify, not tag"),
@@ -253,6 +254,7 @@ def test_user_error_is_one_line_and_exit_code_2(
     (tmp_path / "latin.tsv").write_bytes(b"one\teins\ntwo\tgr\xfc\xdfe\n")
     (tmp_path / "empty.tsv").write_text("", encoding="utf-8")
     (tmp_path / "good.tsv").write_text("one\teins\ntwo\tzwei\n", encoding="utf-8")
+    (tmp_path / "texts").mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())
     done = command(*arguments)
     assert done.returncode == 2, done.stderr

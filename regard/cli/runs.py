@@ -18,6 +18,9 @@ def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     files = [path for path in paths if not path.is_dir()]
     if not runs:
         raise UserError(f"there is no run {paths[0]}: a run is a folder that `regard train` wrote")
+    for path in runs:
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} is a folder, but not a run: it has no config.yaml. Name the files in it")
     for path in files:
         if not path.exists() and path != Path("-"):
             raise UserError(f"there is no run and no file {path}")
