@@ -66,3 +66,9 @@ def test_constant_schedule_rises_during_warmup_only() -> None:
 def test_invalid_training_settings_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         TrainingSettings(**values)  # type: ignore[arg-type]
+
+
+def test_halving_needs_a_period_above_0() -> None:
+    with pytest.raises(ValueError, match="halve_every must be above 0, it is 0"):
+        TrainingSettings(schedule="halving", halve_every=0)
+    assert TrainingSettings(schedule="constant", halve_every=0).halve_every == 0

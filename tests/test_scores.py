@@ -78,9 +78,10 @@ def test_score_over_a_window_equals_the_score_at_its_positions(
     torch.testing.assert_close(score(query, gathered, positions), whole.gather(2, positions))
 
 
-def test_dot_score_reports_sizes_that_differ() -> None:
-    with pytest.raises(ValueError, match=r"queries have 4, keys 6"):
-        Dot()(torch.randn(B, T, 4), torch.randn(B, S, 6), None)
+@pytest.mark.parametrize(("queries", "keys"), [(4, 6), (6, 4)])
+def test_dot_score_reports_sizes_that_differ(queries: int, keys: int) -> None:
+    with pytest.raises(ValueError, match=rf"queries have {queries}, keys {keys}"):
+        Dot()(torch.randn(B, T, queries), torch.randn(B, S, keys), None)
 
 
 def test_score_weights_have_the_shapes_of_the_equations() -> None:

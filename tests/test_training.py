@@ -594,6 +594,16 @@ def test_checkpoint_without_the_weights_behind_the_running_mean_is_damaged(tmp_p
         make_trainer(tmp_path, steps=4, ema=0.9).resume()
 
 
+def test_training_goes_on_beside_a_damaged_older_checkpoint(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=4, keep=2, checkpoint_every=2)
+    trainer.fit()
+    (trainer.run.checkpoint_folder(2) / checkpoint.STATE).write_text("{", encoding="utf-8")
+    resumed = make_trainer(tmp_path, steps=6, keep=2, checkpoint_every=2)
+    resumed.resume()
+    resumed.fit()
+    assert resumed.run.newest() == 6
+
+
 def test_keep_best_keeps_the_best_checkpoints(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
     end = trainer.fit()
