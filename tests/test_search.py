@@ -271,6 +271,10 @@ def repeats(target: tuple[int, ...], size: int) -> bool:
 
 CONSTRAINTS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, ...]], bool]]] = {
     "minimum length": ({"min_length": 3}, lambda target: len(target) >= 3),
+    "minimum length and no repeated bigram": (
+        {"min_length": 4, "no_repeat": 2},
+        lambda target: len(target) >= 4 and not repeats(target, 2),
+    ),
     "no repeated token": ({"no_repeat": 1}, lambda target: not repeats(target, 1)),
     "no repeated bigram": ({"no_repeat": 2}, lambda target: not repeats(target, 2)),
     "forbidden sequences": (
