@@ -1,5 +1,6 @@
 """Batches: tensor layout, micro-batches, ragged arrays on disk, data workers."""
 
+import multiprocessing
 import os
 from itertools import islice
 from pathlib import Path
@@ -184,9 +185,13 @@ class BlockedExamples(Examples):
     ("kind", "timeout", "message"),
     [(KilledExamples, 600, "exited unexpectedly|killed"), (BlockedExamples, 1, "timed out after 1 s")],
 )
-def test_killed_or_blocked_data_worker_is_a_user_error(kind: type[Examples], timeout: int, message: str) -> None:
+def test_killed_or_blocked_data_worker_is_a_user_error(
+    kind: type[Examples], timeout: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)  # seconds until workers are killed
     examples = kind(Ragged.of([[5], [6]]), Ragged.of([[6], [7]]))
     wanted = requests(Order(examples.sizes, 60, 4, 1), Place(), 1, 0, 1)
     with pytest.raises(UserError, match=message) as error, reported():
         next(load(examples, wanted, workers=1, timeout=timeout))
     assert "data.workers" in str(error.value)
+    assert multiprocessing.active_children() == []

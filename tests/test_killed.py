@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from torch import Tensor
 
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
-from regard.training import loop, train
+from regard.training import Interrupted, loop, train
 
 SETTINGS: dict[str, Any] = {
     "steps": 10,
@@ -191,6 +194,115 @@ def test_full_disk_keeps_the_last_checkpoint_and_training_resumes(corpus: Path, 
     assert again.returncode == 0, again.stderr
     left, right = (checkpoint.read_tensors(one.checkpoint_folder(24), checkpoint.MODEL) for one in (whole, run))
     assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
+
+
+def make_trainer_with_workers(folder: Path) -> loop.Trainer:
+    trainer = make_trainer(folder, steps=100_000, validate_every=100_000)
+    trainer.data = replace(trainer.data, workers=2)
+    return trainer
+
+
+def train_until_signalled(trainer: loop.Trainer, moment: int | str, number: signal.Signals) -> None:
+    """Train; every process of the run gets the signal at a moment.
+
+    The moment is a number of function calls from the start of the workers on, or "worker started" or "update".
+    """
+    shares, update, own, calls, senders = trainer.shares, trainer.update, os.getpid(), [0], list[int]()
+
+    def signal_all() -> None:
+        if senders or os.getpid() != own:  # forked processes have these functions, too
+            return
+        senders.append(0)
+        pids = [*list_children(own), own]
+        if sender := os.fork():  # PyTorch's workers react differently to signals from their parent
+            os.waitpid(sender, 0)
+            return
+        for pid in pids:
+            os.kill(pid, number)
+        os._exit(0)
+
+    def count_call(frame: object, event: str, argument: object) -> None:
+        calls[0] += 1
+        if calls[0] == moment:
+            signal_all()
+
+    def started_shares() -> Any:
+        if moment == "worker started":
+            os.register_at_fork(after_in_parent=signal_all)
+        sys.setprofile(count_call)
+        return shares()
+
+    def signalled_update(share: Any) -> Any:
+        if moment == "update" and trainer.position.step == 2:
+            signal_all()
+        return update(share)
+
+    trainer.shares, trainer.update = started_shares, signalled_update  # type: ignore[method-assign]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
+    try:
+        trainer.fit()
+    except Interrupted as stop:
+        sys.exit(128 + stop.signal_number)
+
+
+def list_children(pid: int) -> list[int]:
+    return [int(child) for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
+
+
+def assert_signal_saves_a_checkpoint(folder: Path, moment: int | str, number: signal.Signals) -> None:
+    folder.mkdir()
+    trainer = make_trainer_with_workers(folder)  # here, because the first one imports much
+    process = fork.Process(target=train_until_signalled, args=(trainer, moment, number))
+    process.start()
+    process.join()
+    assert process.exitcode == 128 + number, f"signal at {moment}"
+    run = Run(folder)
+    assert checkpoint.read_state(run.checkpoint_folder(run.newest()))["step"] >= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to list child processes")
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("worker started", signal.SIGTERM),
+        ("update", signal.SIGTERM),
+        pytest.param("update", signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param("update", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_signal_to_every_process_of_a_run_saves_a_checkpoint(
+    moment: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    assert_signal_saves_a_checkpoint(tmp_path / "run", moment, number)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to list child processes")
+def test_signal_to_every_process_at_random_moments_always_saves_a_checkpoint(tmp_path: Path) -> None:
+    moments = np.random.default_rng(0).integers(1, 20_000, 50).tolist()  # the workers start at call 3,000 or so
+    for trial, moment in enumerate(moments):
+        assert_signal_saves_a_checkpoint(tmp_path / str(trial), moment, signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to list child processes")
+def test_data_workers_end_with_a_killed_process(tmp_path: Path) -> None:
+    trainer, pids = make_trainer_with_workers(tmp_path), tmp_path / "pids"
+
+    def train_and_die() -> None:
+        shares = trainer.shares()
+        next(shares)
+        pids.write_text("\n".join(map(str, list_children(os.getpid()))), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = fork.Process(target=train_and_die)
+    process.start()
+    process.join()
+    workers = [int(pid) for pid in pids.read_text(encoding="utf-8").split()]
+    assert len(workers) == 2
+    for worker in workers:
+        with suppress(ProcessLookupError), os.fdopen(os.pidfd_open(worker)) as watched:
+            assert select.select([watched], [], [], 60)[0], "the worker has ended"
 
 
 KILLED_COMMAND = """

@@ -112,6 +112,33 @@ def test_killed_worker_is_restarted_with_an_identical_result(corpus: Path, tmp_p
         assert torch.equal(newest_weights(killed)[name], tensor)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to list child processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_signal_to_every_process_of_torchrun_saves_a_checkpoint(
+    number: signal.Signals, corpus: Path, tmp_path: Path
+) -> None:
+    run = Run(tmp_path / "run")
+    limits = {"training.steps": 100_000, "training.validate_every": 100_000, "training.checkpoint_every": 100_000}
+    arguments = train_arguments(corpus, run.folder, "luong2015-global", **limits, **{"data.workers": 2})
+    with start_torchrun(*arguments) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("step 5/"))
+        processes = list_descendants(process.pid)
+        assert len(processes) == 6, line  # two ranks with two workers each
+        for pid in [*processes, process.pid]:  # torchrun passes the signal on to those that have it already
+            os.kill(pid, number)
+        output = process.stdout.read()
+    assert "checkpoint saved; go on with" in output
+    assert run.newest() >= 5
+    assert [pid for pid in processes if Path(f"/proc/{pid}").is_dir()] == []
+
+
+def list_descendants(pid: int) -> list[int]:
+    children = [int(one) for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()]
+    return [*children, *(one for child in children for one in list_descendants(child))]
+
+
 def indent(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.splitlines())
 

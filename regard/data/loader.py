@@ -5,9 +5,11 @@ Which batches these are, the order alone decides: the number of readers changes 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+import signal
+import sys
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +22,7 @@ from regard.data.ragged import Indices
 from regard.errors import UserError
 
 B_co = TypeVar("B_co", covariant=True)
+STOPPING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
 class Batch(Protocol):
@@ -109,7 +112,7 @@ def mixed(*numbers: int) -> int:
 
 def load(
     source: Source[Any], wanted: Iterator[Request], workers: int = 0, timeout: int = 600, pinned: bool = False
-) -> Iterator[Share]:
+) -> Generator[Share]:
     """The batches that are asked for; a reader that gives nothing for `timeout` seconds is an error for `reported`."""
     loader = DataLoader(
         Requested(source),
@@ -119,9 +122,15 @@ def load(
         collate_fn=unchanged,
         timeout=timeout if workers else 0,
         pin_memory=pinned,
-        worker_init_fn=apart,
+        multiprocessing_context=_worker_context(workers),
+        worker_init_fn=_block_signals,
     )
-    yield from loader
+    batches: Any = iter(loader)
+    try:
+        yield from batches
+    finally:
+        if workers:
+            batches._shutdown_workers()  # also if an exception still refers to the iterator
 
 
 @contextmanager
@@ -136,9 +145,16 @@ def reported() -> Iterator[None]:
         raise UserError(f"reading training data came to a stop: {said} (data.workers, data.timeout)") from error
 
 
-def apart(worker: int) -> None:
-    """A reader ends with the process that it reads for, not with the signals that ask that one to stop."""
-    os.setpgrp()
+def _worker_context(workers: int) -> BaseContext | None:
+    if not workers or sys.platform != "linux":
+        return None  # the default of the platform
+    from regard.data.workers import WorkerContext  # does not exist on Windows
+
+    return WorkerContext()
+
+
+def _block_signals(worker: int) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # for workers that are not forked
 
 
 def unchanged(share: Any) -> Any:

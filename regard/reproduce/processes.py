@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ class Begun:
         self.name = name
         self.ours, self.theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=work, args=(self.theirs,))
+        self.asked = False  # to stop
 
     def begin(self, task: Callable[[], None]) -> None:
         """Starts it, and says what it is to do."""
@@ -71,10 +73,12 @@ class Begun:
         if self.process.exitcode:
             raise UserError(f"{self.name}: its process ended with the status {self.process.exitcode}")
 
-    def stop(self) -> None:
-        """Asks it to."""
+    def stop(self, number: int) -> None:
+        """Pass a signal on: as SIGTERM the first time, so that training saves; Ctrl-C again stops it at once."""
         if self.process.pid is not None and self.process.is_alive():
-            self.process.terminate()
+            again = self.asked and number == signal.SIGINT
+            os.kill(self.process.pid, signal.SIGINT if again else signal.SIGTERM)
+            self.asked = True
 
     def join(self) -> None:
         """Waits until it has ended, if it began at all; nobody listens to it any more."""
@@ -127,11 +131,11 @@ def starting() -> ForkServerContext | SpawnContext:
 
 @contextmanager
 def asked_to_stop(running: Sequence[Begun]) -> Iterator[None]:
-    """Who is asked passes it on, once each time: who trains saves what there is, and stops at once if asked again."""
+    """Pass each signal on to the running processes: training saves a checkpoint, and stops at once on Ctrl-C again."""
 
     def passed_on(number: int, frame: FrameType | None) -> None:
         for one in running:
-            one.stop()
+            one.stop(number)
         raise Interrupted(None, number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.console import bar, is_terminal, say
-from regard.data.loader import Share, Source, load, reported, requests
+from regard.data.loader import STOPPING, Share, Source, load, reported, requests
 from regard.data.order import Order
 from regard.data.settings import ReadingSettings
 from regard.errors import UserError
@@ -39,7 +39,7 @@ from regard.training.processes import ALONE, Processes, copies
 from regard.training.schedule import learning_rate
 from regard.training.settings import TrainingSettings
 from regard.training.sharding import shard
-from regard.training.signals import STOPPING, Interrupted, Signals
+from regard.training.signals import Interrupted, Signals
 
 NAMES = {  # as they are written
     "bleu": "BLEU",
@@ -135,15 +135,15 @@ class Trainer:
                 if self.position.step and self.position.best is not None:
                     self.recall_best()
                 task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
-                shares = self.shares()
-                while not self.finished():
-                    figures, stop = self.update(next(shares))
-                    short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
-                    progress.update(task, completed=self.position.step, note=short)
-                    self.after(figures)
-                    if stop:
-                        self.save(interim=True)
-                        raise Interrupted(self.position.step, stop)
+                with closing(self.shares()) as shares:
+                    while not self.finished():
+                        figures, stop = self.update(next(shares))
+                        short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
+                        progress.update(task, completed=self.position.step, note=short)
+                        self.after(figures)
+                        if stop:
+                            self.save(interim=True)
+                            raise Interrupted(self.position.step, stop)
                 if self.position.validated != self.position.step:
                     self.measure()
                 self.save()
@@ -152,7 +152,7 @@ class Trainer:
             self.metrics.close()
         return self.position
 
-    def shares(self) -> Any:
+    def shares(self) -> Generator[Share]:
         """The batches of this process, update after update."""
         wanted = requests(
             self.order, self.position.place, self.settings.accumulate, self.processes.rank, self.processes.count

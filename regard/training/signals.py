@@ -1,4 +1,4 @@
-"""Being asked to stop."""
+"""Signals that ask training to stop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+from regard.data.loader import STOPPING
+from regard.training.processes import several
+
+HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
-    """Training was asked to stop (Ctrl-C, SIGTERM) and has saved a checkpoint; or several were, which had begun."""
+    """Training was asked to stop (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint; or several runs were."""
 
     def __init__(self, step: int | None, signal_number: int) -> None:
         super().__init__(step, signal_number)  # so that it comes whole out of another process
@@ -24,22 +27,27 @@ class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
 
 
 class Signals:
-    """Notes Ctrl-C and SIGTERM, to stop after the update at hand; a second one stops at once."""
+    """Note signals of `STOPPING`, to stop after the current update; another Ctrl-C stops at once.
+
+    Only Ctrl-C is repeated by a user. Supervisors repeat signals, and torchrun passes on what its processes may have
+    received themselves.
+    """
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that came
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """What happens when one comes."""
-        if self.number:
+        """Handle one signal."""
+        if self.number and number == signal.SIGINT and not several():
             raise KeyboardInterrupt
-        self.number = number
+        self.number = self.number or number
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """From here on; afterwards whoever watched before does so again."""
+        """Install the handler, and restore the previous ones on exit. An ignored SIGHUP (nohup) stays ignored."""
+        noted = [number for number in STOPPING if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
         try:
-            before = install(dict.fromkeys(STOPPING, self.note))
+            before = install(dict.fromkeys(noted, self.note))
         except ValueError:  # not the main thread: whoever runs there has their own way to stop
             yield
             return
