@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from contextlib import contextmanager
 from functools import cache
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _StandardError:
+    """Standard error, where output is dropped once its terminal is closed or nobody reads its pipe.
+
+    Training goes on then, and saves a checkpoint: Ctrl-C ends `tee` in `regard train … 2>&1 | tee log` as well.
+    """
+
+    def write(self, text: str) -> int:
+        with _output_dropped_if_closed():
+            _own_stderr().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _output_dropped_if_closed():
+            _own_stderr().flush()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "rich_proxied_file":  # by which rich would write to the stream itself
+            raise AttributeError(name)
+        return getattr(_own_stderr(), name)
+
+
+def _own_stderr() -> Any:
+    return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # rich replaces it while it draws a bar
+
+
+@contextmanager
+def _output_dropped_if_closed() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _own_stderr().fileno())
+        os.close(nowhere)
 
 
 @cache
 def console() -> Console:
     """Standard error; one for all, so that a line said while a bar is drawn stands above it."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first())
+    error = cast("IO[str]", _StandardError())
+    return Console(file=error, highlight=False, soft_wrap=True, quiet=not is_first())
 
 
 def say(message: str) -> None:

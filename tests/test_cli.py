@@ -26,6 +26,7 @@ from regard.cli.app import app
 from regard.cli.runs import read_pairs
 from regard.cli.train import spread
 from regard.cli.translate import Lines
+from regard.console import bar, say
 from regard.documents import translated
 from regard.errors import UserError
 from regard.runs import Run
@@ -386,6 +387,19 @@ def test_resume_after_a_signal_is_bit_identical_to_an_uninterrupted_run(
     whole = train_tiny(recipe, corpus, tmp_path / "whole", **changes, **{"training.steps": last})
     ends = [run.checkpoint_folder(last) / "model.safetensors" for run in (Run(tmp_path / "cut"), whole)]
     assert ends[0].read_bytes() == ends[1].read_bytes()
+
+
+@pytest.mark.parametrize("drawn", [False, True], ids=["line", "bar"])
+def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stderr", closed)
+        monkeypatch.setattr("regard.console.is_terminal", lambda: drawn)
+        os.close(reader)
+        with bar() as progress:
+            progress.add_task("training", note="")
+            say("step 1")
+            say("step 2")
 
 
 @pytest.mark.slow
