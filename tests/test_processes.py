@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
+from datetime import timedelta
+from multiprocessing.queues import Queue
 from pathlib import Path
+from textwrap import indent
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from support.combinations import slow_after
 from support.commands import environment
 from support.training import TINY, corpus_files, format_overrides, newest_weights, train_tiny
+from torch.distributed import distributed_c10d
 
 from regard.runs import Run
+from regard.training.processes import joined
 
 
 def start_torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
@@ -67,6 +76,57 @@ def test_two_processes_train_like_one_with_twice_the_accumulation(steps: int, co
     assert dev[0] == dev[1]
 
 
+def wait_for_rank_0(rank: int, port: int, numbers: Queue[list[float]]) -> None:
+    """Let rank 0 be late by three times the time limit of the process group."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
+    with joined("cpu") as processes:
+        processes.wait()
+        distributed_c10d._set_pg_timeout(timedelta(seconds=0.1), dist.group.WORLD)
+        if processes.first:
+            Event().wait(0.3)
+        numbers.put(processes.of_first([3.0 + rank]))
+
+
+def test_validation_longer_than_the_time_limit_of_the_process_group_does_not_end_the_run() -> None:
+    fork = multiprocessing.get_context("fork")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    numbers = fork.Queue()
+    processes = [fork.Process(target=wait_for_rank_0, args=(rank, port, numbers)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert [numbers.get(), numbers.get()] == [[3.0], [3.0]]
+
+
+SLOW_VALIDATION = """
+import os, sys, threading
+from datetime import timedelta
+from regard.training import loop
+from torch.distributed import distributed_c10d, group
+validated = loop.Trainer.validated
+def late(self, *arguments, **options):
+    distributed_c10d._set_pg_timeout(timedelta(seconds=1), group.WORLD)
+    if os.environ["RANK"] == "0":
+        threading.Event().wait(3)
+    try:
+        return validated(self, *arguments, **options)
+    finally:
+        distributed_c10d._set_pg_timeout(timedelta(minutes=30), group.WORLD)
+loop.Trainer.validated = late
+"""
+
+
+@pytest.mark.slow
+def test_slow_validation_of_rank_0_does_not_end_torchrun(corpus: Path, tmp_path: Path) -> None:
+    limits = {"training.steps": 4, "training.validate_every": 2}
+    arguments = train_arguments(corpus, tmp_path / "run", "luong2015-global", **limits)
+    output = wait_for(start_torchrun(*arguments, PYTHONPATH=write_site(tmp_path, SLOW_VALIDATION)))
+    assert output.count("dev loss") == 2
+
+
 @pytest.mark.slow
 def test_two_process_run_resumes_identically_with_two_only(corpus: Path, tmp_path: Path) -> None:
     whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
@@ -98,13 +158,12 @@ loop.Trainer.update = killed
 def test_killed_worker_is_restarted_with_an_identical_result(corpus: Path, tmp_path: Path) -> None:
     whole, killed = Run(tmp_path / "whole"), Run(tmp_path / "killed")
     wait_for(start_torchrun(*train_arguments(corpus, whole.folder, "luong2015-global")))
-    (tmp_path / "site").mkdir()
-    root = str(Path(__file__).parent.parent)
-    start = f"import sys\nif sys.argv[0] == '-m':\n    sys.path.insert(0, {root!r})\n"
-    (tmp_path / "site" / "sitecustomize.py").write_text(start + indent(KILL_RANK_1), encoding="utf-8")
-    path = os.pathsep.join([str(tmp_path / "site"), environment()["PYTHONPATH"]])
     output = wait_for(
-        start_torchrun(*train_arguments(corpus, killed.folder, "luong2015-global"), restarts=2, PYTHONPATH=path)
+        start_torchrun(
+            *train_arguments(corpus, killed.folder, "luong2015-global"),
+            restarts=2,
+            PYTHONPATH=write_site(tmp_path, KILL_RANK_1),
+        )
     )
     assert f"exitcode  : {-signal.SIGKILL}" in output or "SIGKILL" in output or "-9" in output
     assert training_losses(killed) == training_losses(whole)
@@ -139,8 +198,13 @@ def list_descendants(pid: int) -> list[int]:
     return [*children, *(one for child in children for one in list_descendants(child))]
 
 
-def indent(code: str) -> str:
-    return "".join(f"    {line}\n" for line in code.splitlines())
+def write_site(folder: Path, code: str) -> str:
+    """Write a `sitecustomize` that runs the code in the processes of torchrun; return the PYTHONPATH with it."""
+    (folder / "site").mkdir()
+    root = str(Path(__file__).parent.parent)
+    start = f"import sys\nif sys.argv[0] == '-m':\n    sys.path.insert(0, {root!r})\n"
+    (folder / "site" / "sitecustomize.py").write_text(start + indent(code, "    "), encoding="utf-8")
+    return os.pathsep.join([str(folder / "site"), environment()["PYTHONPATH"]])
 
 
 @pytest.mark.slow

@@ -381,6 +381,7 @@ class Trainer:
         if self.on_best is not None and self.processes.first:
             with self.loaded(self.run.weights(self.whole, self.run.candidates())):
                 self.on_best(self.whole.to(self.device), self.device)
+        self.processes.wait()
 
     def average(self) -> None:
         """The mean of the newest checkpoints, where one is wanted; it is the model if it is no worse than the best."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -21,14 +22,16 @@ from regard.errors import UserError
 
 COUNT, LOCAL, HERE = "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+PATIENCE = timedelta(days=14)  # rank 0 may validate for as long; if it dies, the connection is closed and all end
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many this one is, and what they tell each other."""
+    """Rank, world size, and the collectives that training needs."""
 
     rank: int = 0
     count: int = 1
+    patient: dist.ProcessGroup | None = None  # the same processes; for waiting while rank 0 works alone
 
     @property
     def first(self) -> bool:
@@ -37,11 +40,7 @@ class Processes:
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
         """The numbers of all processes, added up; they are on the CPU, so that no GPU is waited for."""
-        if self.count == 1:
-            return list(numbers)
-        together = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(together)
-        return together.tolist()
+        return self._add_up(numbers, None)
 
     def mean(self, tensor: Tensor) -> None:
         """Puts the mean over all processes in the tensor's place."""
@@ -54,12 +53,30 @@ class Processes:
         return self.sums([float(happened)])[0] > 0
 
     def of_first(self, numbers: Sequence[float]) -> list[float]:
-        """The numbers of the first process, in all of them."""
-        return self.sums([number if self.first else 0.0 for number in numbers])
+        """Return the numbers of rank 0, however long it takes to get there."""
+        return self._add_up([number if self.first else 0.0 for number in numbers], self.patient)
 
     def wait(self) -> None:
-        """Until all have come this far."""
-        self.sums([0.0])
+        """Wait until all processes have come this far, however long that takes."""
+        self._add_up([0.0], self.patient)
+
+    def _add_up(self, numbers: Sequence[float], group: dist.ProcessGroup | None) -> list[float]:
+        if self.count == 1:
+            return list(numbers)
+        together = _buffer(len(numbers))
+        together.copy_(torch.tensor(numbers, dtype=torch.float64))
+        dist.all_reduce(together, group=group)
+        return together.tolist()
+
+
+@cache
+def _buffer(length: int) -> Tensor:
+    """Return a tensor that Python never frees.
+
+    A thread of the group that drops the last reference to a Python tensor needs the GIL. Whoever destroys the group may
+    hold the GIL while it waits for the group's threads, and neither would ever go on.
+    """
+    return torch.zeros(length, dtype=torch.float64)
 
 
 ALONE = Processes()
@@ -89,10 +106,9 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
     own = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
     dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=own, rank=rank, world_size=count)
     try:
-        yield Processes(rank, count)
+        yield Processes(rank, count, dist.new_group(backend="gloo", timeout=PATIENCE))
     finally:
-        gc.collect()  # what refers to the group must be gone before it: the last one to go would wait for its threads …
-        time.sleep(0.1)  # … and these for Python's lock, to drop their last tensors; neither would ever get it
+        gc.collect()  # of DDP, which refers to the group and would destroy it while it holds the GIL
         dist.destroy_process_group()
 
 
