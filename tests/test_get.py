@@ -347,7 +347,7 @@ def test_catalogue_entry_is_complete(name: str) -> None:
     for file in map(Path, files):
         assert by_name(file) == (source, target) if suffix(file) == ".tsv" else suffix(file)[1:] in (source, target)
     for download in corpus.downloads:
-        assert download.address.startswith(("https://", "http://dl.fbaipublicfiles.com/"))
+        assert download.address.startswith("https://")
         assert download.sha256 is None or re.fullmatch("[0-9a-f]{64}", download.sha256)
 
 
@@ -364,21 +364,34 @@ def serve_corpus(site: Site, name: str) -> None:
 
 def test_get_downloads_corpus_and_checks_it_against_first_checksum(regard: Command, site: Site, tmp_path: Path) -> None:
     serve_corpus(site, "europarl-v7-de-en")
-    done = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror/", "--out", "ep")
+    done = regard("data", "get", "europarl-v7-de-en", "--trust", "--from", f"{site.address}/mirror/", "--out", "ep")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ep/train.de", "ep/train.en"]
     assert (tmp_path / "ep/train.de").read_text() == "europarl-v7.de-en.de 1\neuroparl-v7.de-en.de 2\n"
     assert "licence: no restriction known" in done.stderr
     checksum = hashlib.sha256(site.files["/mirror/de-en.tgz"]).hexdigest()
-    assert f"nobody vouches for its checksum; this one, {checksum}, is written down" in done.stderr
+    assert f"de-en.tgz: not verified, SHA-256 {checksum}; recorded in ep/downloads/de-en.tgz.sha256" in done.stderr
     again = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror", "--out", "ep")
     assert (again.returncode, len(site.requests)) == (0, 1)
-    assert "nobody vouches" not in again.stderr
+    assert "not verified" not in again.stderr
     (tmp_path / "ep/downloads/de-en.tgz").unlink()
     site.files["/mirror/de-en.tgz"] += b"x"
     changed = regard("data", "get", "europarl-v7-de-en", "--from", f"{site.address}/mirror", "--out", "ep")
     assert (changed.returncode, changed.stderr.count("\n")) == (2, 3)
     assert f"should have {checksum}; it was not kept" in changed.stderr
+
+
+@pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "europarl-v7-de-en"])
+def test_corpus_without_a_known_checksum_needs_trust(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
+    done = regard("data", "get", name, "--from", f"{site.address}/mirror")
+    file = CORPORA[name].downloads[0].address.rsplit("/", 1)[-1]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"regard: no checksum is known for {site.address}/mirror/{file} and plain HTTP can be changed on the way, so "
+        f"it cannot be verified; --trust downloads it anyway\n"
+    )
+    assert site.requests == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tmp_path: Path) -> None:
@@ -392,7 +405,7 @@ def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tm
 @pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "iwslt2017-de-en", "opus-books-en-fr"])
 def test_every_archive_layout_is_unpacked(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
     serve_corpus(site, name)
-    done = regard("data", "get", name, "--from", f"{site.address}/mirror")
+    done = regard("data", "get", name, "--trust", "--from", f"{site.address}/mirror")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{name}/{file}" for file in CORPORA[name].files()]
     assert all((tmp_path / file).is_file() for file in done.stdout.splitlines())

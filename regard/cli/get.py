@@ -10,7 +10,7 @@ import typer
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from regard.data.catalogue import Corpus
+    from regard.data.catalogue import Corpus, Download
 
 
 def get(
@@ -23,6 +23,9 @@ def get(
     mirror: Annotated[
         str | None, typer.Option("--from", help="Address of a folder that has the same files.", metavar="URL")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Download a corpus although no checksum is known for it.")
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Say what there is.")] = False,
 ) -> None:
     """Download a public corpus: it goes on where it broke off, and is checked.
@@ -39,7 +42,7 @@ def get(
         raise UserError("which corpus? regard data get --list says what there is")
     folder = out or Path(name.replace("/", "-"))
     if name in CORPORA:
-        files = fetched(CORPORA[name], folder, mirror)
+        files = fetched(CORPORA[name], folder, mirror, trust)
     elif found(name):
         typer.echo(f"{name}: a test set that sacreBLEU knows, free for research", err=True)
         files = get(name, folder, mirror)
@@ -57,28 +60,38 @@ def turned(name: str) -> str:
     return "-".join([*first[2:], target, source])
 
 
-def fetched(corpus: Corpus, folder: Path, mirror: str | None) -> list[Path]:
-    """Downloads, checks and unpacks; the files of the corpus."""
+def fetched(corpus: Corpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
+    """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
     from regard.console import bar, say
-    from regard.data.download import fetch
+    from regard.data.download import fetch, recorded
     from regard.data.unpacking import unpack
 
+    def place(download: Download) -> tuple[str, Path]:
+        name = download.address.rsplit("/", 1)[-1]
+        return f"{mirror.rstrip('/')}/{name}" if mirror else download.address, folder / "downloads" / name
+
+    for address, path in [place(download) for download in corpus.downloads if download.sha256 is None]:
+        if not trust and recorded(path.with_name(f"{path.name}.sha256")) is None:
+            connection = " and plain HTTP can be changed on the way" if address.startswith("http://") else ""
+            raise UserError(
+                f"no checksum is known for {address}{connection}, so it cannot be verified; --trust downloads it anyway"
+            )
     say(f"{corpus.about}; {corpus.size}")
     say(f"licence: {corpus.licence}")
     with bar() as progress:
         for download in corpus.downloads:
-            name = download.address.rsplit("/", 1)[-1]
-            address = f"{mirror.rstrip('/')}/{name}" if mirror else download.address
+            address, path = place(download)
+            name = path.name
             task = progress.add_task(f"{name}, KB", total=None, note="")
 
             def show(done: int, total: int | None, task: object = task) -> None:
                 progress.update(task, completed=done >> 10, total=total and total >> 10)  # type: ignore[arg-type]
 
-            found = fetch(address, folder / "downloads" / name, download.sha256, show)
+            found = fetch(address, path, download.sha256, show)
             if not found.known:
                 say(
-                    f"{name}: nobody vouches for its checksum; this one, {found.sha256}, is written down in "
-                    f"{found.path}.sha256, and later downloads are held to it"
+                    f"{name}: not verified, SHA-256 {found.sha256}; recorded in {found.path}.sha256, and later "
+                    f"downloads are verified against it"
                 )
             wanted = {member: (folder / ours, edit) for member, (ours, edit) in download.members.items()}
             unpack(found.path, wanted)

@@ -33,7 +33,7 @@ def segments(lines: Iterator[bytes]) -> Iterator[bytes]:
 class Download:
     """A file of a corpus: where it is, what it must be, and which of its members become which of our files.
 
-    `sha256` is None where nobody vouches for one; the first download then writes down what it saw.
+    `sha256` is None if none has been published, or if the file grows; the first download records what it computed.
     """
 
     address: str
@@ -127,7 +127,7 @@ def iwslt14() -> Corpus:
     for split, ours in {"dev2010": "dev", "tst2010": "tst2010", "tst2011": "tst2011", "tst2012": "tst2012"}.items():
         for side in ("de", "en"):
             members[f"IWSLT14.TED.{split}.de-en.{side}.xml"] = (f"{ours}.{side}", segments)
-    download = Download("http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz", members)
+    download = Download("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz", members)
     about = "TED talks; train about 170,000, dev2010, tst2010 to tst2012"
     return Corpus(about, "CC BY-NC-ND 4.0 (TED)", "about 20 MB", (download,))
 
