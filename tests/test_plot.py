@@ -8,11 +8,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontEntry, fontManager
 from PIL import Image
 
 from regard.errors import UserError
 from regard.evaluate import Group
-from regard.plot import Line, Step, animate, drawing, heatmap, heatmaps, lengths, save, shaded, steps
+from regard.plot import Line, Step, animate, canvas, drawing, heatmap, heatmaps, lengths, save, shaded, steps
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
 SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
@@ -43,6 +44,42 @@ def test_heatmap_shows_weights_and_tokens() -> None:
     assert figure.get_suptitle() == "a title"
     assert figure.axes[0].yaxis_inverted(), "the first target word is at the top"
     assert len(figure.axes) == 2, "the matrix and its colour bar"
+
+
+def test_characters_without_a_font_are_reported_in_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    default = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
+    monkeypatch.setattr(fontManager, "ttflist", default)
+    monkeypatch.setattr(canvas, "_reported", [])
+    canvas._fallback_family.cache_clear()
+    try:
+        for name in ("a.png", "b.png"):
+            save(heatmap(WEIGHTS, ["日本", "語", "</s>"], ["हिन्दी", "</s>"], "漢字"), tmp_path / name)
+    finally:
+        canvas._fallback_family.cache_clear()
+    assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("no installed font has ")
+    assert ": install Noto Sans " in lines[0]
+
+
+def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed_font(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    entry = FontEntry(fname="/fonts/cjk.otf", name="Noto Sans CJK JP")
+    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist, entry])
+    has_character = canvas._has_character
+    monkeypatch.setattr(
+        canvas, "_has_character", lambda path, one: one == "日" if path == entry.fname else has_character(path, one)
+    )
+    canvas._fallback_family.cache_clear()
+    try:
+        assert [canvas._fallback_family(one) for one in "aä日"] == [None, None, "Noto Sans CJK JP"]
+    finally:
+        canvas._fallback_family.cache_clear()
+    assert capfd.readouterr().err == ""
 
 
 def test_figure_grows_with_the_attention_matrix() -> None:
