@@ -75,8 +75,11 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def bar() -> Progress:
-    """A progress bar with speed and time left; silent where nobody watches."""
+def bar(threaded: bool = True) -> Progress:
+    """A progress bar with speed and time left; silent where nobody watches.
+
+    Without its thread it is drawn by `refresh` alone.
+    """
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
@@ -86,5 +89,6 @@ def bar() -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=console(),
+        auto_refresh=threaded,
         disable=not is_terminal(),
     )

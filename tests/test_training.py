@@ -5,14 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import math
+import multiprocessing
+import os
 import shutil
 import signal
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -31,10 +36,13 @@ from support.training import (
 )
 from torch import Tensor
 
+from regard.data import preparation
 from regard.data.corpus import Pair, pairs
 from regard.data.loader import Share
 from regard.data.order import Place
 from regard.data.ragged import Indices
+from regard.data.settings import DataSettings
+from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.evaluate import read_gold
 from regard.models import Seq2Seq, Viewpoint, build
@@ -51,6 +59,7 @@ from regard.training.finder import find
 from regard.training.position import Best
 from regard.training.processes import Processes, own_card
 from regard.training.settings import TrainingSettings
+from regard.training.signals import Signals
 from regard.translate import against, choose_alignment_head, load
 
 TORCH_INIT = {"model.initialisation": "torch"}
@@ -723,6 +732,75 @@ def test_different_signals_to_several_processes_end_all_by_one_of_them(tmp_path:
         contributed += trainer.processes.own  # type: ignore[attr-defined]
     assert len(contributed) == 3
     assert stop == signal.SIGTERM
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_repeated_signals_do_not_lose_the_checkpoint_but_ctrl_c_stops_at_once(first: signal.Signals) -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
+    signals = Signals()
+    try:
+        with signals.watched():
+            for number in (first, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):  # as `timeout` and supervisors do
+                signal.raise_signal(number)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    assert signals.number == first
+
+
+def test_ranks_of_torchrun_ignore_repeated_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    signals = Signals()
+    with signals.watched():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # the one that torchrun passes on
+    assert signals.number == signal.SIGINT
+
+
+def test_hangup_that_nohup_ignores_does_not_stop_training() -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals = Signals()
+    try:
+        with signals.watched():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    assert signals.number == 0
+
+
+def exit_with_threads_at_fork(work: Callable[[], object]) -> None:
+    """Run the work as on a terminal, and exit with the highest number of Python threads while it forks."""
+    threads: list[int] = []
+    os.register_at_fork(before=lambda: threads.append(threading.active_count()))
+    with patch("regard.console.is_terminal", lambda: True):
+        work()
+    os._exit(max(threads))
+
+
+def fit_with_a_worker(folder: Path) -> None:
+    trainer = make_trainer(folder, steps=1, tensorboard=True)
+    trainer.data = replace(trainer.data, workers=1)
+    trainer.fit()
+
+
+def encode_with_a_pool(folder: Path) -> None:
+    (folder / "a.en").write_text("a house\n" * 9, encoding="utf-8")
+    (folder / "a.de").write_text("ein Haus\n" * 9, encoding="utf-8")
+    data = DataSettings(train=(str(folder / "a.en"), str(folder / "a.de")))
+    words = Words.learn(["a house ein Haus"], 9)
+    with patch("regard.data.encoding.AT_ONCE", 2):
+        preparation.write(folder, data, Tokenizers(words, words), Survey([9], [], frozenset(), []), None)
+
+
+@pytest.mark.parametrize("work", [fit_with_a_worker, encode_with_a_pool], ids=lambda work: work.__name__)
+def test_processes_are_forked_before_threads_start(work: Callable[[Path], None], tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(
+        target=exit_with_threads_at_fork, args=(partial(work, tmp_path),)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 1
 
 
 def test_runs_list_and_resume_agree_on_whether_a_run_is_finished(tmp_path: Path) -> None:

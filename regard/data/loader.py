@@ -113,7 +113,11 @@ def mixed(*numbers: int) -> int:
 def load(
     source: Source[Any], wanted: Iterator[Request], workers: int = 0, timeout: int = 600, pinned: bool = False
 ) -> Generator[Share]:
-    """The batches that are asked for; a reader that gives nothing for `timeout` seconds is an error for `reported`."""
+    """Start the workers and return the batches that are asked for.
+
+    A worker that gives nothing for `timeout` seconds is an error for `reported`. Workers are forked: call this before
+    any thread is started, such as that of a progress bar, whose locks the workers would inherit.
+    """
     loader = DataLoader(
         Requested(source),
         sampler=wanted,
@@ -125,7 +129,10 @@ def load(
         multiprocessing_context=_worker_context(workers),
         worker_init_fn=_block_signals,
     )
-    batches: Any = iter(loader)
+    return _closing(iter(loader), workers)
+
+
+def _closing(batches: Any, workers: int) -> Generator[Share]:
     try:
         yield from batches
     finally:

@@ -135,7 +135,7 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
     writers = {name: RaggedWriter(folder, name, size) for name, size in sizes.items()}
     counts, empty, too_long, longest, sentences = [], 0, 0, 0, Counter[int]()
     given = None if links is None else iter(links)
-    with bar() as progress:
+    with bar(threaded=False) as progress:  # because processes are forked meanwhile
         task = progress.add_task("preparing", total=sum(found.counts), note="")
         for corpus in corpora(data):
             counts.append(0)
@@ -147,6 +147,7 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
                 sentences += chunk.sentences
                 longest = max(longest, *(int(side.lengths.max(initial=0)) for side in (chunk.source, chunk.target)))
                 progress.advance(task, len(chunk.source) + chunk.empty + chunk.too_long)
+                progress.refresh()
     for writer in writers.values():
         writer.close()
     known = {

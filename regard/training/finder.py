@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,9 +29,9 @@ def find(trainer: Trainer, updates: int = UPDATES) -> list[Tried]:
     gradients = trainer.gradients
     tried: list[Tried] = []
     mean = 0.0
-    with preserve_generators(trainer.device), bar() as progress:
+    with preserve_generators(trainer.device), closing(trainer.shares()) as shares, bar() as progress:
         task = progress.add_task("trying rates", total=updates, note="")
-        for number, share in zip(range(updates), trainer.shares(), strict=False):
+        for number, share in zip(range(updates), shares, strict=False):
             rate = LOW * (HIGH / LOW) ** (number / max(1, updates - 1))
             for group in trainer.optimizer.param_groups:
                 group["lr"] = rate

@@ -118,38 +118,41 @@ class Trainer:
 
     def fit(self) -> Position:
         """Trains to the end; the last checkpoint and the best ones are then on disk."""
-        self.metrics.begin(self.position.step)
-        self.started = time.monotonic() - self.position.seconds
-        self.speed.restart()
-        self.pace.begin(self.position.step)
-        try:
-            with preserve_generators(self.device), self.signals.watched(), reported(), bar() as progress:
-                if self.finished():
-                    say(f"{self.run.folder} has finished already, at step {self.position.step}")
-                else:
-                    self.announce()
-                    if self.settings.init_from and not self.position.step and self.position.best is None:
-                        self.measure()  # what it starts from may be the best there is
-                        self.save()
-                    self.keeper.forget_average()  # of checkpoints that will not be the newest for long
-                if self.position.step and self.position.best is not None:
-                    self.recall_best()
-                task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
-                with closing(self.shares()) as shares:
-                    while not self.finished():
-                        figures, stop = self.update(next(shares))
-                        short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
-                        progress.update(task, completed=self.position.step, note=short)
-                        self.after(figures)
-                        if stop:
-                            self.save(interim=True)
-                            raise Interrupted(self.position.step, stop)
-                if self.position.validated != self.position.step:
-                    self.measure()
-                self.save()
-                self.average()
-        finally:
-            self.metrics.close()
+        with (
+            preserve_generators(self.device),
+            self.signals.watched(),
+            reported(),
+            closing(self.shares()) as shares,  # forks workers, so it comes before what starts threads
+            closing(self.metrics),
+            bar() as progress,
+        ):
+            self.metrics.begin(self.position.step)
+            self.started = time.monotonic() - self.position.seconds
+            self.speed.restart()
+            self.pace.begin(self.position.step)
+            if self.finished():
+                say(f"{self.run.folder} has finished already, at step {self.position.step}")
+            else:
+                self.announce()
+                if self.settings.init_from and not self.position.step and self.position.best is None:
+                    self.measure()  # what it starts from may be the best there is
+                    self.save()
+                self.keeper.forget_average()  # of checkpoints that will not be the newest for long
+            if self.position.step and self.position.best is not None:
+                self.recall_best()
+            task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
+            while not self.finished():
+                figures, stop = self.update(next(shares))
+                short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
+                progress.update(task, completed=self.position.step, note=short)
+                self.after(figures)
+                if stop:
+                    self.save(interim=True)
+                    raise Interrupted(self.position.step, stop)
+            if self.position.validated != self.position.step:
+                self.measure()
+            self.save()
+            self.average()
         return self.position
 
     def shares(self) -> Generator[Share]:
