@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -273,12 +274,14 @@ def test_running_batch_is_not_joined_ahead_of_longer_waiting_requests() -> None:
     assert batches == [["a", "b"], ["c" * 5], ["d"], ["e"], ["f"]]
 
 
-def test_failed_running_batch_fails_its_joined_requests_only() -> None:
+def test_failed_running_batch_fails_the_bad_request_only() -> None:
     started, gate = threading.Semaphore(0), threading.Semaphore(0)
 
     def decode(texts: Sequence[str], kind: int, report: Report, take_more: More) -> None:
         started.release()
         gate.acquire()
+        if "bad" in texts:
+            raise ArithmeticError("no")
         report(0, texts[0].upper())
         if "bad" in take_more():
             raise ArithmeticError("no")
@@ -289,8 +292,101 @@ def test_failed_running_batch_fails_its_joined_requests_only() -> None:
         await asyncio.to_thread(started.acquire)
         gate.release(99)
         answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert answers[0] == ["A"]
+        assert (answers[0], answers[2]) == (["A"], ["B"])
         assert isinstance(answers[1], ArithmeticError)
+        batcher.close()
+
+    asyncio.run(run_requests())
+
+
+def test_bad_sentence_does_not_fail_the_others_of_its_batch() -> None:
+    started, gate, batches = threading.Semaphore(0), threading.Semaphore(0), list[list[str]]()
+
+    def decode(texts: Sequence[str], kind: int, report: Report, take_more: More) -> None:
+        started.release()
+        gate.acquire()
+        batches.append(list(texts))
+        report(0, texts[0].upper())
+        if "bad" in texts:
+            raise ArithmeticError("no")
+        for number, text in enumerate(texts[1:], 1):
+            report(number, text.upper())
+
+    async def run_requests() -> None:
+        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=64, room=100)
+        first = asyncio.create_task(batcher(["a"], 0))
+        await asyncio.to_thread(started.acquire)
+        tasks = [asyncio.create_task(batcher([text], 0)) for text in ("b", "c", "d", "bad")]
+        await asyncio.sleep(0)
+        gate.release(99)
+        assert await first == ["A"]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[:3] == [["B"], ["C"], ["D"]]
+        assert await batcher(["e"], 0) == ["E"]
+        batcher.close()
+
+    asyncio.run(run_requests())
+    assert batches == [["a"], ["b", "c", "d", "bad"], ["c"], ["d"], ["bad"], ["e"]]
+
+
+class ObservedEvent(asyncio.Event):
+    """An event that records that a task waits for it."""
+
+    awaited = False
+
+    async def wait(self) -> Literal[True]:
+        self.awaited = True
+        return await super().wait()
+
+
+def test_large_request_goes_on_when_the_client_before_it_disconnects() -> None:
+    started, before, after = (threading.Semaphore(0) for _ in range(3))
+
+    def decode(texts: Sequence[str], kind: int, report: Report, take_more: More) -> None:
+        started.release()
+        before.acquire()
+        report(0, texts[0].upper())
+        after.acquire()
+
+    async def run_requests() -> None:
+        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=1, room=4)
+        batcher.freed = freed = ObservedEvent()
+        large = asyncio.create_task(batcher([f"x{n}" for n in range(5)], 0))  # slices of 4 and 1
+        for _ in range(3):
+            await asyncio.to_thread(started.acquire)
+            before.release()
+            after.release()
+        await asyncio.to_thread(started.acquire)  # the last sentence of the first slice
+        other = asyncio.create_task(batcher(["y"] * 4, 1))
+        await asyncio.sleep(0)
+        before.release()
+        while not freed.awaited:  # the queue has no room for the second slice
+            await asyncio.sleep(0)
+        other.cancel()
+        before.release(99)
+        after.release(99)
+        assert await asyncio.wait_for(large, 60) == [f"X{n}" for n in range(5)]
+        batcher.close()
+
+    asyncio.run(run_requests())
+
+
+def test_disconnected_client_leaves_the_queue_at_once() -> None:
+    model = Model(gated=True)
+
+    async def run_requests() -> None:
+        batcher = make_batcher(model, room=9)
+        first = asyncio.create_task(batcher(["a"], 0))
+        await wait_for_batch(model)
+        cancelled = asyncio.create_task(batcher(["b"] * 9, 0))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert (batcher.count, len(batcher.waiting)) == (0, 0)
+        second = asyncio.create_task(batcher(["c"] * 9, 0))  # there is room for it again
+        model.gate.release(99)
+        assert await first == ["A"]
+        assert await second == ["C"] * 9
         batcher.close()
 
     asyncio.run(run_requests())

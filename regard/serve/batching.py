@@ -120,7 +120,19 @@ class Batcher(Generic[P, R, K]):
             self.waiting.append(request)
             self.count += len(pieces)
         self.start()
-        return await answer
+        try:
+            return await answer
+        finally:
+            self._withdraw(request)
+
+    def _withdraw(self, request: Waiting[P, R, K]) -> None:
+        """Take out of the queue what is left of a request that was cancelled, or that failed."""
+        with self.queue:
+            if request.left:  # as long as it has any, it is in the queue
+                self.waiting.remove(request)
+                self.count -= len(request.left)
+                request.left.clear()
+        self.freed.set()
 
     def start(self) -> None:
         """Sets idle threads to work while anybody waits."""
@@ -130,6 +142,7 @@ class Batcher(Generic[P, R, K]):
             loop = asyncio.get_running_loop()
             future = loop.run_in_executor(self.threads, self.work, batch, batch.add(places), loop)
             future.add_done_callback(lambda done, batch=batch: self.ended(batch, done))  # type: ignore[misc]
+        self.freed.set()
 
     def next(self, going: Batch[P, R, K] | None = None) -> list[Place[P, R, K]]:
         """What comes next: of each request that waits a piece in turn, as long as there is room for it.
@@ -146,6 +159,7 @@ class Batcher(Generic[P, R, K]):
                 request = self.waiting.popleft()
                 if not request.wanted:
                     self.count -= len(request.left)
+                    request.left.clear()
                     continue
                 size = self.size(request.pieces[request.left[0]])
                 kind = going.kind if going else found[0][0].kind if found else request.kind
@@ -164,7 +178,11 @@ class Batcher(Generic[P, R, K]):
         return found
 
     def work(self, batch: Batch[P, R, K], pieces: Sequence[P], loop: asyncio.AbstractEventLoop) -> None:
-        """One batch, in a thread, until nothing is left that could come into it."""
+        """One batch, in a thread, until nothing is left that could come into it.
+
+        Where a batch of several pieces fails, each that has no result yet is tried alone: only those fail that fail
+        by themselves.
+        """
 
         def tell(number: int, result: R) -> None:
             loop.call_soon_threadsafe(self.known, *batch.going.pop(number), result)
@@ -176,8 +194,32 @@ class Batcher(Generic[P, R, K]):
             loop.call_soon_threadsafe(self.freed.set)
             return batch.add(found)
 
-        loop.call_soon_threadsafe(self.freed.set)
-        self.find(pieces, batch.kind, tell, more)
+        try:
+            self.find(pieces, batch.kind, tell, more)
+        except OverloadedError:
+            raise
+        except Exception:
+            if len(batch.going) == 1:
+                raise
+            for request, number in [batch.going.pop(each) for each in list(batch.going)]:
+                if request.wanted:
+                    self._decode_alone(request, number, loop)
+
+    def _decode_alone(self, request: Waiting[P, R, K], number: int, loop: asyncio.AbstractEventLoop) -> None:
+        found: list[R] = []
+        error: Exception | None = None
+        try:
+            self.find([request.pieces[number]], request.kind, lambda _, result: found.append(result), lambda: [])
+        except Exception as raised:
+            error = raised
+        if found:
+            loop.call_soon_threadsafe(self.known, request, number, found[0])
+        else:
+            loop.call_soon_threadsafe(self._fail, request, error)
+
+    def _fail(self, request: Waiting[P, R, K], error: BaseException | None) -> None:
+        if request.wanted:
+            request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
 
     def known(self, request: Waiting[P, R, K], place: int, result: R) -> None:
         """One piece more; the last one is the answer."""
@@ -191,8 +233,7 @@ class Batcher(Generic[P, R, K]):
         self.idle += 1
         error = done.exception()
         for request, _ in batch.going.values():
-            if request.wanted:
-                request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
+            self._fail(request, error)
         self.start()
 
     def close(self) -> None:
