@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support import uppercase_worker
 
 from regard.serve.batching import Batcher
-from regard.serve.processes import Processes
+from regard.serve.processes import Processes, next_pause
+from regard.serve.refusal import OverloadedError
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,49 @@ def test_worker_that_dies_is_replaced(workers: Processes[str, str, int]) -> None
         assert (first, third) == (["A0"], ["B1"])
         assert isinstance(second, RuntimeError)
         assert str(second) == "the process that decodes has ended, with 7"
+
+
+def test_worker_that_dies_does_not_fail_the_others_of_its_batch(workers: Processes[str, str, int]) -> None:
+    answers = send_together(make_batcher(workers, most=9), [(["x"], 1), (["x"], 2), (["a", "b"], 0), (["die"], 0)])
+    assert answers[:3] == [["X1"], ["X2"], ["A0", "B0"]]
+    assert isinstance(answers[3], RuntimeError)
+
+
+def test_worker_that_dies_while_idle_is_replaced_without_a_request() -> None:
+    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
+    processes.ready()
+    first = processes.all[0]
+    assert processes.available
+    first.body.kill()
+    first.wait()
+    with processes.changed:
+        assert processes.changed.wait_for(lambda: processes.all[0] is not first and bool(processes.free), 300)
+    assert processes.available
+    assert send_together(make_batcher(processes), [(["a"], 0)]) == [["A0"]]
+    processes.close()
+
+
+def test_workers_that_cannot_start_again_are_a_503_and_not_ready() -> None:
+    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
+    processes.ready()
+    processes.start = uppercase_worker.exit_at_once
+    processes.all[0].body.kill()
+    (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
+    assert isinstance(answer, OverloadedError | RuntimeError)  # the latter if it was sent to the dying process
+    (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
+    assert isinstance(answer, OverloadedError)
+    assert (answer.status, answer.text) == (503, "The decoder restarts; try again in a moment")
+    assert not processes.available
+    processes.close()
+
+
+def test_pauses_before_restarts_grow_while_workers_die_soon() -> None:
+    pauses = [0.0]
+    for _ in range(12):
+        pauses.append(next_pause(pauses[-1], lifetime=5.0))
+    assert pauses[:5] == [0.0, 0.1, 0.2, 0.4, 0.8]
+    assert pauses[-1] == 30.0
+    assert next_pause(30.0, lifetime=3600.0) == 0.0
 
 
 def test_worker_that_dies_at_start_up_is_an_error() -> None:

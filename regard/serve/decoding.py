@@ -34,6 +34,7 @@ class Decoding:
     """Batches of pieces by one translator."""
 
     translator: Translator
+    available = True  # as long as the service runs
 
     def find(
         self,
@@ -51,8 +52,9 @@ class Decoding:
 
 def decode(folder: Path, threads: int, precision: str | None, line: Connection) -> None:
     """A process: loads a run and decodes what it is sent. When to end is for the service to say, not for a signal."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if number := getattr(signal, name, None):  # Windows has no SIGHUP
+            signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
     decoding = Decoding(load(folder, precision=precision))
     settle()

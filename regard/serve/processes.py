@@ -7,20 +7,28 @@ on while the answer is on its way; it waits for it only where it has nothing els
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
-from queue import SimpleQueue
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from regard.serve.batching import Find
+from regard.serve.logs import note
+from regard.serve.refusal import OverloadedError
 
 P = TypeVar("P")
 R = TypeVar("R")
 K = TypeVar("K")
 
 Start = Callable[[Connection], None]  # what a process does with its end of the line
+
+STEADY = 60.0  # seconds after whose end the death of a process is no sign that the next dies as well
+LONGEST_PAUSE = 30.0  # seconds between a death and the start of the next process
 
 
 class Told(NamedTuple):
@@ -32,23 +40,33 @@ class Told(NamedTuple):
 
 
 class Process(Generic[P, R, K]):
-    """One of them, and this side's end of the line to it."""
+    """A decoder process, and this side's end of the line to it."""
 
     def __init__(self, start: Start) -> None:
-        self.start = start
-        self.begin()
-
-    def begin(self) -> None:
-        """Starts it."""
         context = multiprocessing.get_context("spawn")  # a fork would have the locks of threads, and not the threads
         self.line, theirs = context.Pipe()
-        self.body = context.Process(target=self.start, args=(theirs,), daemon=True)
+        self.body = context.Process(target=start, args=(theirs,), daemon=True)
         self.body.start()
         theirs.close()
+        self.status = threading.Lock()  # of two threads that ask for the exit code at once, one may not get it
+        self.since = time.monotonic()
         self.loaded = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        with self.status:
+            return self.body.is_alive()
+
+    def wait(self) -> int | None:
+        """Wait for the end of the process; its exit code."""
+        wait([self.body.sentinel])
+        with self.status:
+            self.body.join()
+            return self.body.exitcode
+
     def ready(self) -> None:
-        """Waits until it has said that it can work."""
+        """Wait until it has said that it can work; EOFError if it ends before."""
         if not self.loaded:
             self.line.recv()
             self.loaded = True
@@ -56,18 +74,13 @@ class Process(Generic[P, R, K]):
     def find(
         self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None], more: Callable[[], Sequence[P]]
     ) -> None:
-        """Has a batch decoded; it fails where the process dies of it. One that has died meanwhile is replaced."""
-        if not self.body.is_alive():
-            self.close()
-            self.begin()
+        """Decode a batch; RuntimeError if the process dies of it."""
         try:
-            self.ready()
             self.line.send((kind, list(pieces)))
             while not (told := self.heard(tell)).over:
                 self.line.send(list(more()))
         except (EOFError, OSError) as error:
-            self.body.join()
-            raise RuntimeError(f"the process that decodes has ended, with {self.body.exitcode}") from error
+            raise RuntimeError(f"the process that decodes has ended, with {self.wait()}") from error
         if told.error:
             raise told.error
 
@@ -83,37 +96,98 @@ class Process(Generic[P, R, K]):
         self.line.close()
         if not self.loaded:
             self.body.kill()
-        self.body.join()
+        self.wait()
 
 
 class Processes(Generic[P, R, K]):
-    """So many of them; a batch goes to one that is free."""
+    """A fixed number of decoder processes. One that dies is replaced, after a pause if it died soon after its start."""
 
     def __init__(self, start: Start, count: int) -> None:
+        self.start = start
         self.all: list[Process[P, R, K]] = [Process(start) for _ in range(count)]
-        self.free: SimpleQueue[Process[P, R, K]] = SimpleQueue()
-        for process in self.all:
-            self.free.put(process)
+        self.changed = threading.Condition()  # held while one of the next three is changed
+        self.free: list[Process[P, R, K]] = []
+        self.failing: set[int] = set()  # indices in `all` whose latest replacement died before it was ready
+        self.closed = False
+        self.watchers = [threading.Thread(target=self._keep_alive, args=(n,), daemon=True) for n in range(count)]
 
     def ready(self) -> None:
-        """Waits until all can work."""
+        """Wait until all can work; from then on, those that die are replaced."""
         for process in self.all:
             process.ready()
+        self.free += self.all
+        for watcher in self.watchers:
+            watcher.start()
+
+    @property
+    def available(self) -> bool:
+        """Whether at least one process can decode."""
+        return any(process.loaded and process.alive for process in self.all)
 
     def find(
         self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None], more: Callable[[], Sequence[P]]
     ) -> None:
-        """A batch, for the batcher."""
-        process = self.free.get()
+        """Decode a batch in a process that is free; OverloadedError if none can be started."""
+        process = self._take()
         try:
             process.find(pieces, kind, tell, more)
         finally:
-            self.free.put(process)
+            with self.changed:
+                self.free.append(process)
+                self.changed.notify()
+
+    def _take(self) -> Process[P, R, K]:
+        with self.changed:
+            while True:
+                while self.free:
+                    if (process := self.free.pop(0)).alive:
+                        return process
+                if self.closed or len(self.failing) == len(self.all):
+                    raise OverloadedError("no process can decode", "The decoder restarts; try again in a moment")
+                self.changed.wait()
+
+    def _keep_alive(self, index: int) -> None:
+        pause = 0.0
+        while True:
+            process = self.all[index]
+            code = process.wait()
+            with self.changed:
+                if not process.loaded:
+                    self.failing.add(index)
+                    self.changed.notify_all()  # those who wait for this one
+                if self.closed:
+                    return
+                pause = next_pause(pause, time.monotonic() - process.since)
+                note("decoder died", logging.ERROR, exit_code=code, restart_in=pause)
+                if self.changed.wait_for(lambda: self.closed, pause):
+                    return
+                process.line.close()
+                self.all[index] = process = Process(self.start)
+            with suppress(EOFError, OSError):  # it died while it loaded, or was closed
+                process.ready()
+                with self.changed:
+                    self.failing.discard(index)
+                    self.free.append(process)
+                    self.changed.notify()
 
     def close(self) -> None:
         """Ends them, when what they work on is done."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
         for process in self.all:
             process.close()
+        for watcher in self.watchers:
+            if watcher.ident:
+                watcher.join()
+
+
+def next_pause(pause: float, lifetime: float) -> float:
+    """Return the seconds to wait before a process is replaced that died `lifetime` seconds after its start.
+
+    Those that die soon are replaced after 0.1, 0.2, 0.4, … seconds, others at once.
+    """
+    return min(LONGEST_PAUSE, 2 * pause or 0.1) if lifetime < STEADY else 0.0
 
 
 def work(line: Connection, find: Find[P, K, R]) -> None:

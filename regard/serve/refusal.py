@@ -21,10 +21,10 @@ def missing(name: str) -> Refusal:
 
 
 class OverloadedError(Refusal):
-    """More waits than there is room for; `why` is for those who run the service."""
+    """The service cannot take the request now; `why` is for those who run it, `text` for the client."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__("Too much is waiting; try again in a moment", 503, {"Retry-After": "2"})
+    def __init__(self, why: str, text: str = "Too much is waiting; try again in a moment") -> None:
+        super().__init__(text, 503, {"Retry-After": "2"})
         self.why = why
 
     def __str__(self) -> str:
