@@ -199,6 +199,24 @@ def test_service_limits_requests_and_bans_offenders(fluent_run: Run) -> None:
             assert server.http.get(path).status_code == 200
 
 
+def test_log_names_the_client_behind_a_trusted_proxy(fluent_run: Run) -> None:
+    headers = {"X-Forwarded-For": "203.0.113.7, 198.51.100.9"}
+    for trusted, client in ((True, "198.51.100.9"), (False, "127.0.0.1")):
+        with serve_in_thread(fluent_run.folder, trust_proxy=trusted) as server:
+            server.http.get("/languages", headers=headers)
+            assert server.logged("/languages", client)["status"] == 200
+
+
+def test_service_without_a_decoder_is_not_ready(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_in_thread(fluent_run.folder) as server:
+        monkeypatch.setattr("regard.serve.decoding.Decoding.available", False)
+        answer = server.http.get("/ready")
+        assert (answer.status_code, answer.json()) == (503, {"error": "The decoder restarts"})
+        assert answer.headers["Retry-After"]
+        monkeypatch.undo()
+        assert server.http.get("/ready").status_code == 200
+
+
 def test_rate_limit_windows_slide_and_are_per_client() -> None:
     clock = FakeClock()
     limits, two = Limits(clock=clock), Allowance(minute=2)

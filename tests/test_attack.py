@@ -20,6 +20,7 @@ from support.server import TIMEOUT, Client, serve_in_thread
 
 from regard.runs import Run
 from regard.serve import connection
+from regard.serve.service import Service
 
 # An uploaded file is left to the garbage collector where its request is refused.
 pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
@@ -136,7 +137,19 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("sent", "status"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> None:
-    assert send_raw(server, sent).startswith(b"HTTP/1.1 %d " % status)
+    answer = send_raw(server, sent)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"error"}
+    assert_alive(server)
+
+
+def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*arguments: object) -> None:
+        raise ArithmeticError("secret")
+
+    monkeypatch.setattr(Service, "translate", fail)
+    assert server.error("/translate", 500, **REQUEST) == "Internal server error"
+    monkeypatch.undo()
     assert_alive(server)
 
 

@@ -120,9 +120,23 @@ def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:
 
 
 def test_head_requests_are_answered(server: Server) -> None:
-    for path in ("/", "/docs", "/health"):
+    models = ("/v1/models", "/v1/models/fluent/curves")
+    for path in (
+        "/",
+        "/docs",
+        "/health",
+        "/ready",
+        "/metrics",
+        "/languages",
+        "/openapi.json",
+        "/page/base.css",
+        *models,
+    ):
         answer = server.http.head(path)
-        assert (answer.status_code, answer.content) == (200, b"")
+        assert (answer.status_code, answer.content) == (200, b""), path
+        assert int(answer.headers["content-length"]) > 0
+    assert server.logged("/ready")["method"] == "HEAD"
+    assert server.http.head("/translate").status_code == 405
 
 
 def test_unknown_paths_are_logged_but_not_metric_labels(server: Server) -> None:

@@ -25,7 +25,6 @@ from regard.serve.service import Service
 from regard.version import VERSION
 
 PAGE = Path(__file__).parent / "page"
-LOOK = ["GET", "HEAD"]
 
 
 class Application(FastAPI):
@@ -80,6 +79,8 @@ def tended(app: FastAPI, service: Service) -> None:
     async def ready() -> dict[str, str]:
         """Whether more can be taken on."""
         for served in service.fleet.served.values():
+            if not served.decoding.available:
+                raise OverloadedError(f"no process of {served.name} can decode", "The decoder restarts")
             if served.batcher.count >= served.batcher.room:
                 raise OverloadedError(f"{served.name} is full")
         return {"status": "ready"}
@@ -93,17 +94,17 @@ def tended(app: FastAPI, service: Service) -> None:
 def paged(app: FastAPI, first: str) -> None:
     """The pages."""
 
-    @app.api_route("/", methods=LOOK, include_in_schema=False)
+    @app.get("/", include_in_schema=False)
     async def page() -> Response:
         """Translate, and see where the model looks."""
         return FileResponse(PAGE / first)
 
-    @app.api_route("/ask", methods=LOOK, include_in_schema=False)
+    @app.get("/ask", include_in_schema=False)
     async def ask() -> Response:
         """Ask a model that does something else."""
         return FileResponse(PAGE / "ask.html")
 
-    @app.api_route("/docs", methods=LOOK, include_in_schema=False)
+    @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         """How to ask."""
         return FileResponse(PAGE / "docs.html")
@@ -125,6 +126,10 @@ def answering(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def nowhere(request: Request, error: HTTPException) -> Response:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": "Internal server error"}, 500)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> Response:

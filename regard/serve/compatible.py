@@ -78,7 +78,6 @@ def router(service: Service) -> APIRouter:
             ]
         )
 
-    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", response_model=answers.Status)
     async def health() -> Response:
         """Whether the service is alive."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SOON = 5.0  # seconds that whoever says no more is still worked for
@@ -98,6 +100,14 @@ class Connection(H11Protocol):
         self.listening = None
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP with a JSON error, as every other mistake."""
+        body = json.dumps({"error": msg}).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def give_up(self) -> None:
         """Ends a connection on which nothing sensible came."""

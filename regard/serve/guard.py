@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.serve.address import client_address
 from regard.serve.figures import Figures
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
@@ -51,8 +52,11 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send)
+        answer = Answer(send, bodiless=scope["method"] == "HEAD")
         started = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":  # answered wherever GET is, without a body
+            scope = {**scope, "method": "GET"}
         try:
             if scope["method"] == "OPTIONS":
                 await JSONResponse({})(scope, receive, answer)
@@ -66,7 +70,7 @@ class Guard:
             note("failed", logging.ERROR, error, path=scope["path"])
             await answer.refuse(Refusal("Internal server error", 500), scope, receive)
         finally:
-            self.tell(scope, answer.status or GONE, time.perf_counter() - started)
+            self.tell(scope, method, answer.status or GONE, time.perf_counter() - started)
 
     def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """A body that ends with a refusal where it is too large, or too long in coming."""
@@ -95,21 +99,22 @@ class Guard:
 
         return bounded
 
-    def tell(self, scope: Scope, status: int, seconds: float) -> None:
+    def tell(self, scope: Scope, method: str, status: int, seconds: float) -> None:
         """Counts a request and writes it down: its route, or the path that leads nowhere; never its words."""
         route = getattr(scope.get("route"), "path", None)
         counted = route or "other"  # whatever strangers think of, there are as many figures as routes
         self.figures.requests.labels(counted, str(status)).inc()
         self.figures.seconds.labels(counted).observe(seconds)
-        client, path = (scope.get("client") or ("",))[0], route or scope["path"][:LONGEST]
-        note("request", method=scope["method"], path=path, status=status, ms=round(1000 * seconds, 1), client=client)
+        client, path = client_address(scope, self.settings.trust_proxy), route or scope["path"][:LONGEST]
+        note("request", method=method, path=path, status=status, ms=round(1000 * seconds, 1), client=client)
 
 
 class Answer:
     """What is sent, with the headers that each answer has."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, bodiless: bool = False) -> None:
         self.sender = send
+        self.bodiless = bodiless
         self.status = 0  # until it has begun
 
     async def __call__(self, message: Message) -> None:
@@ -119,6 +124,8 @@ class Answer:
             had = {name.lower() for name, _ in message.get("headers", [])}
             more = [(name, value) for name, value in HEADERS if name not in had]
             message = {**message, "headers": [*message.get("headers", []), *more]}
+        elif self.bodiless:
+            message = {**message, "body": b""}
         await self.sender(message)
 
     async def refuse(self, refusal: Refusal, scope: Scope, receive: Receive) -> None:

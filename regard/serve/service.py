@@ -10,7 +10,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from regard.errors import UserError
-from regard.serve.address import household
+from regard.serve.address import client_address, household
 from regard.serve.aside import Aside
 from regard.serve.asking import Asking
 from regard.serve.bearer import bearer
@@ -100,11 +100,8 @@ class Service:
         return f"key {key.id}" if key else f"address {self.address(request)}"
 
     def address(self, request: Request) -> str:
-        """Who asks; behind a proxy that is trusted, who that one says it was: the last entry, which it wrote itself."""
-        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-        if self.settings.trust_proxy and told:
-            return household(told)
-        return household(request.client.host) if request.client else ""
+        """Who asks, all addresses of one client as one."""
+        return household(client_address(request.scope, self.settings.trust_proxy))
 
     def base(self, request: Request) -> str:
         """What addresses here begin with; behind a proxy that is trusted, in the way that it says it was asked."""
