@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.combinations import slow_after
 from support.commands import Command, environment, regard_command
 from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
@@ -69,8 +70,9 @@ def start_process(run: Run, tmp_path: Path, *options: object) -> Iterator[ServeP
             started.stdout.close()
 
 
-def test_sigterm_finishes_accepted_requests_and_deletes_documents(
-    fluent_run: Run, corpus: Path, tmp_path: Path
+@pytest.mark.parametrize("number", slow_after(1, [signal.SIGTERM, signal.SIGHUP]), ids=lambda number: number.name)
+def test_signal_to_end_finishes_accepted_requests_and_deletes_documents(
+    number: signal.Signals, fluent_run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     texts = (corpus / "train.en").read_text(encoding="utf-8").splitlines()[:40]
     fields = {"q": texts, "source": "en", "target": "de"}
@@ -81,7 +83,9 @@ def test_sigterm_finishes_accepted_requests_and_deletes_documents(
         waiting = thread.submit(httpx.post, f"{server.url}/translate", json=fields, timeout=TIMEOUT)
         while not server.count_waiting_sentences():
             assert not waiting.done()
-        server.process.send_signal(signal.SIGTERM)
+        for worker in list_workers(server.process.pid):
+            os.kill(worker, number)  # as a closed terminal does
+        server.process.send_signal(number)
         assert len(waiting.result().json()["translatedText"]) == len(texts)
         assert server.process.wait() == 0
         with socket.socket() as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,3 +120,21 @@ def test_failed_write_takes_no_quota() -> None:
             with pytest.raises(OSError, match="No such file"):
                 store(shelf, "a")
         assert shelf.used() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="folders are locked on POSIX systems only")
+def test_folders_of_killed_services_are_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    stale = tmp_path / "regard-files-stale"
+    stale.mkdir()
+    (stale / "letter").write_bytes(b"private")
+    (tmp_path / "regard-files-of-somebody.txt").write_bytes(b"no folder")
+    (tmp_path / "regard-files-link").symlink_to(tmp_path)
+    with open_shelf(room=30 * LEAST) as running:
+        kept = store(running, "a")
+        with open_shelf(room=30 * LEAST):
+            assert not stale.exists()
+            assert is_stored(running, kept), "the folder of a service that runs stays"
+    assert {path.name for path in tmp_path.iterdir()} == {"regard-files-of-somebody.txt", "regard-files-link"}

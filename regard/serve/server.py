@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
@@ -31,14 +31,14 @@ class Server(uvicorn.Server):
 def serve(runs: Sequence[str], settings: Settings) -> None:
     """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
     logs.begin()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
+    on_end_signals(end)
     sockets = listening.taken(settings.host, settings.port)
     try:
         sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
         service = Service(runs, settings)
         try:
             server = Server(configuration(service))
+            on_end_signals(server.handle_exit)
             listening.listen(sockets)
             settle()
             tell(service, listening.url(settings.host, sockets))
@@ -49,8 +49,16 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         listening.release(sockets)
 
 
+def on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle SIGTERM, and SIGHUP (a closed terminal) unless it is ignored, as under nohup."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, handler)
+
+
 def end(number: int, frame: FrameType | None) -> None:
-    """SIGTERM while nothing is served: what there is to put away is put away."""
+    """A signal to end while nothing is served: what there is to put away is put away."""
     raise SystemExit(128 + number)
 
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
 from regard.serve.private import write_private
 from regard.serve.refusal import Refusal
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = "regard-files-"  # of the folder of a service
 
 KEPT = 1800.0  # seconds that a file can be fetched
 SHARE = 10  # one client may have a tenth of the room
@@ -34,7 +44,8 @@ class Shelf:
         """`room` for so many bytes."""
         self.room = room
         self.clock = clock
-        self.folder = TemporaryDirectory(prefix="regard-files-")
+        _remove_stale_folders()
+        self.folder, self.lock = _make_locked_folder()
         self.files: dict[str, Kept] = {}  # the oldest first
 
     async def put(self, owner: str, name: str, content: bytes) -> str:
@@ -93,7 +104,53 @@ class Shelf:
     def close(self) -> None:
         """Puts all of them away."""
         self.folder.cleanup()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def path(self, key: str) -> Path:
         """Where a file of ours lies."""
         return Path(self.folder.name) / key.partition(".")[0]
+
+
+def _make_locked_folder() -> tuple[TemporaryDirectory[str], int | None]:
+    """Make a folder and lock it for as long as this process lives, so that no other one takes it for a stale one."""
+    while True:
+        folder = TemporaryDirectory(prefix=PREFIX)
+        with suppress(BlockingIOError):
+            lock = _lock(Path(folder.name))
+            if Path(folder.name).is_dir():
+                return folder, lock
+            if lock is not None:
+                os.close(lock)
+        folder.cleanup()  # another process took it for a stale one before it was locked
+
+
+def _remove_stale_folders() -> None:
+    """Remove the folders of services that were killed."""
+    if fcntl is None:
+        return
+    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # it is in use, or has gone meanwhile
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid() or (lock := _lock(folder)) is None:
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder; BlockingIOError if another process has, None if folders cannot be locked here, or it has gone."""
+    if fcntl is None:
+        return None
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return lock
