@@ -1,9 +1,10 @@
 """The service under load: with batching and without, on this machine's own loopback.
 
-    python benchmarks/serve.py [RUN] [--minutes 10]
+    python benchmarks/serve.py [RUN] [--minutes 10 | --attacks]
 
 Prints ratios of alternatives that ran interleaved. With --minutes it then loads the server for so long and counts wrong
-answers and memory.
+answers and memory. With --attacks it sends requests that are as expensive as the limits allow, and prints how long each
+keeps /health from being answered: the longest stall of the event loop.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -213,17 +215,96 @@ async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
         print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory {spread}, {halves}")
 
 
+ROWS = 200_000  # of the run whose curves are asked for
+PROBE = 0.005  # seconds between two requests for /health
+
+
+def make_attacks(name: str) -> dict[str, tuple[str, str, bytes]]:
+    """Requests by name: target, content type, body."""
+    json_type, form_type = "application/json", "application/x-www-form-urlencoded"
+
+    def as_json(q: object) -> bytes:
+        return json.dumps({"q": q, "source": "auto", "target": "de"}).encode()
+
+    head = b"--x\r\nContent-Disposition: form-data; name=file; filename=a.txt\r\n\r\n"
+    return {
+        "detect words": ("POST /detect", json_type, as_json(["the old house " * 280] * 1000)),
+        "detect digits": ("POST /detect", json_type, as_json(["1 " * 1990] * 1000)),
+        "detect addresses": ("POST /detect", json_type, as_json(["www.a.de " * 440] * 1000)),
+        "translate addresses": ("POST /translate", json_type, as_json(["www.a.de " * 440] * 1000)),
+        "JSON of many parts": ("POST /translate", json_type, as_json(["a"] * 49_000)),
+        "JSON of escapes": ("POST /detect", json_type, as_json(["\u00e4" * 600] * 1000)),
+        "predict many parts": ("POST /v1/predict", json_type, as_json([["a"] * 10_000] * 4)),
+        "form of escapes": ("POST /detect", form_type, b"q=" + b"%C3%A4" * 600_000),
+        "form of line ends": ("POST /detect", form_type, b"q=" + b"%0D" * 1_300_000),
+        "multipart of line ends": (
+            "POST /translate_file",
+            "multipart/form-data; boundary=x",
+            head + b"\r\n-" * 4_000_000 + b"\r\n--x--\r\n",
+        ),
+        "curves": (f"GET /v1/models/{name}/curves", "", b""),
+    }
+
+
+async def send(port: int, target: str, kind: str, body: bytes) -> str:
+    """Send a request on a connection of its own; return the status."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"{target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind or 'text/plain'}\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+    for start in range(0, len(body), 65536):  # so that this program does not stall itself
+        writer.write(body[start : start + 65536])
+        await writer.drain()
+    status = (await reader.readline()).split()[1].decode()
+    while await reader.read(65536):
+        pass
+    writer.close()
+    return status
+
+
+async def longest_stall(port: int, attack: asyncio.Task[str]) -> float:
+    """Ask for /health until the attack is answered; return the longest time to an answer."""
+    longest = 0.0
+    while not attack.done():
+        started = time.perf_counter()
+        await send(port, "GET /health", "", b"")
+        longest = max(longest, time.perf_counter() - started)
+        await asyncio.sleep(PROBE)
+    return longest
+
+
+async def endanger(run: Path, folder: Path) -> None:
+    """Print the stalls that requests cause which are as expensive as the limits allow."""
+    long = folder / "long"
+    shutil.copytree(run, long)
+    row = json.dumps({"kind": "train", "step": 1, "loss": 1.5, "learning_rate": 0.001, "seconds": 1.0})
+    with (long / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(f"{row}\n" * ROWS)
+    with server(long) as (port, _):
+        idle = await longest_stall(port, asyncio.create_task(asyncio.sleep(2.0, "")))
+        print(f"nothing: {1000 * idle:.0f} ms", flush=True)
+        for name, attack in make_attacks(long.name).items():
+            stalls = []
+            for _ in range(ROUNDS):
+                sent = asyncio.create_task(send(port, *attack))
+                stalls.append(await longest_stall(port, sent))
+            print(f"{name}: {1000 * statistics.median(stalls):.0f} ms ({sent.result()})", flush=True)
+
+
 def main() -> None:
     """All of it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run", nargs="?", type=Path, default=Path("runs/demo"))
     parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--attacks", action="store_true")
     wanted = parser.parse_args()
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
         write(Path(folder), 2000)
         texts = (Path(folder) / "train.en").read_text(encoding="utf-8").splitlines()
+        if wanted.attacks:
+            asyncio.run(endanger(wanted.run, Path(folder)))
+            return
     gc.freeze()  # a client that stops to look through its own objects would be measured as a slow server
     asyncio.run(endure(wanted.run, texts, wanted.minutes) if wanted.minutes else compare(wanted.run, texts))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from regard.runs import Run
 from regard.serve.address import household
 from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
+from regard.serve.looking import thin_out
 from regard.serve.refusal import Refusal
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -197,6 +199,26 @@ def test_service_limits_requests_and_bans_offenders(fluent_run: Run) -> None:
         assert server.error("/translate", 403, **REQUEST) == "Too many request limits violations"
         for path in ("/languages", "/health", "/frontend/settings", "/openapi.json", "/ready"):
             assert server.http.get(path).status_code == 200
+
+
+def test_training_curves_count_as_requests(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, req_limit=2) as server:
+        answers = [server.http.get(f"/v1/models/{fluent_run.folder.name}/curves") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert server.http.get("/v1/models").status_code == 200
+
+
+def test_long_training_curves_are_thinned_out() -> None:
+    rows = [{"kind": "dev" if step % 10 == 0 else "train", "step": step} for step in range(100_000)]
+    found = thin_out(rows, 2000)
+    for kind in ("dev", "train"):
+        all_steps, steps = ([row["step"] for row in some if row["kind"] == kind] for some in (rows, found))
+        assert (len(steps), steps[0], steps[-1]) == (1000, all_steps[0], all_steps[-1])
+        gaps = [second - first for first, second in pairwise(steps)]
+        assert max(gaps) - min(gaps) <= 10
+    assert found == sorted(found, key=lambda row: row["step"])
+    assert thin_out(rows[:1500], 2000) == rows[:1500]
+    assert thin_out([], 2000) == []
 
 
 def test_log_names_the_client_behind_a_trusted_proxy(fluent_run: Run) -> None:

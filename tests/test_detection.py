@@ -7,13 +7,16 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.server import ask_in_process
 
 from regard.runs import Run
-from regard.serve.detection import Detector, Guess
+from regard.serve.detection import READ, Detector, Guess, has_words
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.serve.settings import Settings
+from regard.text.addresses import worded
 
 ENGLISH = "The old house is in the garden, and the young man sees it."
 GERMAN = "Das alte Haus steht im Garten, und der junge Mann sieht es."
@@ -34,6 +37,26 @@ def test_variant_of_a_language_is_detected_under_its_served_code() -> None:
     assert Detector(["en", "pb"])(PORTUGUESE)[0].language == "pb"
     assert Detector(["en", "pb", "pt"])(PORTUGUESE)[0].language == "pt"
     assert Detector(["en", "zt"])("这座老房子在花园里。")[0].language == "zt"
+
+
+PARTS = ["the", "http://a.de", "www.x.org", "a@b.de", "(a@b.de)", "[X7X]", "12", "½", "²", "_", "…", "家", "a", "&lt;"]
+
+
+@given(st.lists(st.sampled_from([*PARTS, " ", "\n", "\u3000"])).map("".join) | st.text())
+def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> None:
+    expected = any(map(str.isalpha, worded(text)))
+    assert has_words(text) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.serve.detection.WINDOW", 2)
+        assert has_words(text) == expected
+
+
+def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("regard.serve.detection.worded", lambda text: read.append(text) or worded(text))  # type: ignore[func-returns-value]
+    assert Detector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
+    assert max(map(len, read)) == READ
+    assert sum(map(len, read)) < 10 * READ, "of more than a million letters"
 
 
 def test_undetectable_language_is_assumed_if_it_is_the_only_source(fluent_run: Run) -> None:

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from regard.documents import readable
 from regard.serve import answers
 from regard.serve.described import asked
-from regard.serve.detection import Guess, has_words
+from regard.serve.detection import Guess
 from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import AUTO, name, written
 from regard.serve.refusal import Refusal
-from regard.serve.rounding import numbers
-from regard.serve.service import Service
+from regard.serve.rounding import encode_json, numbers
+from regard.serve.service import Service, find_texts_with_words
 from regard.translate import Options, Translation, describe_unaligned_tags
 
 FORMATS = ("text", "html")
@@ -40,20 +40,21 @@ def router(service: Service) -> APIRouter:
         source, target = fields.text("source"), fields.text("target")
         alternatives = others(service, fields)
         service.check_sizes(texts, key)
-        spoken, wanted, guess = service.languages(source, target, texts)
+        spoken, wanted, guess = await service.beside(texts, service.languages, source, target, texts)
         form = fields.text("format", "text")
         if form not in FORMATS:
             raise Refusal(f"{form} format is not supported")
-        lost = guess is not None and not any(map(has_words, texts))
+        lost = guess is not None and not await service.beside(texts, find_texts_with_words, texts)
         route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
         aligned = fields.flag("alignment")
-        if aligned and sum(len(text.split()) ** 2 for text in texts) > WEIGHTS:
+        if aligned and sum(len(text.split(maxsplit=math.isqrt(WEIGHTS))) ** 2 for text in texts) > WEIGHTS:
             raise Refusal(f"Invalid request: alignment is given for up to {math.isqrt(WEIGHTS)} words at a time")
         n_best = 1 + (alternatives if form == "text" else 0)
         beam = max(service.settings.beam, n_best)
         options = Options(beam=beam, n_best=n_best, tags=form == "html", alignments=aligned)
         made = await service.translate(texts, route, options)
-        return JSONResponse(await asyncio.to_thread(answer, made, several, guess, alternatives, aligned))
+        body = await asyncio.to_thread(lambda: encode_json(answer(made, several, guess, alternatives, aligned)))
+        return Response(body, media_type="application/json")
 
     @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
     async def detect(request: Request) -> Response:
@@ -61,7 +62,8 @@ def router(service: Service) -> APIRouter:
         fields, key = await service.hear(request)
         texts, _ = fields.texts("q")
         service.check_sizes(texts, key)
-        return JSONResponse([detected(guess) for guess in service.detect("\n".join(texts))])
+        found = await service.beside(texts, service.detect, "\n".join(texts))
+        return JSONResponse([detected(guess) for guess in found])
 
     @routes.get("/languages", response_model=list[answers.Language])
     async def languages() -> Response:
@@ -97,7 +99,7 @@ def router(service: Service) -> APIRouter:
             raise Refusal("Suggestions are disabled on this server.", 403)
         q, s, source, target = (fields.text(name) for name in ("q", "s", "source", "target"))
         service.check_sizes([q, s], key)
-        spoken, wanted, _ = service.languages(source, target, [q])
+        spoken, wanted, _ = await service.beside([q], service.languages, source, target, [q])
         async with one_at_a_time:
             await asyncio.to_thread(keep, place, {spoken: q, wanted: s})
         return JSONResponse({"success": True})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from copy import copy
 from functools import cache
@@ -14,6 +15,9 @@ from regard.text.addresses import worded
 
 MOST = 3  # guesses
 SEEN = 5000  # characters that are enough to tell
+READ = 4 * SEEN  # characters of a long text that are searched for addresses to find so many
+LETTER, SPACE = re.compile(r"[^\W\d_]"), re.compile(r"\s")
+WINDOW = 100_000  # characters that are searched at once: no other thread runs meanwhile
 
 
 class Guess(NamedTuple):
@@ -44,13 +48,13 @@ class Detector:
         """The best guesses, the best first."""
         if not self.labels or not has_words(text):
             return [NOTHING]
-        ranked = self.identifier.rank(worded(text)[:SEEN])
+        ranked = self.identifier.rank(_sample(text))
         guesses = [Guess(self.labels[str(label)], round(100 * float(chance), 1)) for label, chance in ranked[:MOST]]
         return [guess for guess in guesses if guess.confidence > 0] or [NOTHING]
 
     def sure(self, text: str, language: str) -> bool:
         """Whether a text is in a language even if it might be in any other."""
-        return self.labels.get(str(every().classify(worded(text)[:SEEN])[0])) == language
+        return self.labels.get(str(every().classify(_sample(text))[0])) == language
 
 
 @cache
@@ -61,4 +65,32 @@ def every() -> LanguageIdentifier:
 
 def has_words(text: str) -> bool:
     """Whether there is anything to translate: a letter, and not in an address alone."""
-    return any(map(str.isalpha, worded(text)))
+    return _first_word(text) is not None
+
+
+def _first_word(text: str) -> int | None:
+    """Return where the first part between white space begins that has a letter outside of addresses.
+
+    White space ends every address, so each part can be judged alone.
+    """
+    position = 0
+    while position < len(text):
+        letter = LETTER.search(text, position, position + WINDOW)
+        if letter is None:
+            position += WINDOW
+            continue
+        start, end = letter.start(), SPACE.search(text, letter.end())
+        while start and not text[start - 1].isspace():
+            start -= 1
+        position = end.start() if end else len(text)
+        if any(map(str.isalpha, worded(text[start:position]))):
+            return start
+    return None
+
+
+def _sample(text: str) -> str:
+    """Return the beginning of a text without its addresses; that of a long text begins with its first word."""
+    if len(text) > READ:
+        start = _first_word(text) or 0
+        text = text[start : start + READ]
+    return worded(text)[:SEEN]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from regard.serve.fields import Fields
 from regard.serve.fleet import Served
 from regard.serve.languages import name, written
 from regard.serve.refusal import OverloadedError, Refusal
-from regard.serve.rounding import numbers
+from regard.serve.rounding import encode_json, numbers
 from regard.serve.service import Service
 from regard.symbols import EOS
 from regard.text import Tokenizer
@@ -31,6 +30,7 @@ from regard.translate.writing import Word, words
 
 LONGEST = 400  # characters of a text that is looked at step by step
 WIDEST = 12  # hypotheses of a beam that is looked at
+MOST_ROWS = 2000  # measurements of one answer
 GREEDY = Options(beam=1, addresses=False)
 
 
@@ -42,14 +42,16 @@ def router(service: Service) -> APIRouter:
     async def models(request: Request) -> Response:
         """The models that are served: recipe, sizes, scores."""
         await service.enter(request)
-        found = [await asyncio.to_thread(described, served) for served in service.fleet.served.values()]
+        found = [await service.reports(described, served) for served in service.fleet.served.values()]
         return JSONResponse({"models": found})
 
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
     async def curves(request: Request, model: str, after: int = -1) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
-        await service.enter(request)
-        return JSONResponse(await asyncio.to_thread(measured, service.run(model), after))
+        await service.enter(request, cost=1)
+        folder = service.run(model)
+        body = await service.reports(lambda: encode_json(measured(folder, after)))
+        return Response(body, media_type="application/json")
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
     async def trace(request: Request) -> Response:
@@ -58,7 +60,8 @@ def router(service: Service) -> APIRouter:
         beam = fields.number("beam", min(service.settings.beam, WIDEST))
         if not 1 <= beam <= WIDEST:
             raise Refusal(f"Invalid request: beam parameter must be from 1 to {WIDEST}")
-        return JSONResponse(await service.looks(seen, served, text, beam))
+        body = await service.looks(lambda: encode_json(seen(served, text, beam)))
+        return Response(body, media_type="application/json")
 
     @routes.post(
         "/translate/stream",
@@ -141,9 +144,23 @@ def described(served: Served) -> dict[str, Any]:
 
 
 def measured(folder: Path, after: int) -> dict[str, Any]:
-    """The measurements of a run behind a step."""
-    rows = [row for row in Run(folder).metrics() if row["step"] > after]
+    """The measurements of a run behind a step; of many, some at regular distances."""
+    rows = thin_out([row for row in Run(folder).metrics() if row["step"] > after], MOST_ROWS)
     return {"rows": [finite(row) for row in rows], "finished": summary(folder).finished}
+
+
+def thin_out(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return at most so many rows: of each kind, the first, the last, and some at regular distances."""
+    if len(rows) <= most:
+        return list(rows)
+    kinds: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        kinds.setdefault(row["kind"], []).append(number)
+    kept: set[int] = set()
+    for numbered in kinds.values():
+        count = min(len(numbered), max(2, most // len(kinds)))
+        kept.update(numbered[step * (len(numbered) - 1) // max(1, count - 1)] for step in range(count))
+    return [rows[number] for number in sorted(kept)]
 
 
 def finite(row: dict[str, Any]) -> dict[str, Any]:

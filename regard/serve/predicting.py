@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from regard.serve import answers
 from regard.serve.described import asked, refused
 from regard.serve.fields import sound
 from regard.serve.refusal import Refusal, missing
+from regard.serve.rounding import encode_json
 from regard.serve.service import Service
 
 IMAGE = "image"  # whose size the limit of the body bounds, and not that of a text
@@ -25,7 +25,7 @@ def router(service: Service) -> APIRouter:
     async def predictors(request: Request) -> Response:
         """The models that tag, classify, read or caption."""
         await service.enter(request)
-        found = [await asyncio.to_thread(hand.described) for hand in service.crew.hands.values()]
+        found = [await service.reports(hand.described) for hand in service.crew.hands.values()]
         return JSONResponse({"predictors": found})
 
     @routes.post("/predict", response_model=answers.Predicted, **asked(answers.PredictRequest, forms=False))
@@ -36,10 +36,19 @@ def router(service: Service) -> APIRouter:
         given = fields.values.get("q")
         if given is None:
             raise missing("q")
-        several = [whole(one) for one in (given if isinstance(given, list) else [given])]
-        service.check_sizes([spoken(one) for one in several], key)
-        made = await service.crew.work(hand.predict, several)
-        return JSONResponse({"model": hand.name, "task": hand.task, "predictions": made})
+
+        def checked() -> list[Any]:
+            several = [whole(one) for one in (given if isinstance(given, list) else [given])]
+            service.check_sizes([spoken(one) for one in several], key)
+            return several
+
+        several = await service.texts(checked)
+
+        def predicted() -> bytes:
+            made = hand.predict(several)
+            return encode_json({"model": hand.name, "task": hand.task, "predictions": made})
+
+        return Response(await service.crew.work(predicted), media_type="application/json")
 
     return routes
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from regard.errors import UserError
 from regard.serve.address import client_address, household
-from regard.serve.aside import Aside
+from regard.serve.aside import Aside, at_once
 from regard.serve.asking import Asking
 from regard.serve.bearer import bearer
 from regard.serve.crew import Crew, enlisted
 from regard.serve.detection import Detector, Guess, has_words
 from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
-from regard.serve.fleet import Fleet, Given, Served, folder, muster, names, task
+from regard.serve.fleet import SHORT, Fleet, Given, Served, folder, muster, names, task
 from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, code, name, written
 from regard.serve.limits import Allowance, Limits
@@ -27,6 +28,8 @@ from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
 from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
+
+T = TypeVar("T")
 
 TRANSLATE = "translate"
 
@@ -47,6 +50,8 @@ class Service:
         self.limits = Limits(settings.ban_after)
         self.shelf = Shelf(settings.kept_limit)
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
+        self.texts = Aside(threads=1, room=1000)  # long texts that are searched for words
+        self.reports = Aside(threads=1, room=16)  # files of runs that are read for those who look around
         self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
         self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated …
@@ -71,10 +76,12 @@ class Service:
         self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
         return fields, key
 
-    async def enter(self, request: Request) -> None:
-        """Whoever only looks around must have a key where one is required; nothing is taken off what they have left."""
+    async def enter(self, request: Request, cost: int = 0) -> None:
+        """Check the key of a request without a body, where one is required, and charge so many requests for it."""
         self.limits.refuse_banned(self.client(request))
-        await self.known(request, bearer(request.headers) or request.query_params.get("api_key", ""))
+        key = await self.known(request, bearer(request.headers) or request.query_params.get("api_key", ""))
+        if cost:
+            self.limits.spend(self.client(request, key), cost, self.allowed(key))
 
     async def known(self, request: Request, given: str, cost: int = 1) -> Key | None:
         """The key that was given; who guesses is counted as well."""
@@ -205,12 +212,16 @@ class Service:
 
     async def translate(self, texts: Sequence[str], route: Sequence[Served], options: Options) -> list[Translation]:
         """A translation of each text; one without words stays as it is."""
-        spoken = [number for number, text in enumerate(texts) if has_words(text)] if route else []
+        spoken = await self.beside(texts, find_texts_with_words, texts) if route else []
         made = [Translation(text, text) for text in texts]
         found = await self.along(route, [texts[number] for number in spoken], options)
         for number, translation in zip(spoken, found, strict=True):
             made[number] = translation
         return made
+
+    async def beside(self, texts: Sequence[str], work: Callable[..., T], *arguments: Any) -> T:
+        """Do work on texts; in a thread, unless they are short."""
+        return await (self.texts if sum(map(len, texts)) > SHORT else at_once)(work, *arguments)
 
     async def along(self, route: Sequence[Served], texts: Sequence[str], options: Options) -> list[Translation]:
         """Through one model after the other; all but the last give their best alone."""
@@ -233,10 +244,17 @@ class Service:
             self.looks,
             self.lookups,
             self.reading,
+            self.texts,
+            self.reports,
             self.crew,
             self.fleet,
         ):
             part.close()
+
+
+def find_texts_with_words(texts: Sequence[str]) -> list[int]:
+    """Return the indices of texts that have words."""
+    return [number for number, text in enumerate(texts) if has_words(text)]
 
 
 def through(first: Translation, second: Translation) -> Translation:
