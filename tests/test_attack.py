@@ -10,7 +10,7 @@ import socket
 import string
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -86,6 +86,20 @@ def test_slow_senders_time_out(fluent_run: Run) -> None:
         assert b"took too long" in answers[0]
         assert answers[1:] == [b"", b""]
         assert_alive(server)
+
+
+def test_connections_beyond_the_limit_are_refused(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, connection_limit=2) as server, ExitStack() as sockets:
+        for _ in range(2):
+            idle = sockets.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT))
+            idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+        answer = server.http.get("/health")
+        assert (answer.status_code, set(answer.json())) == (503, {"error"})
+        assert answer.headers["Retry-After"]
+        sockets.close()
+        while server.http.get("/health").status_code != 200:  # until the server has seen that they are closed
+            pass
 
 
 def ask_without_reading(server: Client, length: int) -> socket.socket:

@@ -160,6 +160,13 @@ def test_hostile_file_names_do_not_leave_the_download_folder(server: Client, nam
         assert answer.status_code == 400
 
 
+def test_texts_of_a_document_count_as_requests(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder, req_limit=5) as server:
+        statuses = [upload(server, "a.txt", b"house\n\n" * lines).status_code for lines in (3, 3, 2, 1)]
+        assert statuses == [200, 429, 429, 429]  # 3, and for each that is refused what was counted before it was read
+        assert upload(server, "a.txt", b"house").json() == {"error": "Slowdown: 5 per 1 minute"}
+
+
 def test_unknown_downloads_are_not_found(server: Client) -> None:
     assert server.http.get("/download_file/00000000-0000-0000-0000-000000000000.letter.txt").status_code == 404
     assert server.http.get("/download_file/..%2f..%2fetc%2fpasswd").status_code == 404

@@ -141,6 +141,43 @@ def test_client_over_its_limit_is_refused_before_the_body_is_read(fluent_run: Ru
             assert (answer.status_code, answer.json()) == (429, {"error": "Slowdown: 1 per 1 minute"})
 
 
+def test_key_in_the_query_is_checked_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
+    key = Keys.made(tmp_path / "keys.db").add()
+    with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db", require_key=True) as server:
+
+        def post(key: str, body: bytes) -> int:
+            return server.http.post("/detect", params={"api_key": key}, content=body, headers=JSON).status_code
+
+        assert [post("wrong", b"{"), post(key, b"{"), post(key, b'{"q": "a"}')] == [403, 400, 200]
+
+
+def test_large_bodies_without_a_key_are_read_a_few_at_a_time(
+    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = Keys.made(tmp_path / "keys.db").add()
+    gate = Gate(fields.from_json)
+    monkeypatch.setattr(fields, "from_json", gate)
+    monkeypatch.setattr("regard.serve.service.MOST_KEYLESS", 1)
+    large = {**REQUEST, "more": "x" * 70_000}
+
+    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
+        first = asyncio.ensure_future(client.post("/translate", json={**large, "api_key": key}))
+        while not gate.entered.is_set():
+            await asyncio.sleep(0)
+        refused = await client.post("/translate", json={**large, "api_key": key})
+        gate.open.set()
+        others = [
+            await client.post("/translate", json=large, headers={"Authorization": f"Bearer {key}"}),
+            await client.post("/translate", json={**REQUEST, "api_key": key}),
+            await client.post("/translate", json={**large, "api_key": key}),
+        ]
+        return [refused, await first, *others]
+
+    refused, *answers = ask_in_process(fluent_run.folder, Settings(keys=tmp_path / "keys.db", require_key=True), ask)
+    assert (refused.status_code, "Authorization: Bearer" in refused.json()["error"]) == (503, True)
+    assert [answer.status_code for answer in answers] == [200] * 4
+
+
 def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
     Keys.made(tmp_path / "keys.db")
     with serve_in_thread(fluent_run.folder, req_limit=1, ban_after=1, keys=tmp_path / "keys.db") as server:

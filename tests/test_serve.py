@@ -514,6 +514,7 @@ OPTIONS: dict[str, Any] = {
     "body_limit": 9,
     "file_limit": 10,
     "kept_limit": 11,
+    "connection_limit": 16,
     "patience": 1.5,
     "req_limit": 12,
     "hourly_req_limit": 13,

@@ -54,6 +54,9 @@ def serve(
     kept_limit: Annotated[
         int, typer.Option(help="Bytes of translated files that are kept to be fetched; a tenth for each client.", min=1)
     ] = USUAL.kept_limit,
+    connection_limit: Annotated[
+        int, typer.Option(help="Connections at a time; -1: no limit.", min=-1)
+    ] = USUAL.connection_limit,
     patience: Annotated[
         float,
         typer.Option(help="Seconds that a client may take to send a request, or take nothing of its answer.", min=0.1),
@@ -118,6 +121,7 @@ def serve(
             body_limit=body_limit,
             file_limit=file_limit,
             kept_limit=kept_limit,
+            connection_limit=connection_limit,
             patience=patience,
             req_limit=req_limit,
             hourly_req_limit=hourly_req_limit,

@@ -8,8 +8,11 @@ import socket
 import struct
 
 import h11
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+HURRY = 2.0  # seconds that a connection has for its headers where there are too many
 SOON = 5.0  # seconds that whoever says no more is still worked for
 PACE = 1000  # bytes in a second that whoever listens must take
 AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
@@ -27,6 +30,12 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait; the least that cannot be sent at once is told."""
         super().connection_made(transport)
+        most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own answer is not JSON
+        if most is not None and len(self.connections) > most:
+            self.app = refuse  # type: ignore[assignment]
+            self.patience = min(self.patience, HURRY)
+            if len(self.connections) > 2 * most:
+                transport.abort()
         transport.set_write_buffer_limits(high=0)
         self.wait()
 
@@ -114,6 +123,12 @@ class Connection(H11Protocol):
         self.timer = None
         if not self.busy and not self.transport.is_closing():
             self.transport.close()
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request on a connection that is one too many."""
+    headers = {"Retry-After": "2", "Connection": "close"}
+    await JSONResponse({"error": "Too many connections; try again in a moment"}, 503, headers)(scope, receive, send)
 
 
 def patient(seconds: float) -> type[Connection]:

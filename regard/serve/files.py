@@ -70,7 +70,7 @@ def router(service: Service) -> APIRouter:
         owner = service.client(request, key)
         shelf.check(owner, len(content))  # its translation will be about as long
         warnings: list[str] = []
-        made = await whole(service, pair, name, content, key, warnings)
+        made = await whole(service, pair, name, content, key, owner, warnings)
         place = await shelf.put(owner, renamed(name, *pair), made)
         answer: dict[str, Any] = {"translatedFileUrl": f"{service.base(request)}download_file/{place}"}
         return JSONResponse(answer | ({"warnings": warnings} if warnings else {}))
@@ -91,10 +91,17 @@ def router(service: Service) -> APIRouter:
 
 
 async def whole(
-    service: Service, pair: tuple[str, str], name: str, content: bytes, key: Key | None, warnings: list[str]
+    service: Service,
+    pair: tuple[str, str],
+    name: str,
+    content: bytes,
+    key: Key | None,
+    client: str,
+    warnings: list[str],
 ) -> bytes:
     """A document, translated in a thread; its texts are decoded together with what others ask for.
 
+    Each text counts as a request of the client, as in a list; the first was counted when the document came.
     Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
     They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
     """
@@ -103,9 +110,14 @@ async def whole(
     loop = asyncio.get_running_loop()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
+    async def charge(cost: int) -> None:
+        service.limits.spend(client, cost, service.allowed(key))
+
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
         service.check_lengths(texts, key, "a text of the file")
+        if len(texts) > 1:
+            service.asking(charge(len(texts) - 1), loop)
         spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
         route = service.route(spoken, wanted)
         unaligned = 0

@@ -72,6 +72,7 @@ def configuration(service: Service) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        limit_concurrency=None if (most := service.settings.connection_limit) < 0 else most,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=60,  # for those who do not read what they asked for
         lifespan="off",

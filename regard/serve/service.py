@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, code, name, written
 from regard.serve.limits import Allowance, Limits
 from regard.serve.logs import note
-from regard.serve.refusal import Refusal
+from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.settings import Settings
 from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
@@ -32,6 +33,8 @@ from regard.translate import Alignment, Options, Translation
 T = TypeVar("T")
 
 TRANSLATE = "translate"
+SMALL_KEYLESS = 65_536  # bytes of a body that is read without a key; the key may be in it
+MOST_KEYLESS = 8  # larger ones that are read at once
 
 
 class Service:
@@ -48,6 +51,7 @@ class Service:
         self.crew = Crew([enlisted(*other) for other in others])
         self.detect = Detector(self.fleet.languages)
         self.limits = Limits(settings.ban_after)
+        self.keyless = 0  # large bodies that are read and whose key is not known yet
         self.shelf = Shelf(settings.kept_limit)
         self.reading = Aside(threads=1, room=60)  # bodies that are taken apart
         self.texts = Aside(threads=1, room=1000)  # long texts that are searched for words
@@ -60,26 +64,46 @@ class Service:
     async def hear(self, request: Request) -> tuple[Fields, Key | None]:
         """What is asked for, of whoever may ask for so much; and their key, if they have one.
 
-        Whoever is banned, or has nothing left, is refused before a byte of the body is read. Where keys are known and
-        the headers hold none, one may be in that body: then whoever has nothing left without a key is refused only
-        after it was read, and what bounds their work on it are its size, how few bodies are taken apart at once, and
-        the ban that comes in the end.
+        Whoever is banned, or has nothing left, is refused before a byte of the body is read, as is a wrong key in a
+        header or in the query. Where keys are known and none is there, one may be in the body: then whoever has
+        nothing left without a key is refused only after it was read. What bounds their work on it are its size, how few
+        bodies are taken apart, and, where a key is required, how few large ones are read at once, and the ban that
+        comes in the end.
         """
-        client, given = self.client(request), bearer(request.headers)
+        client, given = self.client(request), given_key(request)
         self.limits.refuse_banned(client)
         key = await self.known(request, given) if given else None
         if given or self.keys is None:
             self.limits.check(self.client(request, key), 1, self.allowed(key))
-        fields = await read(request, self.reading)
-        if not given:
-            key = await self.known(request, fields.text("api_key", default=""), fields.cost)
+        with self.reserve_body(request) if self.settings.require_key and not given else nullcontext():
+            fields = await read(request, self.reading)
+            if not given:
+                key = await self.known(request, fields.text("api_key", default=""), fields.cost)
         self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
         return fields, key
+
+    @contextmanager
+    def reserve_body(self, request: Request) -> Iterator[None]:
+        """Refuse a large body without a key if several are being read, so that they cannot fill the memory."""
+        length = request.headers.get("content-length", "0" if "transfer-encoding" not in request.headers else "")
+        if length.isdecimal() and int(length) <= SMALL_KEYLESS:
+            yield
+            return
+        if self.keyless >= MOST_KEYLESS:
+            raise OverloadedError(
+                f"{self.keyless} large bodies without a key are read",
+                "Too many large requests without a key in a header or in the query; send it as Authorization: Bearer",
+            )
+        self.keyless += 1
+        try:
+            yield
+        finally:
+            self.keyless -= 1
 
     async def enter(self, request: Request, cost: int = 0) -> None:
         """Check the key of a request without a body, where one is required, and charge so many requests for it."""
         self.limits.refuse_banned(self.client(request))
-        key = await self.known(request, bearer(request.headers) or request.query_params.get("api_key", ""))
+        key = await self.known(request, given_key(request))
         if cost:
             self.limits.spend(self.client(request, key), cost, self.allowed(key))
 
@@ -250,6 +274,11 @@ class Service:
             self.fleet,
         ):
             part.close()
+
+
+def given_key(request: Request) -> str:
+    """Return the key that a request has in its headers or in its query."""
+    return bearer(request.headers) or request.query_params.get("api_key", "")
 
 
 def find_texts_with_words(texts: Sequence[str]) -> list[int]:

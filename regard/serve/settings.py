@@ -26,6 +26,7 @@ class Settings:
     body_limit: int = 4_000_000  # bytes of one request
     file_limit: int = 20_000_000  # bytes of one file
     kept_limit: int = 1_000_000_000  # bytes of translated files that are kept to be fetched
+    connection_limit: int = 500  # connections at a time
     patience: float = 30.0  # seconds that a client may take to send a request, or take nothing of its answer
     req_limit: int = -1  # requests of one client in a minute …
     hourly_req_limit: int = -1
