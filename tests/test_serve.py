@@ -22,7 +22,7 @@ from regard.cli.app import app
 from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.compatible import answer
-from regard.serve.fleet import languages_of, names
+from regard.serve.fleet import Given, folder, languages_of, names
 from regard.serve.looking import described
 from regard.serve.service import through
 from regard.serve.settings import Settings
@@ -550,6 +550,16 @@ def test_every_option_of_the_command_reaches_the_settings(monkeypatch: pytest.Mo
     }
     assert values.keys() == {field.name for field in dataclasses.fields(Settings)}, "an option is not tested"
     assert served == [(["runs/a", "runs/b=en-de"], Settings(**values))]
+
+
+def test_folder_of_a_run_may_contain_an_equals_sign(fluent_run: Run, tmp_path: Path) -> None:
+    run = tmp_path / "lr=0.1"
+    run.symlink_to(fluent_run.folder)
+    assert Given.of(str(run)) == Given(run, "en", "de")
+    assert Given.of(f"{run}=pt-BR-en") == Given(run, "pb", "en")
+    assert (folder(str(run)), folder(f"{run}=en-de")) == (run, run)
+    with pytest.raises(UserError, match="is not a run"):
+        Given.of(str(tmp_path / "nowhere=en-de"))
 
 
 def test_models_get_unique_names_and_language_pairs() -> None:

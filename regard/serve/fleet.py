@@ -40,12 +40,12 @@ class Given:
     @classmethod
     def of(cls, named: str) -> Given:
         """From the command line's words."""
-        place, named_too, pair = named.partition("=")
-        data = Run(Path(place)).config()["data"]
-        source, target = languages_of(pair) if named_too else (data.get("source"), data.get("target"))
+        place, pair = split_pair(named)
+        data = Run(place).config()["data"]
+        source, target = languages_of(pair) if pair is not None else (data.get("source"), data.get("target"))
         if not source or not target:
             raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
-        return cls(Path(place), code(source), code(target))
+        return cls(place, code(source), code(target))
 
 
 class Served:
@@ -136,9 +136,15 @@ class Fleet:
             one.close()
 
 
+def split_pair(named: str) -> tuple[Path, str | None]:
+    """Split `runs/x=en-de` into folder and languages; a folder that exists is one, whatever its name."""
+    place, named_too, pair = named.rpartition("=")
+    return (Path(place), pair) if named_too and not Path(named).exists() else (Path(named), None)
+
+
 def folder(named: str) -> Path:
     """Where a run lies that the command line names."""
-    return Path(named.partition("=")[0])
+    return split_pair(named)[0]
 
 
 def task(named: str) -> str:
