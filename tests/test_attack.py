@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
 import select
@@ -22,9 +21,6 @@ from regard.runs import Run
 from regard.serve import connection
 from regard.serve.service import Service
 
-# An uploaded file is left to the garbage collector where its request is refused.
-pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
-
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
 
@@ -32,7 +28,6 @@ REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 def server(fluent_run: Run, request: pytest.FixtureRequest) -> Iterator[Client]:
     with serve_in_thread(fluent_run.folder, body_limit=2_000_000, beam=1, processes=request.param) as server:
         yield server
-    gc.collect()  # while the warning is ignored
 
 
 def assert_alive(server: Client) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import html
 import io
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import docx
 import httpx
@@ -20,15 +21,11 @@ from regard.serve.settings import Settings
 from regard.translate import Translation, load
 from regard.translate.plan import Draft
 
-# An uploaded file is left to the garbage collector where its request is refused.
-pytestmark = pytest.mark.filterwarnings("ignore:Unclosed file <tempfile.SpooledTemporaryFile:ResourceWarning")
-
 
 @pytest.fixture(scope="module")
 def server(fluent_run: Run) -> Iterator[Client]:
     with serve_in_thread(fluent_run.folder, file_limit=500_000) as server:
         yield server
-    gc.collect()  # while the warning is ignored
 
 
 def translate(run: Run, *texts: str) -> list[str]:
@@ -158,6 +155,24 @@ def test_hostile_file_names_do_not_leave_the_download_folder(server: Client, nam
         assert download(server, answer)
     else:
         assert answer.status_code == 400
+
+
+def test_uploaded_file_is_closed_when_its_request_is_refused(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        files.append(tempfile.SpooledTemporaryFile(**options))
+        return files[-1]
+
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", make)
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        file = {"file": ("a.txt", b"house")}
+        paths = ("/translate_file", "/translate", "/v1/trace")
+        return [(await client.post(path, data={"target": "xx"}, files=file)).status_code for path in paths]
+
+    assert ask_in_process(fluent_run.folder, Settings(), ask) == [400] * 3
+    assert [file.closed for file in files] == [True] * 3
 
 
 def test_texts_of_a_document_count_as_requests(fluent_run: Run) -> None:

@@ -22,6 +22,7 @@ SMALL = 20_000  # bytes that are taken apart so soon that nobody waits for it
 PART = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)  # of JSON: a text, or what begins another value
 PARTS = 100_000  # of one body: Python stands still while JSON is read, in whichever thread
 FIELDS = 100  # of one form
+FORM = "regard.form"  # where the scope of a request has a form whose file is to be closed
 WINDOW = 50_000  # bytes of a form that are decoded at once
 
 
@@ -95,7 +96,8 @@ async def read(request: Request, aside: Aside) -> Fields:
     values: list[tuple[str, Any]] = request.query_params.multi_items()
     if kind == "multipart/form-data":
         try:
-            values += (await request.form(max_files=1, max_fields=FIELDS)).multi_items()
+            request.scope[FORM] = form = await request.form(max_files=1, max_fields=FIELDS)
+            values += form.multi_items()
         except HTTPException as error:
             raise Refusal(f"Invalid form: {error.detail}", error.status_code) from error
         except (UnicodeDecodeError, ValueError) as error:

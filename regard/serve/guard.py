@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve.address import client_address
+from regard.serve.fields import FORM
 from regard.serve.figures import Figures
 from regard.serve.logs import note
 from regard.serve.refusal import Refusal
@@ -70,6 +71,8 @@ class Guard:
             note("failed", logging.ERROR, error, path=scope["path"])
             await answer.refuse(Refusal("Internal server error", 500), scope, receive)
         finally:
+            if form := scope.get(FORM):
+                await form.close()
             self.tell(scope, method, answer.status or GONE, time.perf_counter() - started)
 
     def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
