@@ -23,6 +23,7 @@ from regard.serve.keys import Keys
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import encode_json
 from regard.serve.settings import Settings
+from regard.text.addresses import worded
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 JSON = {"Content-Type": "application/json"}
@@ -88,7 +89,7 @@ def test_parsing_a_large_body_does_not_block_other_requests(
 def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
     fluent_run: Run, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(detection.worded)
+    gate = Gate(worded)
     monkeypatch.setattr(detection, "worded", gate)
     texts = ["1 " * 1000, "the old house"]
 

@@ -32,7 +32,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own answer is not JSON
         if most is not None and len(self.connections) > most:
-            self.app = refuse  # type: ignore[assignment]
+            self.app = refuse
             self.patience = min(self.patience, HURRY)
             if len(self.connections) > 2 * most:
                 transport.abort()
