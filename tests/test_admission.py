@@ -7,13 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.combinations import slow_after
 from support.commands import Command
-from support.server import FakeClock, hold_decoding, serve_in_thread
+from support.server import FakeClock, ask_in_process, hold_decoding, serve_in_thread
 
 from regard.data.corpus import pairs
 from regard.errors import UserError
@@ -23,6 +25,7 @@ from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
 from regard.serve.looking import thin_out
 from regard.serve.refusal import Refusal
+from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
@@ -209,7 +212,8 @@ def test_training_curves_count_as_requests(fluent_run: Run) -> None:
 
 
 def test_long_training_curves_are_thinned_out() -> None:
-    rows = [{"kind": "dev" if step % 10 == 0 else "train", "step": step} for step in range(100_000)]
+    kinds = ["train" if step % 10 else "dev" for step in range(100_000)]
+    rows: list[dict[str, Any]] = [{"kind": kind, "step": step} for step, kind in enumerate(kinds)]
     found = thin_out(rows, 2000)
     for kind in ("dev", "train"):
         all_steps, steps = ([row["step"] for row in some if row["kind"] == kind] for some in (rows, found))
@@ -219,6 +223,26 @@ def test_long_training_curves_are_thinned_out() -> None:
     assert found == sorted(found, key=lambda row: row["step"])
     assert thin_out(rows[:1500], 2000) == rows[:1500]
     assert thin_out([], 2000) == []
+
+
+def test_pages_of_other_origins_are_refused_where_there_are_keys(fluent_run: Run, tmp_path: Path) -> None:
+    Keys.made(tmp_path / "keys.db")
+    own, other = "https://own.example", "https://other.example"
+
+    def origins(settings: dict[str, Any]) -> list[str | None]:
+        async def ask(client: httpx.AsyncClient) -> list[str | None]:
+            asked = [await client.options("/translate", headers={"Origin": origin}) for origin in (own, other)]
+            return [answer.headers.get("access-control-allow-origin") for answer in asked]
+
+        return ask_in_process(fluent_run.folder, Settings(**settings), ask)
+
+    keys = {"keys": tmp_path / "keys.db"}
+    assert origins({}) == ["*", "*"]
+    assert origins(keys) == [None, None]
+    assert origins({**keys, "cors": (own,)}) == [own, None]
+    assert origins({**keys, "cors": ("*",)}) == ["*", "*"]
+    with pytest.raises(UserError, match=r"--cors is an origin like https://example\.org, .*; not 'own\.example'"):
+        origins({"cors": ("own.example",)})
 
 
 def test_log_names_the_client_behind_a_trusted_proxy(fluent_run: Run) -> None:

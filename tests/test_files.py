@@ -143,6 +143,30 @@ def test_download_url_has_the_scheme_of_a_trusted_proxy(fluent_run: Run, trusted
 
 
 @pytest.mark.parametrize(
+    ("settings", "host", "expected"),
+    [
+        ({}, "evil.example", "/download_file/"),
+        ({}, "localhost:5000/x?", "/download_file/"),
+        ({}, "localhost:8080", "http://localhost:8080/download_file/"),
+        ({"host": "here.example"}, "here.example", "http://here.example/download_file/"),
+        ({"trust_proxy": True}, "translate.example", "http://translate.example/download_file/"),
+        ({"public_url": "https://a.example/tr/"}, "evil.example", "https://a.example/tr/download_file/"),
+        ({"url_prefix": "/tr"}, "evil.example", "/tr/download_file/"),
+    ],
+)
+def test_download_url_does_not_have_the_name_of_another_server(
+    fluent_run: Run, settings: dict[str, Any], host: str, expected: str
+) -> None:
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        path = f"{settings.get('url_prefix', '')}/translate_file"
+        fields, file = {"source": "en", "target": "de"}, {"file": ("a.txt", b"-")}
+        return await client.post(path, data=fields, files=file, headers={"Host": host})
+
+    url = ask_in_process(fluent_run.folder, Settings(**settings), ask).json()["translatedFileUrl"]
+    assert url.startswith(expected)
+
+
+@pytest.mark.parametrize(
     "name", ["../../etc/passwd.txt", "..\\..\\x.txt", "/etc/x.txt", "a\r\nb.txt", "<b>.txt", ".txt"]
 )
 def test_hostile_file_names_do_not_leave_the_download_folder(server: Client, name: str) -> None:
@@ -161,7 +185,7 @@ def test_uploaded_file_is_closed_when_its_request_is_refused(fluent_run: Run, mo
     files: list[Any] = []
 
     def make(**options: Any) -> Any:
-        files.append(tempfile.SpooledTemporaryFile(**options))
+        files.append(tempfile.SpooledTemporaryFile(**options))  # noqa: SIM115 - the service closes it
         return files[-1]
 
     monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", make)

@@ -428,7 +428,7 @@ def test_every_answer_has_cors_and_security_headers(server: Server) -> None:
         assert headers["access-control-allow-headers"] == "Authorization, Content-Type"
         assert headers["access-control-expose-headers"] == "Authorization"
         assert headers["access-control-allow-methods"] == "GET, POST"
-        assert headers["access-control-allow-credentials"] == "true"
+        assert "access-control-allow-credentials" not in headers
         assert headers["access-control-max-age"] == "1728000"
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -524,6 +524,7 @@ OPTIONS: dict[str, Any] = {
     "key_link": "https://example.org/keys",
     "suggestions": Path("better.jsonl"),
     "metrics_token": "secret",
+    "public_url": "https://example.org/words",
     "url_prefix": "/words",
 }
 FLAGS: dict[str, tuple[str, bool]] = {
@@ -540,13 +541,15 @@ def test_every_option_of_the_command_reaches_the_settings(monkeypatch: pytest.Mo
     (tmp_path / "terms.tsv").write_text("house\tHaus\n", encoding="utf-8")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
     flags = [flag for flag, _ in FLAGS.values()]
+    cors = ["--cors=https://a.example", "--cors=https://b.example"]
     glossary = f"--glossary=en-de={tmp_path / 'terms.tsv'}"
-    done = CliRunner().invoke(app, ["serve", "runs/a", "runs/b=en-de", *options, *flags, glossary])
+    done = CliRunner().invoke(app, ["serve", "runs/a", "runs/b=en-de", *options, *flags, glossary, *cors])
     assert done.exit_code == 0, done.output
     values = {
         **OPTIONS,
         **{name: value for name, (_, value) in FLAGS.items()},
         "glossary": {"en-de": {"house": "Haus"}},
+        "cors": ("https://a.example", "https://b.example"),
     }
     assert values.keys() == {field.name for field in dataclasses.fields(Settings)}, "an option is not tested"
     assert served == [(["runs/a", "runs/b=en-de"], Settings(**values))]
@@ -560,6 +563,11 @@ def test_folder_of_a_run_may_contain_an_equals_sign(fluent_run: Run, tmp_path: P
     assert (folder(str(run)), folder(f"{run}=en-de")) == (run, run)
     with pytest.raises(UserError, match="is not a run"):
         Given.of(str(tmp_path / "nowhere=en-de"))
+
+
+def test_public_url_without_a_scheme_is_refused() -> None:
+    done = CliRunner().invoke(app, ["serve", "runs/a", "--public-url", "example.org"])
+    assert str(done.exception) == "--public-url is a URL like https://example.org, not 'example.org'"
 
 
 def test_models_get_unique_names_and_language_pairs() -> None:

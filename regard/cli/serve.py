@@ -88,6 +88,17 @@ def serve(
     trust_proxy: Annotated[
         bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: only behind a proxy of your own.")
     ] = USUAL.trust_proxy,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Allow web pages of this origin to use the service, as in https://example.org; *: all, which is the "
+            "default without --keys.",
+            metavar="ORIGIN",
+        ),
+    ] = None,
+    public_url: Annotated[
+        str, typer.Option(help="URL of the service as clients see it, for the URLs of translated files.")
+    ] = USUAL.public_url,
     url_prefix: Annotated[
         str, typer.Option(help="Serve everything under this path, as in /translate, and nothing beside it.")
     ] = USUAL.url_prefix,
@@ -103,6 +114,8 @@ def serve(
         raise UserError(f"serving needs {error.name}: pip install 'regard[serve]'") from error
     if require_key and keys is None:
         raise UserError("--require-key needs --keys: the file that `regard keys add` makes")
+    if public_url and not public_url.startswith(("http://", "https://")):
+        raise UserError(f"--public-url is a URL like https://example.org, not {public_url!r}")
     run(
         runs,
         Settings(
@@ -134,6 +147,8 @@ def serve(
             suggestions=suggestions,
             metrics_token=metrics_token,
             trust_proxy=trust_proxy,
+            cors=tuple(cors or ()),
+            public_url=public_url,
             url_prefix=url_prefix,
             page=page,
         ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.errors import UserError
 from regard.serve.address import client_address
 from regard.serve.fields import FORM
 from regard.serve.figures import Figures
@@ -18,11 +20,9 @@ from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
 
 CORS = {
-    "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Expose-Headers": "Authorization",
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Credentials": "true",
     "Access-Control-Max-Age": "1728000",
 }
 SAFE = {
@@ -37,7 +37,7 @@ SAFE = {
 GONE = 499  # what is written down of a request whose client left before it was answered
 ENDING = Refusal("The service is ending; try again in a moment", 503, {"Retry-After": "10", "Connection": "close"})
 LONGEST = 200  # letters of a path in the log
-HEADERS = [(name.lower().encode(), value.encode()) for name, value in (CORS | SAFE).items()]
+ORIGIN = re.compile(r"https?://[^/\s]+|\*")
 
 
 class Guard:
@@ -47,13 +47,14 @@ class Guard:
         self.app = app
         self.settings = settings
         self.figures = figures
+        self.origins = allowed_origins(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; whatever happens, there is an answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send, bodiless=scope["method"] == "HEAD")
+        answer = Answer(send, self.headers(scope), bodiless=scope["method"] == "HEAD")
         started = time.perf_counter()
         method = scope["method"]
         if method == "HEAD":  # answered wherever GET is, without a body
@@ -74,6 +75,18 @@ class Guard:
             if form := scope.get(FORM):
                 await form.close()
             self.tell(scope, method, answer.status or GONE, time.perf_counter() - started)
+
+    def headers(self, scope: Scope) -> dict[bytes, bytes]:
+        """Return the headers of every answer; those of CORS if the page that asks may use the service."""
+        found = dict(SAFE)
+        origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), "")
+        if "*" in self.origins:
+            found |= CORS | {"Access-Control-Allow-Origin": "*"}
+        elif self.origins:
+            found["Vary"] = "Origin"
+            if origin in self.origins:
+                found |= CORS | {"Access-Control-Allow-Origin": origin}
+        return {name.lower().encode(): value.encode("latin-1") for name, value in found.items()}
 
     def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """A body that ends with a refusal where it is too large, or too long in coming."""
@@ -112,11 +125,20 @@ class Guard:
         note("request", method=method, path=path, status=status, ms=round(1000 * seconds, 1), client=client)
 
 
+def allowed_origins(settings: Settings) -> frozenset[str]:
+    """Return the origins of web pages that may use the service: those of --cors, or all if there are no keys."""
+    for origin in settings.cors:
+        if not ORIGIN.fullmatch(origin):
+            raise UserError(f"--cors is an origin like https://example.org, without a path, or *; not {origin!r}")
+    return frozenset(settings.cors or (() if settings.keys else ("*",)))
+
+
 class Answer:
     """What is sent, with the headers that each answer has."""
 
-    def __init__(self, send: Send, bodiless: bool = False) -> None:
+    def __init__(self, send: Send, headers: Mapping[bytes, bytes], bodiless: bool = False) -> None:
         self.sender = send
+        self.headers = headers
         self.bodiless = bodiless
         self.status = 0  # until it has begun
 
@@ -125,7 +147,7 @@ class Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             had = {name.lower() for name, _ in message.get("headers", [])}
-            more = [(name, value) for name, value in HEADERS if name not in had]
+            more = [(name, value) for name, value in self.headers.items() if name not in had]
             message = {**message, "headers": [*message.get("headers", []), *more]}
         elif self.bodiless:
             message = {**message, "body": b""}

@@ -39,5 +39,7 @@ class Settings:
     suggestions: Path | None = None  # where better translations that people suggest are kept
     metrics_token: str = ""  # whoever asks for /metrics must have it, where there is one
     trust_proxy: bool = False  # whether X-Forwarded-For says who asks
+    cors: tuple[str, ...] = ()  # origins of pages that may use the service; none: all, unless there are keys
+    public_url: str = ""  # of the service as clients see it, for the URLs of translated files
     url_prefix: str = ""  # before the path of every address, as a proxy has it
     page: bool = True
