@@ -594,11 +594,11 @@ def test_checkpoint_without_the_weights_behind_the_running_mean_is_damaged(tmp_p
     trainer = make_trainer(tmp_path, steps=2, ema=0.9)
     trainer.fit()
     folder = trainer.run.checkpoint_folder(2)
-    tensors = [checkpoint.read_tensors(folder, name) for name in (checkpoint.MODEL, checkpoint.OPTIMIZER)]
-    del tensors[1]["weight.0"]
+    model, optimizer = (checkpoint.read_tensors(folder, name) for name in (checkpoint.MODEL, checkpoint.OPTIMIZER))
+    del optimizer["weight.0"]
     state = checkpoint.read_state(folder)
     checkpoint.remove(folder)
-    checkpoint.write(folder, *tensors, state)
+    checkpoint.write(folder, model, optimizer, state)
     with pytest.raises(UserError, match=r"step-.*optimizer.* does not fit the run: 'weight\.0'"):
         make_trainer(tmp_path, steps=4, ema=0.9).resume()
 
