@@ -199,10 +199,10 @@ def test_uploaded_file_is_closed_when_its_request_is_refused(fluent_run: Run, mo
     assert [file.closed for file in files] == [True] * 3
 
 
-def test_texts_of_a_document_count_as_requests(fluent_run: Run) -> None:
+def test_characters_of_a_document_count_as_requests(fluent_run: Run) -> None:
     with serve_in_thread(fluent_run.folder, req_limit=5) as server:
-        statuses = [upload(server, "a.txt", b"house\n\n" * lines).status_code for lines in (3, 3, 2, 1)]
-        assert statuses == [200, 429, 429, 429]  # 3, and for each that is refused what was counted before it was read
+        statuses = [upload(server, "a.txt", b"houses\n\n" * lines).status_code for lines in (166, 400, 400, 1)]
+        assert statuses == [200, 200, 429, 429]  # 1 and 3; a refused one counts as 1, for it was read
         assert upload(server, "a.txt", b"house").json() == {"error": "Slowdown: 5 per 1 minute"}
 
 

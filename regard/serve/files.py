@@ -22,6 +22,7 @@ from regard.serve.service import Service
 from regard.translate import Options, describe_unaligned_tags
 
 AT_ONCE = 100  # texts of a file that wait together
+CHARACTERS_PER_REQUEST = 1000  # of a file, for the limits of requests
 NAME = 100  # letters of a file's name that are kept
 FORM = {
     "required": True,
@@ -116,8 +117,8 @@ async def whole(
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
         service.check_lengths(texts, key, "a text of the file")
-        if len(texts) > 1:
-            service.asking(charge(len(texts) - 1), loop)
+        if further := (sum(map(len, texts)) - 1) // CHARACTERS_PER_REQUEST:
+            service.asking(charge(further), loop)
         spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
         route = service.route(spoken, wanted)
         unaligned = 0
