@@ -9,7 +9,7 @@ from html import unescape
 
 from regard.data.unpacking import Edit
 
-SEGMENT = re.compile(rb"<seg[^>]*>(.*?)</seg>")
+SEGMENT = re.compile(rb"<seg[^<>]*+>((?:(?!<seg).)*?)</seg>")
 
 
 def as_it_is(lines: Iterator[bytes]) -> Iterator[bytes]:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from regard.documents.errors import DocumentError
 
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-XML = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""")
-META = re.compile(rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+XML = re.compile(rb"""<\?xml[^<>]*?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""")
+META = re.compile(rb"""<meta\s[^<>]*?charset\s*=\s*+["']?\s*+([\w.:-]{1,40})""", re.IGNORECASE)
 # By Python's names. ASCII and Latin 1 are read as browsers do; UTF-16 has a mark, or is not what it says.
 SPOKEN = re.compile(
     r"utf-8|cp125[0-8]|iso8859-(?:[2-8]|1[03456])|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from regard.data.formats.xliff import UNTRANSLATED
@@ -47,9 +48,8 @@ def draft(content: bytes) -> Draft:
     has_states = xliff.attribute("version") != "1.0"
 
     def write(answers: Sequence[str]) -> bytes:
-        for unit, answer in zip(found, answers, strict=True):
-            if answer:
-                fill(unit, unit.passage.write(answer), has_states)
+        for _, group in groupby(zip(found, answers, strict=True), key=lambda pair: id(pair[0].holder)):
+            fill([(unit, unit.passage.write(answer)) for unit, answer in group if answer], has_states)
         return source.bytes(root.source(), markup=True)
 
     return Draft([unit.passage.text for unit in found], write)
@@ -66,8 +66,10 @@ def units(root: Element) -> Iterator[Unit]:
             continue
         segmented = element.child("x:seg-source")
         if segmented and (parts := find_segments(segmented)):
-            open_segments = [mid for mid in parts if mid in find_untranslated_segments(element, target, parts)]
-            yield from (Unit(element, Passage(nodes(parts[mid], 0)), mid) for mid in open_segments)
+            open_segments = find_untranslated_segments(element, target, parts)
+            yield from (
+                Unit(element, Passage(nodes(part, 0)), mid) for mid, part in parts.items() if mid in open_segments
+            )
         elif not (target and translated(element, target)):
             yield Unit(element, Passage(nodes(source, 0)))
 
@@ -127,27 +129,33 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
             yield Node(opening=[part])
 
 
-def fill(unit: Unit, made: str, has_states: bool) -> None:
-    """Puts a translation into its target, which comes after the source where there was none, and sets its state."""
-    target = unit.holder.child("x:target") or insert_target(unit.holder)
-    if unit.segment:
-        if unit.segment not in find_segments(target):
-            insert_segments(target, copy_segments(unit.holder))
-        find_segments(target)[unit.segment].fill(made)
-    else:
-        target.fill(made)
-    if unit.holder.name == "x:segment":
-        set_attribute(unit.holder, "state", AFTER["x:segment"])
-    elif statuses := find_trados_segments(unit.holder):
+def fill(units: Sequence[tuple[Unit, str]], has_states: bool) -> None:
+    """Puts the translations of a holder into its target, which comes after the source where there was none.
+
+    The states are set as well.
+    """
+    if not units:
+        return
+    holder, segments = units[0][0].holder, {unit.segment for unit, _ in units}
+    target = holder.child("x:target") or insert_target(holder)
+    known = find_segments(target) if segments != {""} else {}
+    if not segments <= {"", *known}:
+        insert_segments(target, copy_segments(holder))
+        known = find_segments(target)
+    for unit, made in units:
+        (known[unit.segment] if unit.segment else target).fill(made)
+    if holder.name == "x:segment":
+        set_attribute(holder, "state", AFTER["x:segment"])
+    elif statuses := find_trados_segments(holder):
         for seg in statuses:
-            if seg.attribute("id") == unit.segment:
+            if seg.attribute("id") in segments:
                 seg.opening = MATCH.sub("", seg.opening)
                 set_attribute(seg, "conf", "Draft")
                 set_attribute(seg, "origin", "mt")
     elif has_states:
         set_attribute(target, "state", AFTER["x:target"])
-    if MEMOQ_STATUS in dict(tree.attributes(unit.holder.opening)):
-        set_attribute(unit.holder, MEMOQ_STATUS, "MachineTranslated")
+    if MEMOQ_STATUS in dict(tree.attributes(holder.opening)):
+        set_attribute(holder, MEMOQ_STATUS, "MachineTranslated")
 
 
 def insert_target(holder: Element) -> Element:
@@ -170,36 +178,48 @@ def insert_segments(target: Element, made: list[Element]) -> None:
         target.inside = made
         return
     whole = Element("", "", inside=made)
-    copies = find_segments(whole)
-    order = list(copies)
-    for number, mid in enumerate(order):
+    copies, positions = find_segments(whole), find_positions(whole)
+    first: Element | None = None  # that is in the target
+    last: Element | None = None
+    leading: list[Element] = []  # what comes before that
+    following: dict[int, list[Element]] = {}  # what comes behind one that is in the target, by its id
+    for mid, segment in copies.items():
         if mid in known:
+            last = known[mid]
+            first = first or last
             continue
-        siblings, place = find_position(whole, copies[mid])
-        before = known[order[number - 1]] if number else None
-        after = next((known[other] for other in order if other in known), None)
-        if before:
-            inside, at = find_position(target, before)
-            gap = siblings[max(place - 1, 0) : place]
-            inside[at + 1 : at + 1] = [*filter(is_white_space, gap), copies[mid]]
-        elif after:
-            inside, at = find_position(target, after)
-            inside[at:at] = [copies[mid], *filter(is_white_space, siblings[place + 1 : place + 2])]
+        siblings, place = positions[id(segment)]
+        gap = filter(is_white_space, siblings[max(place - 1, 0) : place])
+        if last:
+            following.setdefault(id(last), []).extend([*gap, segment])
         else:
-            target.inside.append(copies[mid])
-        known[mid] = copies[mid]
+            leading += [*(gap if leading else ()), segment]
+    if not first:
+        target.inside += leading
+        return
+    if leading:
+        siblings, place = positions[id(leading[0])]
+        leading += filter(is_white_space, siblings[place + 1 : place + 2])
+    left = [target]
+    while left:
+        inside = left.pop().inside
+        left += inside
+        inside[:] = [
+            one
+            for child in inside
+            for one in [*(leading if child is first else ()), child, *following.get(id(child), ())]
+        ]
 
 
-def find_position(root: Element, element: Element) -> tuple[list[Element], int]:
-    """Find an element: the list that it is in, and its index there."""
+def find_positions(root: Element) -> dict[int, tuple[list[Element], int]]:
+    """Find everything in an element: for the id of each the list that it is in, and its index there."""
+    found: dict[int, tuple[list[Element], int]] = {}
     left = [root]
     while left:
         inside = left.pop().inside
-        for place, child in enumerate(inside):
-            if child is element:
-                return inside, place
+        found.update((id(child), (inside, place)) for place, child in enumerate(inside))
         left += inside
-    raise ValueError(f"{element.opening} is not inside {root.opening}")
+    return found
 
 
 def is_white_space(element: Element) -> bool:

@@ -22,10 +22,11 @@ ITEM = re.compile(r"(?P<indent>[ \t]*)(?:[-+*]|\d{1,9}[.)])(?:[ \t]+|\Z)(?:\[[ x
 OTHER_ITEM = re.compile(r" {0,3}(?:\[\^[^\]\s]+\]:|:)[ \t]+")  # a footnote, or a definition in a list of them
 FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}(?=[^`]*\Z)|~{3,}|\$\$(?!.*\$\$))")
 HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]+|\Z)")
-HEADING_END = re.compile(r"(?:[ \t]+#+)?(?:[ \t]*\{[^{}]*\})?[ \t]*\Z")
+BLANKS = r"(?:(?<![ \t])[ \t]++)"  # from their beginning on: nothing is tried from each of them
+HEADING_END = re.compile(rf"(?:{BLANKS}#++)?(?:{BLANKS}?\{{[^{{}}]*+\}})?{BLANKS}?\Z")
 RULE = re.compile(r"[ \t]*(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*|-+[ \t]*)\Z")
 DEFINITION = re.compile(r" {0,3}\[(?!\^)(?P<label>(?:[^\[\]\\]|\\.)+)\]:")
-DELIMITER_ROW = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\Z")
+DELIMITER_ROW = re.compile(r"[ \t]*+\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+\Z")
 CELL = re.compile(r"(?:[^|\\]|\\.|\\\Z)+")
 # What stays as it is: blocks of HTML, admonitions and formulas, up to an empty line; lines of templates and directives.
 OPAQUE_BLOCK = re.compile(r"[ \t]*(?:<[A-Za-z!?/]|!!!|\?\?\?|\\begin\{|\\\[|\$\$)")
@@ -177,20 +178,23 @@ class Reader:
 
     def find_prefix(self, line: str) -> tuple[str, bool]:
         """Return what is before the content of a line (quotes, list markers), and whether a new block begins there."""
-        place, is_item = 0, False
+        place, columns, is_item = 0, 0, False
+        core = line.rstrip(" \t")
+        rule = len(core.rstrip(core[-1:] + " \t"))  # from here on the line has but one kind of mark, as a rule has
         while True:
             if found := QUOTE.match(line, place):
-                place = found.end()
-            elif RULE.match(line[place:]):
+                pass
+            elif place >= rule and RULE.match(line, place):
                 break
             elif (found := ITEM.match(line, place)) and count_columns(found["indent"]) < self.margin + CODE_INDENT:
-                place, is_item = found.end(), True
-                self.margin = count_columns(line[:place])
-            elif (found := OTHER_ITEM.match(line, place)) and (line[place:].lstrip()[0] == ":" or not self.texts):
-                place, is_item = found.end(), True
+                is_item = True
+                self.margin = columns + count_columns(found[0], columns)
+            elif (found := OTHER_ITEM.match(line, place)) and (found[0].lstrip()[0] == ":" or not self.texts):
+                is_item = True
                 self.margin = CODE_INDENT
             else:
                 break
+            place, columns = found.end(), columns + count_columns(found[0], columns)
         if not is_item and not self.texts and line[place:].strip() and not line[place].isspace():
             self.margin = 0
         return line[:place], is_item
@@ -232,6 +236,7 @@ class Reader:
         return Paragraph(lines, between, passage, notation)
 
 
-def count_columns(text: str) -> int:
-    """The width of a text, in which a tab counts to the next multiple of four."""
-    return len(text.expandtabs(CODE_INDENT))
+def count_columns(text: str, before: int = 0) -> int:
+    """The width of a text behind so many columns, in which a tab counts to the next multiple of four."""
+    offset = before % CODE_INDENT
+    return len((" " * offset + text).expandtabs(CODE_INDENT)) - offset

@@ -12,28 +12,41 @@ from html.entities import html5
 from regard.documents.passage import Node, literal
 from regard.documents.spelling import ENTITY, escaped
 
-TITLE = r"""(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
+
+def between(opening: str, closing: str) -> str:
+    """Build a pattern for everything from an opening to the next closing text, with at most three more openings in it.
+
+    Without that limit, a text full of openings that nothing closes would be searched to its end for each of them.
+    """
+    start, end = re.escape(opening), re.escape(closing)
+    stretch = rf"(?:(?!{start}).)"
+    return rf"{start}(?:{stretch}*+{start}){{0,3}}?{stretch}*?{end}"
+
+
+TITLE = r"""(?:\s++(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
 TOKEN = re.compile(
-    r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<opaque><!--.*?-->|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>|<[^\s<>@]+@[^\s<>]+>|\[\^[^\]\s]+\]|\{%.*?%\}|\{\{.*?\}\}"
-    r"|\$(?=\S)[^$\n]*?(?<=\S)\$(?!\d)|(?<!\w):[a-z0-9_+-]*[a-z][a-z0-9_+-]*:(?!\w)"
+    r"(?P<code>(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`))"
+    rf"|(?P<opaque>{between('<!--', '-->')}|{between('{%', '%}')}|{between('{{', '}}')}"
+    r"|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>|<[^\s<>@]+@[^\s<>]+>|\[\^[^\[\]\s]+\]"
+    r"|\$(?=\S)[^$\n]*?(?<=\S)\$(?!\d)|(?<!\w):(?=[0-9_+-]*+[a-z])[a-z0-9_+-]*+:(?!\w)"
     # Pandoc, R Markdown and Quarto: attributes, citations, cross-references, LaTeX commands.
     r"|\{[#.:][^{}\n]*\}|(?<=[\])`])\{[^{}\n]*\}|(?<![^\s\[(;,-])@\w(?:[\w:./-]*\w)?|\\@ref\([^()\s]*\)|\(ref:[^()\s]*\)"
-    r"|\\[A-Za-z]+(?:\[[^\]\n]*\]|\{[^{}\n]*\})+)"
+    r"|\\[A-Za-z]++(?:\[[^\[\]\n]*\]|\{[^{}\n]*\})+)"
     r"|\\(?P<escape>[!-/:-@\[-`{-~])"
-    r"|(?P<hard>(?: {2,}|\\)\n)"
+    r"|(?P<hard>(?:(?<! ) {2,}+|\\)\n)"
     r"|<(?P<close>/?)(?P<tag>[A-Za-z][\w-]*)(?:\s+[\w:.@-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+))?)*\s*/?>"
     r"|(?P<open>!?\[)"
-    rf"|(?P<end>\]\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*){TITLE}\s*\)|\]\[[^\[\]]*\]|\])"
+    rf"|(?P<end>\]\(\s*+(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*){TITLE}\s*+\)|\]\[[^\[\]]*\]|\])"
     r"|(?P<run>\*+|_+|~~)",
     re.DOTALL,
 )
+LONGEST_LABEL = 999  # characters of the name of a link definition, as in CommonMark
 VOID = frozenset(("br", "hr", "img", "input", "wbr"))
 SEPARATING = frozenset(("br", "hr", "img"))
 SPECIAL = re.compile(r"[\\`*\[\]]|(?<![^\W_])_|_(?![^\W_])|~~")
 TAG_START = re.compile(r"<(?=[A-Za-z/!?]|[^\s<>@]+@)")
 # A pair of runs has a NUL, which no text has, before and after it. Around nothing it would be other markup: `****`.
-EMPTY_EMPHASIS = re.compile(r"\0(?P<run>[*_~]+)(?P=run)\0")
+EMPTY_EMPHASIS = re.compile(r"\0(?P<run>[*_~]{1,100})(?P=run)\0")
 
 
 class Notation:
@@ -47,7 +60,9 @@ class Notation:
         # How each &, < and >, and each sign that is an entity somewhere, is written, in the order of the text.
         signs = {"&", "<", ">", *self.entities.values()} - set(string.ascii_letters + string.digits + " \t\r\n")
         self.forms: dict[str, list[str]] = {sign: [] for sign in signs}
-        self.character = re.compile("|".join([ENTITY.pattern, *map(re.escape, sorted(signs))]))
+        single = "".join(re.escape(sign) for sign in sorted(signs) if len(sign) == 1)
+        longer = [re.escape(sign) for sign in sorted(signs) if len(sign) > 1]
+        self.character = re.compile("|".join([ENTITY.pattern, f"[{single}]", *longer]))
 
     def read(self, text: str) -> str:
         """Turn text into markup, in which & and < are entities; what is no entity in Markdown is none there."""
@@ -163,7 +178,7 @@ def find_links(text: str, found: Sequence[re.Match[str]], labels: Collection[str
                 made[number] = start, token[0]
             else:
                 named = token[0][2:-1] or inside
-                if normalize_label(named) in labels:
+                if len(named) <= LONGEST_LABEL and normalize_label(named) in labels:
                     made[number] = start, f"][{named}]"
     return made
 

@@ -94,13 +94,15 @@ def lone(element: Element, style: Style | None = None) -> Part:
 def run(element: Element) -> Iterator[Piece]:
     """The words of a run, and what stands between them."""
     looks = "".join(child.source() for child in element.inside if child.name in LOOKS)
+    opening, tag = element.opening + looks, f"{element.prefix}t"
+    styles = {
+        name: Style(looks, opening, element.closing, f"<{tag}{space}>", f"</{tag}>") for name, space in TEXTS.items()
+    }
+    style = Style(looks, opening, element.closing, "", "")
     for child in element.inside:
-        tag = f"{element.prefix}t"
         if child.name in TEXTS:
-            before, after = f"<{tag}{TEXTS[child.name]}>", f"</{tag}>"
-            yield Piece(Node(child.text, Style(looks, element.opening + looks, element.closing, before, after)))
+            yield Piece(Node(child.text, styles[child.name]))
         elif child.name not in LOOKS | STALE and not (child.name == TEXT and child.opening.isspace()):
-            style = Style(looks, element.opening + looks, element.closing, "", "")
             field = child.attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = meant(child.text) if child.name == "w:instrText" else ""
             yield Piece(Node(opening=[lone(child, style)], separates=child.name in SEPARATING), field, instruction)

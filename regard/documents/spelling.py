@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Collection, Container
 
 from regard.text.addresses import worded
+from regard.text.entities import unescape
 
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
 ENTITY_OR_SPECIAL = re.compile(rf"{ENTITY.pattern}|[&<>]")
 # What XML has no way to write, not even as a number.
 UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-BREAKS = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+# From the beginning of white space on: a run of blanks without a line break is read once, not from each blank.
+BREAKS = re.compile(r"(?<![ \t])[ \t]*+[\r\n][ \t\r\n]*+")
 
 
 def escaped(text: str) -> str:
@@ -77,9 +79,9 @@ def strict(text: str) -> str:
     """The text of an HTML file, where a browser forgives an & or an entity without its end, as all markup takes it."""
     out, place = [], 0
     for found in ENTITY.finditer(text):
-        out += [escaped(html.unescape(text[place : found.start()])), found[0]]
+        out += [escaped(unescape(text[place : found.start()])), found[0]]
         place = found.end()
-    return "".join(out) + escaped(html.unescape(text[place:]))
+    return "".join(out) + escaped(unescape(text[place:]))
 
 
 def in_a_line(text: str) -> str:

@@ -20,7 +20,7 @@ DOCTYPE = r"""<!DOCTYPE(?:[^>"'\[]++|"[^"]*+"|'[^']*+')*+"""
 SUBSET = re.compile(rf"{DOCTYPE}\[")
 TOKEN = re.compile(
     rf"<!--.*?-->|<\?.*?\?>|{DOCTYPE}>|<!\[CDATA\[(?P<data>.*?)\]\]>"
-    r"""|<(?P<close>/?)(?P<name>[^\s/<>]+)(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>|(?P<text>[^<]+)""",
+    r"""|<(?P<close>/?)(?P<name>[^\s/<>]++)(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>|(?P<text>[^<]+)""",
     re.DOTALL,
 )
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"']+)\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
@@ -148,9 +148,7 @@ def built(text: str, names: Names) -> Element:
     """The tree of a text that is known to be XML."""
     root = Element("", "")
     stack, place = [root], 0
-    for found in TOKEN.finditer(text):
-        if found.start() != place or (found["close"] and len(stack) == 1):
-            break
+    while (found := TOKEN.match(text, place)) and not (found["close"] and len(stack) == 1):
         place = found.end()
         if found["close"]:
             stack.pop().closing = intern(found[0])

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from regard.documents.draft import Draft
@@ -87,18 +88,27 @@ class Attribute(NamedTuple):
     end: int
     text: str
 
-    def fill(self, answer: str) -> None:
-        """Writes the translation into the tag."""
+    def value(self, answer: str) -> str:
+        """The translation as the tag has it."""
+        written = self.token.source[self.start : self.end]
         if answer in ("", self.text):
-            return
-        source = self.token.source
-        written = source[self.start : self.end]
+            return written
         value = make_spelling(written, ENTITY.findall(self.text))(in_a_line(answer))
         if written[0] == "'":
-            value = "'" + value.replace("'", "&#39;") + "'"
-        elif written[0] == '"' or not UNQUOTED.fullmatch(value):
-            value = '"' + value.replace('"', "&quot;") + '"'
-        self.token.source = source[: self.start] + value + source[self.end :]
+            return "'" + value.replace("'", "&#39;") + "'"
+        if written[0] == '"' or not UNQUOTED.fullmatch(value):
+            return '"' + value.replace('"', "&quot;") + '"'
+        return value
+
+
+def fill(attributes: Sequence[tuple[Attribute, str]]) -> None:
+    """Write the translations of the attributes of one tag into it."""
+    token = attributes[0][0].token
+    made, place = [], 0
+    for attribute, answer in attributes:
+        made += [token.source[place : attribute.start], attribute.value(answer)]
+        place = attribute.end
+    token.source = "".join(made) + token.source[place:]
 
 
 def draft(content: bytes) -> Draft:
@@ -126,8 +136,9 @@ def drafted(source: Encoded, cut: Iterable[Token]) -> Draft:
     passages = {place: passage for place, passage in spoken.items() if passage.text}
 
     def write(answers: Sequence[str]) -> bytes:
-        for attribute, answer in reversed(list(zip(attributes, answers[: len(attributes)], strict=True))):
-            attribute.fill(answer)
+        filled = zip(attributes, answers[: len(attributes)], strict=True)
+        for _, group in groupby(filled, key=lambda pair: id(pair[0].token)):
+            fill(list(group))
         out = ["".join(token.source for token in stretch) for stretch in stretches]
         for (place, passage), answer in zip(passages.items(), answers[len(attributes) :], strict=True):
             if answer not in ("", passage.text):
@@ -159,7 +170,9 @@ def tokens(source: str) -> Iterator[Token]:
 
 def xml_tokens(source: str) -> Iterator[Token]:
     """An XML file, piece by piece; it has been checked."""
-    for found in XML_TOKEN.finditer(source):
+    place = 0
+    while found := XML_TOKEN.match(source, place):
+        place = found.end()
         if found["text"]:
             yield Token(found[0], text=found[0])
         elif found["data"]:

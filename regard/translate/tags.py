@@ -8,13 +8,13 @@ and its entities are read and written as such. `tag_placement` puts the tags bac
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from regard.text.addresses import ADDRESS
+from regard.text.entities import unescape
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
@@ -90,7 +90,7 @@ class Marked(NamedTuple):
 
 def parse(text: str) -> Marked:
     """Takes the tags out."""
-    written = {html.unescape(entity): entity for entity in ENTITY.findall(text) if html.unescape(entity) != entity}
+    written = {unescape(entity): entity for entity in ENTITY.findall(text) if unescape(entity) != entity}
     between = list(partings(text))
     markup = bool(written or between or TAG.search(text))
     pieces, breaks, place = [], [""], 0
@@ -209,7 +209,7 @@ def linked(text: str, found: re.Match[str]) -> re.Match[str]:
 
 def read(text: str, markup: bool) -> str:
     """Text as it is meant."""
-    return html.unescape(text) if markup else text
+    return unescape(text) if markup else text
 
 
 def close(stack: list[Node], written: str, name: str, place: int, tight: bool) -> None:

@@ -14,7 +14,7 @@ from regard.search import Floats, Phrase, Rule
 from regard.symbols import NAMES, UNK
 from regard.text import Tokenizer
 
-MARKS = re.compile(r"^\W+|\W+$")
+MARKS = re.compile(r"^\W++|(?<!\W)\W++$")
 TAIL = 64  # tokens at the end of what was written that are looked at for a forbidden word
 
 
