@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import random
 import re
+import string
 import struct
 import sys
 import zipfile
@@ -23,9 +25,10 @@ from odf import opendocument, teletype
 from odf import text as odf_text
 from support.archives import make_zip
 
-from regard.documents import ENDINGS, DocumentError, Limits, readable, translated
+from regard.documents import ENDINGS, DocumentError, Limits, archive, readable, translated
 from regard.documents.archive import LEAST
 from regard.errors import UserError
+from regard.serve.files import TAGS
 from regard.translate import tag_placement, tags
 
 TAG_OR_ENTITY = re.compile(r"(<[^<>]*>|&#?\w+;)")
@@ -70,10 +73,10 @@ class RecordingTranslator:
         return self.translate(texts)
 
 
-def collect_texts(name: str, content: bytes) -> list[str]:
+def collect_texts(name: str, content: bytes, limits: Limits | None = None) -> list[str]:
     """Return the texts of a document that are given to the translator."""
     translator = RecordingTranslator(copy_texts)
-    translated(name, content, translator)
+    translated(name, content, translator, limits)
     return translator.texts
 
 
@@ -980,6 +983,7 @@ def make_run(text: str, properties: str = "") -> str:
 
 
 BOLD = "<w:rPr><w:b/></w:rPr>"
+CUE = b"0:00:01,0 --> 0:00:02,0\n"
 FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
 
 
@@ -1467,7 +1471,69 @@ def test_files_and_members_over_the_size_limit_are_refused() -> None:
         translated("a.epub", make_epub(), fail_if_called, Limits(text=10))
 
 
-CUE = b"0:00:01,0 --> 0:00:02,0\n"
+def test_small_docx_with_a_million_empty_paragraphs_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = wrap_in_docx("<w:p/>" * 1_300_000)
+    assert len(content) < 20_000
+    monkeypatch.setattr(etree, "iterparse", fail_if_called)
+    with pytest.raises(DocumentError, match=r"unpacks to more than 2,097,152 bytes"):
+        translated("a.docx", content, fail_if_called)
+    monkeypatch.setattr(archive, "LEAST", 1 << 30)
+    with pytest.raises(DocumentError, match=r"a\.docx has 1,300,005 tags or lines, and may have 1,000,000"):
+        translated("a.docx", content, fail_if_called)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.docx", wrap_in_docx("<w:p><w:r><w:t>a</w:t></w:r></w:p>")),
+        ("a.html", b"<p>a</p>" * 3),
+        ("a.xliff", b"<xliff><a/><a/><a/></xliff>"),
+        ("a.txt", b"a\n" * 5),
+        ("a.srt", CUE + b"a\n" * 4),
+        ("a.md", b"*a* _b_ [c]"),
+        ("a.po", b'msgid "<b>a"\n' * 3),
+        ("a.epub", make_epub()),
+    ],
+)
+def test_document_with_too_many_tags_or_lines_is_refused(name: str, content: bytes) -> None:
+    with pytest.raises(DocumentError, match=rf"{name} has \d+ tags or lines, and may have 4"):
+        translated(name, content, fail_if_called, Limits(tags=4))
+
+
+def test_tags_of_all_members_count_together() -> None:
+    run = "<w:p><w:r><w:t>a</w:t></w:r></w:p>"
+    parts = {f"word/header{number}.xml": f"<w:hdr {W_XMLNS}>{run}</w:hdr>" for number in range(10)}
+    content = make_zip({CONTENT_TYPES: "<Types/>", "word/document.xml": f"<w:document {W_XMLNS}/>"} | parts)
+    assert len(collect_texts("a.docx", content)) == 10
+    with pytest.raises(DocumentError, match="has 81 tags or lines, and may have 80"):
+        translated("a.docx", content, fail_if_called, Limits(tags=80))
+
+
+def test_element_with_too_many_namespace_prefixes_is_refused() -> None:
+    prefixes = "".join(f" xmlns:a{number}='b'" for number in range(500))
+    with pytest.raises(DocumentError, match="has 501 namespace prefixes, and may have 500"):
+        translated("a.docx", wrap_in_docx(f"<w:p{prefixes}/>"), fail_if_called)
+
+
+@pytest.mark.slow
+def test_docx_of_300_pages_is_translated_within_the_limits_of_the_service() -> None:
+    rng = random.Random(0)
+    words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 9))) for _ in range(3000)]
+    document = docx.Document()
+    for _ in range(300 * 6):  # paragraphs of 80 words, one in three with a word in bold
+        paragraph = document.add_paragraph(" ".join(rng.choices(words, k=40)))
+        paragraph.add_run(f" {rng.choice(words)} ").bold = rng.random() < 0.3
+        paragraph.add_run(" ".join(rng.choices(words, k=39)))
+    table = document.add_table(300, 3)
+    for row in table.rows:
+        row.cells[0].text = "the same"
+    file = io.BytesIO()
+    document.save(file)
+    assert len(collect_texts("a.docx", file.getvalue(), Limits(size=100_000_000, text=20_000_000, tags=TAGS))) == 2100
+
+
 PATHOLOGICAL: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "html: unfinished tags": ("a.html", lambda n: b"<a" * 4 * n),
     "html: tags inside attributes": ("a.html", lambda n: b'<a ="<a" ' * n),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from regard.documents.errors import DocumentError
 
 CHUNK = 1 << 16
 BEGINNING, ENTRY = b"PK\x03\x04", b"PK\x01\x02"
-LEAST = 8 << 20  # bytes that any file may unpack to, however small it is
+LEAST = 2 << 20  # bytes that any file may unpack to, however small it is
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DAMAGE = (
     zipfile.BadZipFile,
@@ -39,6 +39,14 @@ class Limits(NamedTuple):
     text: int = 32 << 20  # bytes of a single file of text
     entries: int = 10_000  # files in it
     ratio: int = 100  # how many times larger all becomes when it is unpacked, where that is more than a few megabytes
+    tags: int = 1_000_000  # in all its texts together; in formats without tags, lines and marks that begin markup
+
+
+def check_tags(contents: Iterable[bytes], limits: Limits, marks: bytes = b"<") -> None:
+    """Refuse texts with too many tags: a tag takes up to a hundred times its size in memory."""
+    found = sum(content.count(mark) for content in contents for mark in marks)
+    if found > limits.tags:
+        raise DocumentError(f"has {found:,} tags or lines, and may have {limits.tags:,}")
 
 
 class Entry(NamedTuple):
@@ -115,6 +123,7 @@ def packed(entries: Mapping[str, Entry]) -> bytes:
 
 def drafted(entries: Mapping[str, Entry], readers: Mapping[str, Reader], limits: Limits) -> Draft:
     """A document of those of its files that have a reader; the others stay as they are."""
+    check_tags((entries[name].data for name in readers), limits)
     drafts = {name: part(name, entries[name].data, reader, limits) for name, reader in readers.items()}
 
     def write(answers: Sequence[str]) -> bytes:

@@ -9,7 +9,7 @@ from textwrap import shorten
 
 from regard.data.files import in_a_line
 from regard.documents import book, exchange, lines, markdown, messages, office, opendocument, subtitles, web
-from regard.documents.archive import Entry, Limits, Reader, unpacked
+from regard.documents.archive import Entry, Limits, Reader, check_tags, unpacked
 from regard.documents.draft import Draft
 from regard.documents.errors import DocumentError
 from regard.documents.passage import bare
@@ -34,6 +34,14 @@ TEXTS: dict[str, Reader] = {
     ".mkdn": markdown.draft,
     ".rmd": markdown.draft,
     ".qmd": markdown.draft,
+}
+# What a text costs most by, in formats where that is not only tags.
+MARKS: dict[Reader, bytes] = {
+    lines.draft: b"\r\n",
+    subtitles.draft: b"\r\n<{",
+    subtitles.web_draft: b"\r\n<{",
+    messages.draft: b"\n<",
+    markdown.draft: b"\r\n<*_`[]{\\&",
 }
 ARCHIVES: dict[str, Callable[[Mapping[str, Entry], Limits], Draft]] = {
     ".docx": office.word,
@@ -89,4 +97,6 @@ def drafted(ending: str, content: bytes, limits: Limits) -> Draft:
     most = limits.text if ending in TEXTS else limits.size
     if len(content) > most:
         raise DocumentError(f"has {len(content):,} bytes, and may have {most:,}")
+    if ending in TEXTS:
+        check_tags([content], limits, MARKS.get(TEXTS[ending], b"<"))
     return TEXTS[ending](content) if ending in TEXTS else ARCHIVES[ending](unpacked(content, limits), limits)

@@ -12,7 +12,7 @@ from regard.documents.tree import Element
 
 def drafted(source: Encoded, root: Element, paragraphs: Iterable[Element], read: Callable[[Element], Passage]) -> Draft:
     """The file with this root; paragraphs come before those that they are in, and are written before them."""
-    made = [(element, read(element)) for element in paragraphs]
+    made = [(element, read(element)) for element in paragraphs if element.inside]
     spoken = [(element, passage) for element, passage in made if passage.text]
 
     def write(answers: Sequence[str]) -> bytes:

@@ -15,6 +15,7 @@ from regard.documents.errors import DocumentError
 from regard.documents.spelling import escaped
 
 DEEPEST = 256
+MOST_PREFIXES = 500  # of namespaces in an element: each element inside that declares another has a copy of them
 PROLOGUE = re.compile(r"(?:\s++|(?><\?.*?\?>)|(?><!--.*?-->))*+", re.DOTALL)
 DOCTYPE = r"""<!DOCTYPE(?:[^>"'\[]++|"[^"]*+"|'[^']*+')*+"""
 SUBSET = re.compile(rf"{DOCTYPE}\[")
@@ -125,6 +126,8 @@ class Names:
         if "xmlns" in tag:
             declared = {name: value for name, value in attributes(tag) if name.partition(":")[0] == "xmlns"}
             scope = scope | {name.partition(":")[2]: value for name, value in declared.items()}
+            if len(scope) > MOST_PREFIXES:
+                raise DocumentError(f"has {len(scope):,} namespace prefixes, and may have {MOST_PREFIXES:,}")
         self.scopes.append(scope)
 
     def leave(self) -> None:

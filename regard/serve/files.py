@@ -23,6 +23,7 @@ from regard.translate import Options, describe_unaligned_tags
 
 AT_ONCE = 100  # texts of a file that wait together
 CHARACTERS_PER_REQUEST = 1000  # of a file, for the limits of requests
+TAGS = 500_000  # of a file: about half a gigabyte of memory
 NAME = 100  # letters of a file's name that are kept
 FORM = {
     "required": True,
@@ -132,7 +133,7 @@ async def whole(
         return made
 
     limit = service.settings.file_limit
-    limits = Limits(size=10 * limit, text=limit)
+    limits = Limits(size=5 * limit, text=limit, tags=TAGS)
     return await service.documents(translated, name, content, translate, limits, warnings.append)
 
 
