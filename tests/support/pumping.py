@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
+from re import _constants as sre
+from re import _parser
 from typing import Any, NamedTuple
 
 CHARACTERS = [" ", "\t", "\n", "\r", "a", "Z", "é", "中", "0", "♪", "’", *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"]
