@@ -111,6 +111,7 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
     assert refusal("empty.txt", b"") == "Invalid request: empty file"
     assert refusal("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
     assert refusal("x.docx", b"not a zip file")
+    assert refusal("x.xliff", b"<a/>").startswith("x.xliff is not what its ending says")
     assert refusal("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
     missing = server.http.post("/translate_file", data={"source": "en", "target": "de"})
     assert missing.json() == {"error": "Invalid request: missing file parameter"}

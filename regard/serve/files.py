@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from regard.documents import ENDINGS, Limits, bare, translated
+from regard.documents import ENDINGS, Limits, bare
 from regard.serve import answers
 from regard.serve.described import refused
 from regard.serve.keys import Key
@@ -101,7 +103,7 @@ async def whole(
     client: str,
     warnings: list[str],
 ) -> bytes:
-    """A document, translated in a thread; its texts are decoded together with what others ask for.
+    """A document, read and written in a process of its own; its texts are decoded together with what others ask for.
 
     Each text counts as a request of the client, as in a list; the first was counted when the document came.
     Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
@@ -109,7 +111,7 @@ async def whole(
     """
     if pair[0] != AUTO:
         service.route(*pair)  # refused before anything is read
-    loop = asyncio.get_running_loop()
+    loop, gone = asyncio.get_running_loop(), threading.Event()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     async def charge(cost: int) -> None:
@@ -124,6 +126,8 @@ async def whole(
         route = service.route(spoken, wanted)
         unaligned = 0
         for start in range(0, len(texts), AT_ONCE):
+            if gone.is_set():
+                raise CancelledError
             asked = service.translate(texts[start : start + AT_ONCE], route, options)
             some = service.asking(asked, loop)
             made += [one.text for one in some]
@@ -134,7 +138,10 @@ async def whole(
 
     limit = service.settings.file_limit
     limits = Limits(size=5 * limit, text=limit, tags=TAGS)
-    return await service.documents(translated, name, content, translate, limits, warnings.append)
+    try:
+        return await service.documents.translate(name, content, translate, limits, warnings.append)
+    finally:
+        gone.set()
 
 
 def renamed(name: str, source: str, target: str) -> str:

@@ -20,6 +20,7 @@ from regard.serve.asking import Asking
 from regard.serve.bearer import bearer
 from regard.serve.crew import Crew, enlisted
 from regard.serve.detection import Detector, Guess, has_words
+from regard.serve.document_process import Documents
 from regard.serve.fields import Fields, read
 from regard.serve.figures import Figures
 from regard.serve.fleet import SHORT, Fleet, Given, Served, folder, muster, names, task
@@ -61,7 +62,7 @@ class Service:
         self.reports = Aside(threads=1, room=16)  # files of runs that are read for those who look around
         self.lookups = Aside(threads=4, room=100)  # keys that are looked for in a file, which others may be writing to
         self.looks = Aside(threads=2, room=60)  # for those who look at a decoding
-        self.documents = Aside(threads=2, room=14)  # each of which waits for its texts to be translated …
+        self.documents = Documents(threads=2, room=14)  # each of which waits for its texts to be translated …
         self.asking = Asking()  # … by this
 
     async def hear(self, request: Request) -> tuple[Fields, Key | None]:

@@ -1,0 +1,244 @@
+"""Documents are read and written in processes of their own, which are ended if a document takes too much.
+
+Untrusted input may be made to cost as much time or memory as possible. A document is therefore parsed in a process with
+limits of processor time and memory: one that exceeds them costs that process and nothing else. The texts go back to the
+service, which translates them. Messages are JSON, and the bytes of a document follow theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from regard.documents import DocumentError, Limits, translated
+from regard.serve.aside import Aside
+
+SECONDS = 60  # of processor time that one document may take
+MEMORY = 2 << 30  # bytes of address space of a process
+LARGE = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
+
+Translate = Callable[[Sequence[str]], list[str]]
+
+
+class AbandonedError(Exception):
+    """The service does not want the rest of a document."""
+
+
+class DocumentProcess:
+    """A process that reads and writes documents, started with the first one and again after it has ended."""
+
+    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, large: int = LARGE) -> None:
+        self.seconds, self.memory, self.large = seconds, memory, large
+        self.lock = threading.RLock()  # held by who starts or ends it
+        self.body: subprocess.Popen[bytes] | None = None
+        self.ended = False  # whether it was killed on purpose
+
+    def start(self) -> Connection:
+        """Start it unless it runs, and return the line to it."""
+        with self.lock:
+            self.ended = False
+            if self.body is None or self.body.poll() is not None:
+                self.close()
+                ours, theirs = socket.socketpair()
+                script = (
+                    f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()})"
+                )
+                with theirs:
+                    self.body = subprocess.Popen(
+                        [sys.executable, "-c", script],
+                        stdin=subprocess.DEVNULL,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,  # a Ctrl+C is for the service, which lets documents finish
+                        env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    )
+                self.line = Connection(ours.detach())
+            return self.line
+
+    def translate(
+        self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
+    ) -> bytes:
+        """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
+        line = self.start()
+        try:
+            send(
+                line,
+                {"name": name, "limits": limits, "seconds": self.seconds, "memory": self.memory, "large": self.large},
+            )
+            line.send_bytes(content)
+            while texts := (message := json.loads(line.recv_bytes())).get("texts"):
+                send(line, self.answers(texts, translate))
+            made = line.recv_bytes() if "warnings" in message else b""
+        except (EOFError, OSError) as error:
+            code = self.body.wait() if self.body else 0
+            if self.ended:
+                raise CancelledError from error
+            raise DocumentError(f"{name} {describe_end(code, self.seconds)}") from error
+        if message["last"]:
+            self.close()
+        if "error" in message:
+            raise DocumentError(message["error"])
+        if "failure" in message:
+            raise RuntimeError(f"{name} cannot be translated: {message['failure']}")
+        for warning in message["warnings"]:
+            warn(warning)
+        return made
+
+    def answers(self, texts: Sequence[str], translate: Translate) -> list[str]:
+        """Translate texts; if that fails, the process gives the document up and is ready for another one."""
+        try:
+            return translate(texts)
+        except BaseException:
+            send(self.line, None)
+            self.line.recv_bytes()
+            raise
+
+    def kill(self) -> None:
+        """End it at once: the document that it works on is not wanted any longer."""
+        with self.lock:
+            self.ended = True
+            if self.body is not None:
+                self.body.kill()
+
+    def close(self) -> None:
+        """End it after its last document."""
+        with self.lock:
+            if self.body is not None:
+                self.line.close()
+                self.body.wait()
+                self.body = None
+
+
+class Documents(Aside):
+    """Threads that have documents translated, each by a process of its own."""
+
+    def __init__(self, threads: int, room: int) -> None:
+        super().__init__(threads, room)
+        self.processes = [DocumentProcess() for _ in range(threads)]
+        self.free: SimpleQueue[DocumentProcess] = SimpleQueue()
+        for process in self.processes:
+            self.free.put(process)
+        self.working: dict[object, DocumentProcess] = {}  # by the documents that they work on
+        self.changing = threading.Lock()  # held by who changes that
+
+    async def translate(
+        self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
+    ) -> bytes:
+        """Do what `regard.documents.translated` does. If this is cancelled, the process is ended."""
+        document = object()
+        try:
+            return await self(self.work, document, name, content, translate, limits, warn)
+        except asyncio.CancelledError:
+            with self.changing:
+                if document in self.working:
+                    self.working[document].kill()
+            raise
+
+    def work(self, document: object, *arguments: Any) -> bytes:
+        """Have a document translated by a process that is free."""
+        process = self.free.get()
+        with self.changing:
+            self.working[document] = process
+        try:
+            return process.translate(*arguments)
+        finally:
+            with self.changing:
+                del self.working[document]
+            self.free.put(process)
+
+    def close(self) -> None:
+        """End the threads and processes; nothing waits any longer for what they work on."""
+        for process in self.processes:
+            process.kill()
+        self.pool.shutdown(cancel_futures=True)
+        for process in self.processes:
+            process.close()
+
+
+def describe_end(code: int, seconds: int) -> str:
+    """Return why there is no translation if a process has ended with this code."""
+    if code == -signal.SIGXCPU:
+        return f"takes more than {seconds} seconds of processor time; it is not translated"
+    return f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
+
+
+def send(line: Connection, message: Any) -> None:
+    """Send something as JSON."""
+    line.send_bytes(json.dumps(message).encode())
+
+
+def serve(file: int) -> None:
+    """Read and write documents in this process until the other end of the line is closed."""
+    line = Connection(file)
+    with suppress(EOFError, OSError):
+        while True:
+            order = json.loads(line.recv_bytes())
+            content = line.recv_bytes()
+            limit_resources(order["seconds"], order["memory"])
+            message, made = answer(line, order["name"], content, Limits(*order["limits"]))
+            send(line, message | {"last": has_grown(order["large"])})
+            if made is not None:
+                line.send_bytes(made)
+            del content, made
+
+
+def answer(line: Connection, name: str, content: bytes, limits: Limits) -> tuple[dict[str, Any], bytes | None]:
+    """Translate a document, whose texts are translated at the other end of the line."""
+    warnings: list[str] = []
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        send(line, {"texts": texts})
+        answers: list[str] | None = json.loads(line.recv_bytes())
+        if answers is None:
+            raise AbandonedError
+        return answers
+
+    try:
+        return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append)
+    except DocumentError as error:
+        return {"error": str(error)}, None
+    except MemoryError:
+        return {"error": f"{name} takes too much memory; it is not translated"}, None
+    except AbandonedError:
+        return {"error": "abandoned"}, None
+    except (EOFError, OSError):
+        raise
+    except Exception:
+        return {"failure": traceback.format_exc()}, None
+
+
+def limit_resources(seconds: int, memory: int) -> None:
+    """Limit the processor time from now on, and the memory of this process, where the platform can."""
+    limits = {
+        resource.RLIMIT_CPU: int(time.process_time()) + 1 + seconds,
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        with suppress(ValueError, OSError):  # macOS does not limit memory
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def has_grown(large: int) -> bool:
+    """Return True if this process holds more than so many bytes of memory, and a fresh one should take its place."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # not on Linux
+        return False
+    return pages * resource.getpagesize() > large

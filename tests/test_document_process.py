@@ -1,0 +1,142 @@
+"""Documents in processes of their own: results, limits of time and memory, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+import pytest
+from support.archives import make_zip
+
+from regard.documents import DocumentError, Limits, translated
+from regard.serve.document_process import DocumentProcess, Documents
+from regard.serve.refusal import Refusal
+
+BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
+DOCX = make_zip({"[Content_Types].xml": "<Types/>", "word/document.xml": BODY})
+
+
+@pytest.fixture
+def process() -> Iterator[DocumentProcess]:
+    made = DocumentProcess()
+    yield made
+    made.close()
+
+
+def double(texts: Sequence[str]) -> list[str]:
+    return [f"{text} {text}" for text in texts]
+
+
+def translate(process: DocumentProcess, name: str, content: bytes) -> bytes:
+    return process.translate(name, content, double, Limits(), lambda warning: None)
+
+
+def get_id(process: DocumentProcess) -> int:
+    assert process.body is not None
+    return process.body.pid
+
+
+def test_document_process_translates_as_the_library_does(process: DocumentProcess) -> None:
+    warnings: list[str] = []
+    for name, content in {"a.docx": DOCX, "a.html": b"<p>the <b>old</b> dog", "a.txt": b"12\n"}.items():
+        assert translate(process, name, content) == translated(name, content, double)
+    made = process.translate("a.txt", b"one\n", lambda texts: [""], Limits(), warnings.append)
+    assert made == b"one\n"
+    assert warnings == ["a.txt: no translation for 'one', which stays as it is"]
+
+
+def test_refused_documents_leave_the_process_ready_for_others(process: DocumentProcess) -> None:
+    def refuse(texts: Sequence[str]) -> list[str]:
+        raise Refusal("too long")
+
+    translate(process, "a.txt", b"one")
+    first = get_id(process)
+    with pytest.raises(DocumentError, match=r"a\.docx is not what its ending says: it is no zip file"):
+        translate(process, "a.docx", b"one")
+    with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines, and may have 1"):
+        process.translate("a.txt", b"one\n\n", double, Limits(tags=1), lambda warning: None)
+    with pytest.raises(Refusal, match="too long"):
+        process.translate("a.txt", b"one", refuse, Limits(), lambda warning: None)
+    assert translate(process, "a.txt", b"one") == b"one one"
+    assert get_id(process) == first
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGXCPU, "takes more than 60 seconds of processor time; it is not translated"),
+        (signal.SIGKILL, "takes too much memory, or cannot be read: the process that read it has ended with -9"),
+    ],
+)
+def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated(
+    process: DocumentProcess, number: signal.Signals, message: str
+) -> None:
+    def kill(texts: Sequence[str]) -> list[str]:
+        os.kill(get_id(process), number)
+        return double(texts)
+
+    with pytest.raises(DocumentError, match=f"a.txt {message}"):
+        process.translate("a.txt", b"one", kill, Limits(), lambda warning: None)
+    assert translate(process, "a.txt", b"one") == b"one one"
+
+
+def test_document_that_takes_too_much_memory_is_refused(process: DocumentProcess) -> None:
+    process.memory = 150 << 20
+    with pytest.raises(DocumentError, match=r"a\.txt takes too much memory; it is not translated"):
+        translate(process, "a.txt", b"a" * 33_000_000)
+    process.memory = 2 << 30
+    assert translate(process, "a.txt", b"one") == b"one one"
+
+
+@pytest.mark.slow
+def test_document_that_takes_too_much_processor_time_is_refused(process: DocumentProcess) -> None:
+    process.seconds = 0
+    with pytest.raises(DocumentError, match=r"a\.html takes more than 0 seconds of processor time"):
+        translate(process, "a.html", b"<p>a</p>" * 100_000)
+
+
+def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def wait(texts: Sequence[str]) -> list[str]:
+        began.set()
+        gate.wait()
+        raise CancelledError
+
+    async def cancel() -> None:
+        pool = Documents(threads=1, room=0)
+        task = asyncio.create_task(pool.translate("a.txt", b"one", wait, Limits(), print))
+        await asyncio.to_thread(began.wait)
+        body = pool.processes[0].body
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert body is not None
+        assert await asyncio.to_thread(body.wait) == -signal.SIGKILL
+        gate.set()
+        while pool.busy:
+            await asyncio.sleep(0.001)
+        assert await pool.translate("a.txt", b"one", double, Limits(), print) == b"one one"
+        pool.close()
+
+    asyncio.run(cancel())
+
+
+def test_document_process_imports_neither_torch_nor_the_web_framework() -> None:
+    script = "import sys, regard.serve.document_process; print({'torch', 'fastapi', 'starlette'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_process_that_holds_much_memory_is_replaced(process: DocumentProcess) -> None:
+    process.large = 0
+    assert translate(process, "a.txt", b"one") == b"one one"
+    assert process.body is None
+    assert translate(process, "a.txt", b"two") == b"two two"
