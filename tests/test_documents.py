@@ -1397,6 +1397,11 @@ def test_archive_embedded_in_a_document_is_not_unpacked() -> None:
     assert made["word/embeddings/a.zip"] == inner
 
 
+def test_subtitles_with_tags_before_a_note_are_translated() -> None:
+    content = CUE + "one\n<ruby><.::>♪ two\n".encode()
+    assert collect_texts("a.srt", content) == ["one", "two"]
+
+
 # Zip bombs
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from support.archives import make_zip
-from support.pumping import Pumped, pump
+from support.pumping import Pumped, has_possessive_group, pump
 
 import regard
 from regard.documents import DocumentError, translated
@@ -116,6 +116,10 @@ def find_slow_patterns(count: int, seed: int) -> list[str]:
 def test_regular_expressions_take_linear_time() -> None:
     assert len(find_patterns()) > 80
     assert not find_slow_patterns(count=5, seed=0)
+
+
+def test_no_regular_expression_ends_in_a_system_error_of_python_3_11() -> None:
+    assert not [name for name, (pattern, _) in find_patterns().items() if has_possessive_group(pattern)]
 
 
 @pytest.mark.slow
@@ -260,6 +264,12 @@ TEXTS = (
 def test_tags_of_a_hostile_text_take_linear_time(repeated: str) -> None:
     assert not grows_faster(lambda size: tags.parse("a" + repeated * (size // len(repeated))), 2000)
     assert not grows_faster(lambda size: worded("a" + repeated * (size // len(repeated))), 2000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("repeated", TEXTS)
+def test_tags_of_a_long_hostile_text_take_linear_time(repeated: str) -> None:
+    assert not grows_faster(lambda size: tags.parse("a" + repeated * (size // len(repeated))), 50_000)
 
 
 def test_character_reference_of_thousands_of_digits_is_read() -> None:

@@ -22,7 +22,9 @@ TAG = re.compile(
 )
 ASIDE = re.compile(rf"{TAG.pattern}|[{NOTES}]+", re.IGNORECASE)  # what stands among the words and is none
 SPACE = re.compile(rf"{TAG.pattern}|(?<=[^-–—{NOTES}\s])(?P<space> +)(?=[^{NOTES}\s])", re.IGNORECASE)
-SONG = re.compile(rf"(?:{TAG.pattern}|\s)*+[{NOTES}]", re.IGNORECASE)
+# Without groups: inside a possessive repeat, Python 3.11 may end in a SystemError by them.
+UNNAMED_TAG = re.sub(r"\?P<\w+>", "?:", TAG.pattern)
+SONG = re.compile(rf"(?:{UNNAMED_TAG}|\s)*+[{NOTES}]", re.IGNORECASE)
 MOST_LINES = 8  # of a cue; more are not shown at once, and come back as one
 
 Read = Callable[[str], str]

@@ -46,6 +46,20 @@ def pump(pattern: re.Pattern[Any], count: int, seed: int = 0) -> Iterator[Pumped
         yield Pumped(rng.choice(["", example[:start]]), example[start:end], after)
 
 
+def has_possessive_group(pattern: re.Pattern[Any]) -> bool:
+    """Return True for a pattern with a capturing group inside a possessive repeat or an atomic group."""
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    return _has_group(_parser.parse(source, pattern.flags), inside=False)
+
+
+def _has_group(tree: Any, inside: bool) -> bool:
+    if isinstance(tree, tuple) and tree and tree[0] in (sre.POSSESSIVE_REPEAT, sre.ATOMIC_GROUP):
+        inside = True
+    if isinstance(tree, tuple) and tree and tree[0] is sre.SUBPATTERN and tree[1][0] is not None and inside:
+        return True
+    return isinstance(tree, tuple | list | _parser.SubPattern) and any(_has_group(part, inside) for part in tree)
+
+
 def _sample(tree: Any, rng: random.Random, groups: dict[int, str]) -> str:
     out = ""
     for kind, value in tree:
