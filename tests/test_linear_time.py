@@ -115,7 +115,7 @@ def find_slow_patterns(count: int, seed: int) -> list[str]:
 
 def test_regular_expressions_take_linear_time() -> None:
     assert len(find_patterns()) > 80
-    assert not find_slow_patterns(count=5, seed=0)
+    assert not find_slow_patterns(count=2, seed=0)
 
 
 def test_no_regular_expression_ends_in_a_system_error_of_python_3_11() -> None:
