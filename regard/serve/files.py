@@ -105,7 +105,7 @@ async def whole(
 ) -> bytes:
     """A document, read and written in a process of its own; its texts are decoded together with what others ask for.
 
-    Each text counts as a request of the client, as in a list; the first was counted when the document came.
+    Each 1,000 characters begun count as a request of the client; the first was counted when the document came.
     Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
     They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
     """
