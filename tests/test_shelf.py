@@ -127,14 +127,14 @@ def test_folders_of_killed_services_are_removed_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    stale = tmp_path / "regard-files-stale"
+    stale = tmp_path / "regard-documents-stale"
     stale.mkdir()
     (stale / "letter").write_bytes(b"private")
-    (tmp_path / "regard-files-of-somebody.txt").write_bytes(b"no folder")
-    (tmp_path / "regard-files-link").symlink_to(tmp_path)
+    (tmp_path / "regard-documents-of-somebody.txt").write_bytes(b"no folder")
+    (tmp_path / "regard-documents-link").symlink_to(tmp_path)
     with open_shelf(room=30 * LEAST) as running:
         kept = store(running, "a")
         with open_shelf(room=30 * LEAST):
             assert not stale.exists()
             assert is_stored(running, kept), "the folder of a service that runs stays"
-    assert {path.name for path in tmp_path.iterdir()} == {"regard-files-of-somebody.txt", "regard-files-link"}
+    assert {path.name for path in tmp_path.iterdir()} == {"regard-documents-of-somebody.txt", "regard-documents-link"}

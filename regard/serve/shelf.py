@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-PREFIX = "regard-files-"  # of the folder of a service
+PREFIX = "regard-documents-"  # of the folder of a service; those of earlier versions, regard-files-, have no lock
 
 KEPT = 1800.0  # seconds that a file can be fetched
 SHARE = 10  # one client may have a tenth of the room
