@@ -237,7 +237,7 @@ USER_ERRORS = [
     (["plot", "nowhere", "a", "--heads", "--steps"], "one picture at a time"),
     (["plot", "nowhere", "good.tsv", "--by-length"], "there is no run nowhere"),
     (["align", "nowhere", "good.tsv"], "there is no run nowhere"),
-    (["evaluate", "texts", "good.tsv"], "texts is a folder, but not a run: it has no config.yaml. Name"),
+    (["evaluate", "texts", "good.tsv"], "texts is a folder, but not a run: it has no config.yaml"),
     (["recipes", "defaut"], "did you mean 'default'?"),
     (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
     (["demo", "--task", "tag", "--recipe", "yang2016"], "the recipe yang2016 is of the task classify, not tag"),

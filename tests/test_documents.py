@@ -724,6 +724,17 @@ def test_r_markdown_keeps_code_chunks_front_matter_and_references(ending: str) -
     assert translated(f"a{ending}", R_MARKDOWN.encode(), uppercase_texts).decode() == expected
 
 
+def test_markdown_keeps_formulas_in_escaped_parentheses() -> None:
+    assert translated("a.qmd", rb"Let \(a_1 + b\) be (old).", uppercase_texts) == rb"LET \(a_1 + b\) BE (OLD)."
+
+
+def test_windows_line_ends_count_as_one_line() -> None:
+    limits = Limits(tags=2)
+    assert translated("a.txt", b"one\r\ntwo\r\n", uppercase_texts, limits) == b"ONE\r\nTWO\r\n"
+    with pytest.raises(DocumentError, match="has 3 tags or lines, and may have 2"):
+        translated("a.txt", b"one\r\ntwo\n\rthree", uppercase_texts, limits)
+
+
 def test_very_long_markdown_paragraph_stays_as_it_is() -> None:
     content = b"word " * 10_000
     assert translated("a.md", content, fail_if_called) == content

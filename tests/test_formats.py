@@ -548,10 +548,8 @@ def test_codes_of_two_and_three_letters_name_one_language() -> None:
     assert nearest_code(["fra", "ger"], "de") == "ger"
 
 
-def test_bokmaal_and_nynorsk_are_norwegian_but_not_each_other() -> None:
-    assert matches("nb", "no")
-    assert matches("nno-NO", "nor")
-    assert not matches("no", "nb")
+def test_norwegian_contradicts_neither_bokmaal_nor_nynorsk() -> None:
+    assert distinct(["no", "nn"]) == ["no", "nn"], "one file may hold both"
     assert not matches("nn", "nb")
     assert not are_different_languages("nb-NO", "no")
     assert are_different_languages("nb", "nn")

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 
 def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The runs that come first, and the files behind them: a run is a folder."""
-    runs = [path for path in paths if path.is_dir()]
-    files = [path for path in paths if not path.is_dir()]
+    """Return the runs, which are folders with a config.yaml, and the data: files, or folders of texts to classify."""
+    runs = [path for path in paths if (path / "config.yaml").is_file()]
+    files = [path for path in paths if path not in runs]
+    if not runs and paths[0].is_dir():
+        raise UserError(f"{paths[0]} is a folder, but not a run: it has no config.yaml")
     if not runs:
         raise UserError(f"there is no run {paths[0]}: a run is a folder that `regard train` wrote")
-    for path in runs:
-        if not (path / "config.yaml").is_file():
-            raise UserError(f"{path} is a folder, but not a run: it has no config.yaml. Name the files in it")
     for path in files:
         if not path.exists() and path != Path("-"):
             raise UserError(f"there is no run and no file {path}")
@@ -37,6 +36,8 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     from regard.data.sides import LanguageError
     from regard.tasks.translation.preparation import question
 
+    for folder in filter(Path.is_dir, files):
+        raise UserError(f"{folder} is a folder, but not a run: it has no config.yaml. Name the files in it")
     wanted = resolve_languages(runs, source, target)
     try:
         question(files, *wanted)

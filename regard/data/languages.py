@@ -45,10 +45,11 @@ def find_language(code: str) -> str | None:
 
 
 def matches(code: str, wanted: str) -> bool:
-    """Whether a file's language is the one that is wanted: `en-US` and `eng` are `en`, `en` is not `en-US`."""
+    """Whether a file's language is the one that is wanted: `en-US` and `eng` are `en`, `en` is not `en-US`.
+
+    `nb` and `nn` are not `no`, for one file may hold both.
+    """
     code, wanted = canonical_code(code), canonical_code(wanted)
-    if wanted == "no" and find_language(code) in NORWEGIAN:
-        return True
     return code == wanted or code.startswith(f"{wanted}-")
 
 

@@ -23,10 +23,11 @@ def between(opening: str, closing: str) -> str:
     return rf"{start}(?:{stretch}*+{start}){{0,3}}?{stretch}*?{end}"
 
 
+MATH = between(r"\(", r"\)")
 TITLE = r"""(?:\s++(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
 TOKEN = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`))"
-    rf"|(?P<opaque>{between('<!--', '-->')}|{between('{%', '%}')}|{between('{{', '}}')}"
+    rf"|(?P<opaque>{between('<!--', '-->')}|{between('{%', '%}')}|{between('{{', '}}')}|{MATH}"
     r"|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>|<[^\s<>@]+@[^\s<>]+>|\[\^[^\[\]\s]+\]"
     r"|\$(?=\S)[^$\n]*?(?<=\S)\$(?!\d)|(?<!\w):(?=[0-9_+-]*+[a-z])[a-z0-9_+-]*+:(?!\w)"
     # Pandoc, R Markdown and Quarto: attributes, citations, cross-references, LaTeX commands.

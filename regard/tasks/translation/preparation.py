@@ -127,7 +127,7 @@ def spoken(config: Mapping[str, Any]) -> Recipe:
     found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
     source, target = found["data.source"], found["data.target"]
     if source and target and canonical_code(source) == canonical_code(target):
-        raise UserError(f"source and target are both {source}: a translation is from one language into another")
+        raise UserError(f"source {source} and target {target} are one language: a translation is from one into another")
     dev = [Path(name) for name in config["data"]["dev"] or ()]
     for paths in [corpus.paths for corpus in wanted] + ([dev] if dev else []):
         question(paths, source, target)
