@@ -39,8 +39,8 @@ def translate(process: DocumentProcess, name: str, content: bytes) -> bytes:
 
 
 def get_id(process: DocumentProcess) -> int:
-    assert process.body is not None
-    return process.body.pid
+    assert process.process is not None
+    return process.process.pid
 
 
 def test_document_process_translates_as_the_library_does(process: DocumentProcess) -> None:
@@ -114,12 +114,12 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
         pool = Documents(threads=1, room=0)
         task = asyncio.create_task(pool.translate("a.txt", b"one", wait, Limits(), print))
         await asyncio.to_thread(began.wait)
-        body = pool.processes[0].body
+        process = pool.processes[0].process
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert body is not None
-        assert await asyncio.to_thread(body.wait) == -signal.SIGKILL
+        assert process is not None
+        assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
         gate.set()
         while pool.busy:
             await asyncio.sleep(0.001)
@@ -138,5 +138,5 @@ def test_document_process_imports_neither_torch_nor_the_web_framework() -> None:
 def test_process_that_holds_much_memory_is_replaced(process: DocumentProcess) -> None:
     process.large = 0
     assert translate(process, "a.txt", b"one") == b"one one"
-    assert process.body is None
+    assert process.process is None
     assert translate(process, "a.txt", b"two") == b"two two"

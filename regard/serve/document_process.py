@@ -46,46 +46,46 @@ class DocumentProcess:
     def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, large: int = LARGE) -> None:
         self.seconds, self.memory, self.large = seconds, memory, large
         self.lock = threading.RLock()  # held by who starts or ends it
-        self.body: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self.ended = False  # whether it was killed on purpose
 
     def start(self) -> Connection:
-        """Start it unless it runs, and return the line to it."""
+        """Start it unless it runs, and return the connection to it."""
         with self.lock:
             self.ended = False
-            if self.body is None or self.body.poll() is not None:
+            if self.process is None or self.process.poll() is not None:
                 self.close()
                 ours, theirs = socket.socketpair()
                 script = (
                     f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()})"
                 )
                 with theirs:
-                    self.body = subprocess.Popen(
+                    self.process = subprocess.Popen(
                         [sys.executable, "-c", script],
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
                         start_new_session=True,  # a Ctrl+C is for the service, which lets documents finish
                         env={**os.environ, "OMP_NUM_THREADS": "1"},
                     )
-                self.line = Connection(ours.detach())
-            return self.line
+                self.connection = Connection(ours.detach())
+            return self.connection
 
     def translate(
         self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
     ) -> bytes:
         """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
-        line = self.start()
+        connection = self.start()
         try:
             send(
-                line,
+                connection,
                 {"name": name, "limits": limits, "seconds": self.seconds, "memory": self.memory, "large": self.large},
             )
-            line.send_bytes(content)
-            while texts := (message := json.loads(line.recv_bytes())).get("texts"):
-                send(line, self.answers(texts, translate))
-            made = line.recv_bytes() if "warnings" in message else b""
+            connection.send_bytes(content)
+            while texts := (message := json.loads(connection.recv_bytes())).get("texts"):
+                send(connection, self.answers(texts, translate))
+            made = connection.recv_bytes() if "warnings" in message else b""
         except (EOFError, OSError) as error:
-            code = self.body.wait() if self.body else 0
+            code = self.process.wait() if self.process else 0
             if self.ended:
                 raise CancelledError from error
             raise DocumentError(f"{name} {describe_end(code, self.seconds)}") from error
@@ -104,24 +104,24 @@ class DocumentProcess:
         try:
             return translate(texts)
         except BaseException:
-            send(self.line, None)
-            self.line.recv_bytes()
+            send(self.connection, None)
+            self.connection.recv_bytes()
             raise
 
     def kill(self) -> None:
         """End it at once: the document that it works on is not wanted any longer."""
         with self.lock:
             self.ended = True
-            if self.body is not None:
-                self.body.kill()
+            if self.process is not None:
+                self.process.kill()
 
     def close(self) -> None:
         """End it after its last document."""
         with self.lock:
-            if self.body is not None:
-                self.line.close()
-                self.body.wait()
-                self.body = None
+            if self.process is not None:
+                self.connection.close()
+                self.process.wait()
+                self.process = None
 
 
 class Documents(Aside):
@@ -177,33 +177,33 @@ def describe_end(code: int, seconds: int) -> str:
     return f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
 
 
-def send(line: Connection, message: Any) -> None:
+def send(connection: Connection, message: Any) -> None:
     """Send something as JSON."""
-    line.send_bytes(json.dumps(message).encode())
+    connection.send_bytes(json.dumps(message).encode())
 
 
 def serve(file: int) -> None:
-    """Read and write documents in this process until the other end of the line is closed."""
-    line = Connection(file)
+    """Read and write documents in this process until the other end of the connection is closed."""
+    connection = Connection(file)
     with suppress(EOFError, OSError):
         while True:
-            order = json.loads(line.recv_bytes())
-            content = line.recv_bytes()
+            order = json.loads(connection.recv_bytes())
+            content = connection.recv_bytes()
             limit_resources(order["seconds"], order["memory"])
-            message, made = answer(line, order["name"], content, Limits(*order["limits"]))
-            send(line, message | {"last": has_grown(order["large"])})
+            message, made = answer(connection, order["name"], content, Limits(*order["limits"]))
+            send(connection, message | {"last": has_grown(order["large"])})
             if made is not None:
-                line.send_bytes(made)
+                connection.send_bytes(made)
             del content, made
 
 
-def answer(line: Connection, name: str, content: bytes, limits: Limits) -> tuple[dict[str, Any], bytes | None]:
-    """Translate a document, whose texts are translated at the other end of the line."""
+def answer(connection: Connection, name: str, content: bytes, limits: Limits) -> tuple[dict[str, Any], bytes | None]:
+    """Translate a document, whose texts are translated at the other end of the connection."""
     warnings: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[str]:
-        send(line, {"texts": texts})
-        answers: list[str] | None = json.loads(line.recv_bytes())
+        send(connection, {"texts": texts})
+        answers: list[str] | None = json.loads(connection.recv_bytes())
         if answers is None:
             raise AbandonedError
         return answers
