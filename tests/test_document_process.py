@@ -87,6 +87,17 @@ def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
+def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(process: DocumentProcess) -> None:
+    def send_signals(texts: Sequence[str]) -> list[str]:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(get_id(process), number)
+        return double(texts)
+
+    process.start()
+    send_signals([])  # while it starts
+    assert process.translate("a.txt", b"one", send_signals, Limits(), lambda warning: None) == b"one one"
+
+
 def test_document_that_takes_too_much_memory_is_refused(process: DocumentProcess) -> None:
     process.memory = 150 << 20
     with pytest.raises(DocumentError, match=r"a\.txt takes too much memory; it is not translated"):

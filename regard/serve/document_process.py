@@ -59,14 +59,20 @@ class DocumentProcess:
                 script = (
                     f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()})"
                 )
-                with theirs:
-                    self.process = subprocess.Popen(
-                        [sys.executable, "-c", script],
-                        stdin=subprocess.DEVNULL,
-                        pass_fds=[theirs.fileno()],
-                        start_new_session=True,  # a Ctrl+C is for the service, which lets documents finish
-                        env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    )
+                # A process inherits the signals that this thread blocks. systemd sends them to all processes of the
+                # service, but they are for the service alone, which lets documents finish.
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+                try:
+                    with theirs:
+                        self.process = subprocess.Popen(
+                            [sys.executable, "-c", script],
+                            stdin=subprocess.DEVNULL,
+                            pass_fds=[theirs.fileno()],
+                            start_new_session=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1"},
+                        )
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 self.connection = Connection(ours.detach())
             return self.connection
 
