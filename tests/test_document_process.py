@@ -53,19 +53,26 @@ def test_document_process_translates_as_the_library_does(process: DocumentProces
 
 
 def test_refused_documents_leave_the_process_ready_for_others(process: DocumentProcess) -> None:
-    def refuse(texts: Sequence[str]) -> list[str]:
-        raise Refusal("too long")
-
     translate(process, "a.txt", b"one")
     first = get_id(process)
     with pytest.raises(DocumentError, match=r"a\.docx is not what its ending says: it is no zip file"):
         translate(process, "a.docx", b"one")
     with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines, and may have 1"):
         process.translate("a.txt", b"one\n\n", double, Limits(tags=1), lambda warning: None)
-    with pytest.raises(Refusal, match="too long"):
-        process.translate("a.txt", b"one", refuse, Limits(), lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
     assert get_id(process) == first
+
+
+@pytest.mark.parametrize("error", [Refusal("too long"), TimeoutError("too long"), EOFError("too long")])
+def test_document_whose_translation_fails_is_refused_and_the_next_one_translated(
+    process: DocumentProcess, error: Exception
+) -> None:
+    def fail(texts: Sequence[str]) -> list[str]:
+        raise error
+
+    with pytest.raises(type(error), match="too long"):
+        process.translate("a.txt", b"one", fail, Limits(), lambda warning: None)
+    assert translate(process, "a.txt", b"one") == b"one one"
 
 
 @pytest.mark.parametrize(

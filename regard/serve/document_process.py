@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -36,10 +36,6 @@ LARGE = 300 << 20  # bytes: a process that has grown beyond that is replaced by 
 Translate = Callable[[Sequence[str]], list[str]]
 
 
-class AbandonedError(Exception):
-    """The service does not want the rest of a document."""
-
-
 class DocumentProcess:
     """A process that reads and writes documents, started with the first one and again after it has ended."""
 
@@ -52,8 +48,7 @@ class DocumentProcess:
     def start(self) -> Connection:
         """Start it unless it runs, and return the connection to it."""
         with self.lock:
-            self.ended = False
-            if self.process is None or self.process.poll() is not None:
+            if self.ended or self.process is None or self.process.poll() is not None:
                 self.close()
                 ours, theirs = socket.socketpair()
                 script = (
@@ -74,6 +69,7 @@ class DocumentProcess:
                 finally:
                     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 self.connection = Connection(ours.detach())
+                self.ended = False
             return self.connection
 
     def translate(
@@ -81,20 +77,29 @@ class DocumentProcess:
     ) -> bytes:
         """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
         connection = self.start()
-        try:
-            send(
-                connection,
-                {"name": name, "limits": limits, "seconds": self.seconds, "memory": self.memory, "large": self.large},
-            )
+        order = {
+            "name": name,
+            "limits": limits,
+            "seconds": self.seconds,
+            "memory": self.memory,
+            "large": self.large,
+        }
+        with self.watching(name):
+            send(connection, order)
             connection.send_bytes(content)
-            while texts := (message := json.loads(connection.recv_bytes())).get("texts"):
-                send(connection, self.answers(texts, translate))
+            message = json.loads(connection.recv_bytes())
+        if "texts" in message:
+            try:
+                answers = translate(message["texts"])
+            except BaseException:  # the process waits for answers that do not come: a fresh one takes its place
+                self.kill()
+                self.close()
+                raise
+            with self.watching(name):
+                send(connection, answers)
+                message = json.loads(connection.recv_bytes())
+        with self.watching(name):
             made = connection.recv_bytes() if "warnings" in message else b""
-        except (EOFError, OSError) as error:
-            code = self.process.wait() if self.process else 0
-            if self.ended:
-                raise CancelledError from error
-            raise DocumentError(f"{name} {describe_end(code, self.seconds)}") from error
         if message["last"]:
             self.close()
         if "error" in message:
@@ -105,14 +110,16 @@ class DocumentProcess:
             warn(warning)
         return made
 
-    def answers(self, texts: Sequence[str], translate: Translate) -> list[str]:
-        """Translate texts; if that fails, the process gives the document up and is ready for another one."""
+    @contextmanager
+    def watching(self, name: str) -> Iterator[None]:
+        """Raise an error that says why the process has ended if it does so during an exchange with it."""
         try:
-            return translate(texts)
-        except BaseException:
-            send(self.connection, None)
-            self.connection.recv_bytes()
-            raise
+            yield
+        except (EOFError, OSError) as error:
+            code = self.process.wait() if self.process else 0
+            if self.ended:
+                raise CancelledError from error
+            raise DocumentError(f"{name} {describe_end(code, self.seconds)}") from error
 
     def kill(self) -> None:
         """End it at once: the document that it works on is not wanted any longer."""
@@ -209,9 +216,7 @@ def answer(connection: Connection, name: str, content: bytes, limits: Limits) ->
 
     def translate(texts: Sequence[str]) -> list[str]:
         send(connection, {"texts": texts})
-        answers: list[str] | None = json.loads(connection.recv_bytes())
-        if answers is None:
-            raise AbandonedError
+        answers: list[str] = json.loads(connection.recv_bytes())
         return answers
 
     try:
@@ -220,8 +225,6 @@ def answer(connection: Connection, name: str, content: bytes, limits: Limits) ->
         return {"error": str(error)}, None
     except MemoryError:
         return {"error": f"{name} takes too much memory; it is not translated"}, None
-    except AbandonedError:
-        return {"error": "abandoned"}, None
     except (EOFError, OSError):
         raise
     except Exception:
