@@ -16,7 +16,7 @@ import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, Limits, translated
-from regard.serve.document_process import DocumentProcess, Documents
+from regard.serve.document_process import DocumentProcess, Documents, split_texts
 from regard.serve.refusal import Refusal
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
@@ -50,6 +50,14 @@ def test_document_process_translates_as_the_library_does(process: DocumentProces
     made = process.translate("a.txt", b"one\n", lambda texts: [""], Limits(), warnings.append)
     assert made == b"one\n"
     assert warnings == ["a.txt: no translation for 'one', which stays as it is"]
+
+
+def test_large_documents_are_sent_in_small_messages(process: DocumentProcess) -> None:
+    texts = ["слово"] * 1200 + ["а" * 150_000] * 2 + ["б" * 250_000, "в"]
+    assert [len(batch) for batch in split_texts(texts)] == [1000, 201, 1, 1, 1]
+    assert [text for batch in split_texts(texts) for text in batch] == texts
+    content = "\n".join(texts).encode()
+    assert translate(process, "a.txt", content) == translated("a.txt", content, double)
 
 
 def test_refused_documents_leave_the_process_ready_for_others(process: DocumentProcess) -> None:

@@ -2,7 +2,8 @@
 
 Untrusted input may be made to cost as much time or memory as possible. A document is therefore parsed in a process with
 limits of processor time and memory: one that exceeds them costs that process and nothing else. The texts go back to the
-service, which translates them. Messages are JSON, and the bytes of a document follow theirs.
+service, which translates them. Messages are JSON, and the bytes of a document follow theirs. Texts are sent in many
+small messages, because reading and writing JSON blocks all threads of the service.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from regard.serve.aside import Aside
 SECONDS = 60  # of processor time that one document may take
 MEMORY = 2 << 30  # bytes of address space of a process
 LARGE = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
+MESSAGE_TEXTS = 1_000  # at most in one message
+MESSAGE_CHARACTERS = 200_000  # at most in one message, unless a single text has more
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -88,15 +91,16 @@ class DocumentProcess:
             send(connection, order)
             connection.send_bytes(content)
             message = json.loads(connection.recv_bytes())
-        if "texts" in message:
+            texts = receive_texts(connection) if "texts" in message else []
+        if texts:
             try:
-                answers = translate(message["texts"])
+                answers = translate(texts)
             except BaseException:  # the process waits for answers that do not come: a fresh one takes its place
                 self.kill()
                 self.close()
                 raise
             with self.watching(name):
-                send(connection, answers)
+                send_texts(connection, answers)
                 message = json.loads(connection.recv_bytes())
         with self.watching(name):
             made = connection.recv_bytes() if "warnings" in message else b""
@@ -192,7 +196,36 @@ def describe_end(code: int, seconds: int) -> str:
 
 def send(connection: Connection, message: Any) -> None:
     """Send something as JSON."""
-    connection.send_bytes(json.dumps(message).encode())
+    connection.send_bytes(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def send_texts(connection: Connection, texts: Sequence[str]) -> None:
+    """Send texts in several messages, and an empty one after them."""
+    for batch in split_texts(texts):
+        send(connection, batch)
+    send(connection, [])
+
+
+def receive_texts(connection: Connection) -> list[str]:
+    """Receive what `send_texts` sends."""
+    texts: list[str] = []
+    while batch := json.loads(connection.recv_bytes()):
+        texts += batch
+    return texts
+
+
+def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Split texts into batches, each for one message."""
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        if batch and (len(batch) == MESSAGE_TEXTS or characters + len(text) > MESSAGE_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    if batch:
+        yield batch
 
 
 def serve(file: int) -> None:
@@ -215,9 +248,9 @@ def answer(connection: Connection, name: str, content: bytes, limits: Limits) ->
     warnings: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[str]:
-        send(connection, {"texts": texts})
-        answers: list[str] = json.loads(connection.recv_bytes())
-        return answers
+        send(connection, {"texts": len(texts)})
+        send_texts(connection, texts)
+        return receive_texts(connection)
 
     try:
         return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append)
