@@ -160,6 +160,18 @@ def test_document_process_imports_neither_torch_nor_the_web_framework() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"
 
 
+def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
+    script = """if True:
+        import sys
+        sys.modules["resource"] = None  # as on Windows
+        from regard.serve.document_process import DocumentProcess, Limits
+        process = DocumentProcess()
+        made = process.translate("a.txt", b"one", lambda texts: ["two"], Limits(), print)
+        print(made, process.process)
+    """
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "b'two' None\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_process_that_holds_much_memory_is_replaced(process: DocumentProcess) -> None:
     process.large = 0

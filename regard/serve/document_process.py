@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -29,6 +28,13 @@ from typing import Any
 
 from regard.documents import DocumentError, Limits, translated
 from regard.serve.aside import Aside
+
+try:
+    import resource
+except ImportError:  # Windows, which can neither limit a process nor pass it a socket in this way
+    HAS_PROCESSES = False
+else:
+    HAS_PROCESSES = True
 
 SECONDS = 60  # of processor time that one document may take
 MEMORY = 2 << 30  # bytes of address space of a process
@@ -79,6 +85,8 @@ class DocumentProcess:
         self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
     ) -> bytes:
         """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
+        if not HAS_PROCESSES:
+            return translated(name, content, translate, limits, warn)
         connection = self.start()
         order = {
             "name": name,
