@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
@@ -38,7 +39,14 @@ class _StandardError:
 
 
 def _own_stderr() -> Any:
+    if sys.stderr is None:  # closed before the start, as by `2>&-`
+        return _null_file()
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # rich replaces it while it draws a bar
+
+
+@cache
+def _null_file() -> IO[str]:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 @contextmanager
@@ -67,7 +75,7 @@ def say(message: str) -> None:
 
 def is_terminal() -> bool:
     """Whether a person watches standard error."""
-    return sys.stderr.isatty() and is_first()
+    return bool(_own_stderr().isatty()) and is_first()
 
 
 def is_first() -> bool:

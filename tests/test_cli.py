@@ -23,6 +23,7 @@ from support.training import TINY, corpus_files, format_overrides, train_tiny
 
 from regard import api
 from regard.cli.app import app
+from regard.cli.failure import fail
 from regard.cli.runs import read_pairs
 from regard.cli.train import spread
 from regard.cli.translate import Lines
@@ -400,6 +401,15 @@ def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.
             progress.add_task("training", note="")
             say("step 1")
             say("step 2")
+
+
+def test_messages_without_standard_error_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)  # as with `2>&-`
+    with bar() as progress:
+        progress.add_task("training", note="")
+        say("step 1")
+    with pytest.raises(SystemExit):
+        fail("no such file")
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def fail(sentence: str) -> NoReturn:
     said = f"regard: {sentence}"
     if os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exc()
-    if is_first():
+    if is_first() and sys.stderr is not None:  # closed before the start, as by `2>&-`
         sys.stderr.write(f"{said}\n")
     if under_torchrun():
         with suppress(OSError):  # a disk that is full may be what the sentence is about
