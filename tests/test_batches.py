@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from regard.data.batches import Batch, padded
 from regard.data.examples import Examples
-from regard.data.loader import Share, load, reported, requests
+from regard.data.loader import Share, _block_signals, load, reported, requests
 from regard.data.order import Order, Place
 from regard.data.ragged import Indices, Ragged, RaggedWriter
 from regard.errors import UserError
@@ -195,3 +196,17 @@ def test_killed_or_blocked_data_worker_is_a_user_error(
         next(load(examples, wanted, workers=1, timeout=timeout))
     assert "data.workers" in str(error.value)
     assert multiprocessing.active_children() == []
+
+
+def test_spawned_data_workers_end_on_sigterm_but_not_on_ctrl_c_or_hangup() -> None:
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    try:
+        _block_signals(0)
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGINT, signal.SIGHUP}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_data_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "pthread_sigmask")  # as on Windows
+    _block_signals(0)

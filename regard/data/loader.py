@@ -161,7 +161,12 @@ def _worker_context(workers: int) -> BaseContext | None:
 
 
 def _block_signals(worker: int) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # for workers that are not forked
+    """Block the signals of `STOPPING` in a worker, except SIGTERM, with which PyTorch ends workers.
+
+    Forked workers have SIGTERM blocked as well, from their start: they are ended with SIGKILL.
+    """
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
 
 
 def unchanged(share: Any) -> Any:
