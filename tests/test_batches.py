@@ -5,12 +5,14 @@ import os
 import signal
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from regard.data.batches import Batch, padded
 from regard.data.examples import Examples
@@ -163,6 +165,21 @@ def test_data_workers_do_not_change_the_batches() -> None:
         assert alone.place == ahead.place
         for left, right in zip(alone.batches, ahead.batches, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(list(left)[:4], list(right)[:4], strict=True))
+
+
+def test_closing_before_the_first_batch_ends_the_data_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = DataLoader.__iter__, list[Any]()  # the list refers to the workers' iterator, as a traceback may
+
+    def start_and_keep(loader: DataLoader[Any]) -> Any:
+        started.append(start(loader))
+        return started[-1]
+
+    monkeypatch.setattr(DataLoader, "__iter__", start_and_keep)
+    examples = Examples(Ragged.of([[5], [6]]), Ragged.of([[6], [7]]))
+    shares = load(examples, requests(Order(examples.sizes, 60, 4, 1), Place(), 1, 0, 1), workers=1)
+    assert len(multiprocessing.active_children()) == 1
+    shares.close()
+    assert multiprocessing.active_children() == []
 
 
 class KilledExamples(Examples):

@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -801,6 +801,14 @@ def test_processes_are_forked_before_threads_start(work: Callable[[Path], None],
     process.start()
     process.join()
     assert process.exitcode == 1
+
+
+def test_finished_run_starts_no_data_workers(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=1)
+    trainer.data = replace(trainer.data, workers=1)
+    trainer.position.step = 1
+    with closing(trainer.shares()):
+        assert multiprocessing.active_children() == []
 
 
 def test_runs_list_and_resume_agree_on_whether_a_run_is_finished(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -110,9 +110,32 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
+class LoadedBatches:
+    """Iterator over the batches of each update; `close` ends its workers, also before the first batch."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches  # an iterator of PyTorch's DataLoader
+
+    def __iter__(self) -> LoadedBatches:
+        return self
+
+    def __next__(self) -> Share:
+        try:
+            share: Share = next(self._batches)
+        except BaseException:
+            self.close()
+            raise
+        return share
+
+    def close(self) -> None:
+        """End the workers, also if an exception still refers to the iterator."""
+        if hasattr(self._batches, "_shutdown_workers"):  # not without workers
+            self._batches._shutdown_workers()
+
+
 def load(
     source: Source[Any], wanted: Iterator[Request], workers: int = 0, timeout: int = 600, pinned: bool = False
-) -> Generator[Share]:
+) -> LoadedBatches:
     """Start the workers and return the batches that are asked for.
 
     A worker that gives nothing for `timeout` seconds is an error for `reported`. Workers are forked: call this before
@@ -129,15 +152,7 @@ def load(
         multiprocessing_context=_worker_context(workers),
         worker_init_fn=_block_signals,
     )
-    return _closing(iter(loader), workers)
-
-
-def _closing(batches: Any, workers: int) -> Generator[Share]:
-    try:
-        yield from batches
-    finally:
-        if workers:
-            batches._shutdown_workers()  # also if an exception still refers to the iterator
+    return LoadedBatches(iter(loader))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.console import bar, is_terminal, say
-from regard.data.loader import STOPPING, Share, Source, load, reported, requests
+from regard.data.loader import STOPPING, LoadedBatches, Share, Source, load, reported, requests
 from regard.data.order import Order
 from regard.data.settings import ReadingSettings
 from regard.errors import UserError
@@ -155,12 +155,13 @@ class Trainer:
             self.average()
         return self.position
 
-    def shares(self) -> Generator[Share]:
-        """The batches of this process, update after update."""
+    def shares(self) -> LoadedBatches:
+        """Return the batches of this process, update after update; a finished run needs none and starts no workers."""
         wanted = requests(
             self.order, self.position.place, self.settings.accumulate, self.processes.rank, self.processes.count
         )
-        return load(self.source, wanted, self.data.workers, self.data.timeout, self.device.type == "cuda")
+        workers = 0 if self.finished() else self.data.workers
+        return load(self.source, wanted, workers, self.data.timeout, self.device.type == "cuda")
 
     def after(self, figures: dict[str, float]) -> None:
         """What is due after an update: a line, a validation, a checkpoint."""
