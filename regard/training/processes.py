@@ -22,7 +22,9 @@ from regard.errors import UserError
 
 COUNT, LOCAL, HERE = "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
-PATIENCE = timedelta(days=14)  # rank 0 may validate for as long; if it dies, the connection is closed and all end
+# Rank 0 may validate for as long. If its process dies, its connections are closed and the other ranks end at once. A
+# rank 0 that hangs, or whose host loses power, is noticed only after this time.
+LONG_TIMEOUT = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Processes:
 
     rank: int = 0
     count: int = 1
-    patient: dist.ProcessGroup | None = None  # the same processes; for waiting while rank 0 works alone
+    long_group: dist.ProcessGroup | None = None  # of the same processes; for waiting while rank 0 works alone
 
     @property
     def first(self) -> bool:
@@ -53,12 +55,12 @@ class Processes:
         return self.sums([float(happened)])[0] > 0
 
     def of_first(self, numbers: Sequence[float]) -> list[float]:
-        """Return the numbers of rank 0, however long it takes to get there."""
-        return self._add_up([number if self.first else 0.0 for number in numbers], self.patient)
+        """Return the numbers of rank 0, which may take up to `LONG_TIMEOUT` to get there."""
+        return self._add_up([number if self.first else 0.0 for number in numbers], self.long_group)
 
     def wait(self) -> None:
-        """Wait until all processes have come this far, however long that takes."""
-        self._add_up([0.0], self.patient)
+        """Wait until all processes have come this far, for up to `LONG_TIMEOUT`."""
+        self._add_up([0.0], self.long_group)
 
     def _add_up(self, numbers: Sequence[float], group: dist.ProcessGroup | None) -> list[float]:
         if self.count == 1:
@@ -106,7 +108,7 @@ def joined(wanted: str = "auto") -> Iterator[Processes]:
     own = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
     dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=own, rank=rank, world_size=count)
     try:
-        yield Processes(rank, count, dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield Processes(rank, count, dist.new_group(backend="gloo", timeout=LONG_TIMEOUT))
     finally:
         gc.collect()  # of DDP, which refers to the group and would destroy it while it holds the GIL
         dist.destroy_process_group()
