@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontEntry, fontManager
 from PIL import Image
@@ -63,6 +64,35 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
     assert len(lines) == 1
     assert lines[0].startswith("no installed font has ")
     assert ": install Noto Sans " in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("character", "advice"),
+    [("語", ": install Noto Sans CJK"), ("ก", ": install Noto Sans Thai"), ("🤗", ""), ("𝔸", ""), ("\ue000", "")],
+)
+def test_font_advice_names_fonts_that_exist(
+    character: str, advice: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canvas, "_reported", [])
+    canvas._report_missing(character)
+    assert capfd.readouterr().err.endswith(f"pictures show as a box{advice}\n")
+
+
+def test_each_font_file_is_read_once_for_all_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    get_font = font_manager.get_font
+
+    def count(path: str) -> Any:
+        opened.append(path)
+        return get_font(path)
+
+    monkeypatch.setattr(font_manager, "get_font", count)
+    monkeypatch.setattr(canvas, "_reported", [""])
+    canvas._fallback_family.cache_clear()
+    canvas._code_points.cache_clear()
+    for number in range(0xE000, 0xE004):  # private use: no font needs to have them
+        canvas._fallback_family(chr(number))
+    assert len(opened) == len(set(opened)) > 0
 
 
 def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed_font(

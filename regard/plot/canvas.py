@@ -11,8 +11,15 @@ from regard.console import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontEntry
 
 CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
+SCRIPTS = (  # that have a "Noto Sans" font of their name, which is also the first word of the names of their characters
+    *("ADLAM", "ARABIC", "ARMENIAN", "BALINESE", "BENGALI", "CHEROKEE", "COPTIC", "DEVANAGARI", "ETHIOPIC", "GEORGIAN"),
+    *("GOTHIC", "GUJARATI", "GURMUKHI", "HEBREW", "JAVANESE", "KANNADA", "KHMER", "LAO", "MALAYALAM", "MONGOLIAN"),
+    *("MYANMAR", "NKO", "ORIYA", "RUNIC", "SINHALA", "SUNDANESE", "SYRIAC", "TAMIL", "TELUGU", "THAANA", "THAI"),
+    *("TIFINAGH", "VAI"),
+)
 
 
 def canvas(figsize: tuple[float, float], dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
@@ -44,33 +51,47 @@ def _picture_class() -> type[Figure]:
 @cache
 def _fallback_family(character: str) -> str | None:
     """Return an installed font family for a character that the default font lacks; None if it has it or none does."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager
+    from matplotlib.font_manager import FontProperties, findfont
 
     if character.isascii() or _has_character(findfont(FontProperties()), character):
         return None
-    for entry in sorted(fontManager.ttflist, key=lambda entry: (not entry.name.startswith("Noto Sans"), entry.name)):
-        if not entry.name.lstrip(".").startswith(("Last Resort", "LastResort")) and _has_character(
-            entry.fname, character
-        ):
-            return entry.name
-    script = unicodedata.name(character, "").split(" ")[0]
-    _report_missing("Noto Sans CJK" if script.startswith(CJK) else f"Noto Sans {script.title()}".strip(), character)
-    return None
+    family = next((entry.name for entry in _fallback_fonts() if _has_character(entry.fname, character)), None)
+    if family is None:
+        _report_missing(character)
+    return family
+
+
+def _fallback_fonts() -> list[FontEntry]:
+    from matplotlib.font_manager import fontManager
+
+    fonts = [
+        font for font in fontManager.ttflist if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))
+    ]
+    return sorted(fonts, key=lambda font: (not font.name.startswith("Noto Sans"), font.name))
 
 
 def _has_character(path: str, character: str) -> bool:
+    return ord(character) in _code_points(path)
+
+
+@cache
+def _code_points(path: str) -> frozenset[int]:
+    """Return the characters of a font file; opening the files anew for each character would be slow."""
     from matplotlib.font_manager import get_font
 
     try:
-        return bool(get_font(path).get_char_index(ord(character)))
+        return frozenset(get_font(path).get_charmap())
     except (OSError, RuntimeError):  # a font of coloured pictures, or a damaged one
-        return False
+        return frozenset()
 
 
 _reported: list[str] = []  # at most one: a log is not to be filled with characters
 
 
-def _report_missing(font: str, character: str) -> None:
+def _report_missing(character: str) -> None:
     if not _reported:
         _reported.append(character)
-        say(f"no installed font has {character} (U+{ord(character):04X}), which pictures show as a box: install {font}")
+        script = unicodedata.name(character, "").split(" ")[0]
+        font = "CJK" if script.startswith(CJK) else script.title() if script in SCRIPTS else None
+        advice = "" if font is None else f": install Noto Sans {font}"
+        say(f"no installed font has {character} (U+{ord(character):04X}), which pictures show as a box{advice}")
