@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from support import uppercase_worker
 
 from regard.serve.batching import Batcher
-from regard.serve.processes import Processes, next_pause
+from regard.serve.processes import Processes, Start, next_pause
 from regard.serve.refusal import OverloadedError
 
 
@@ -98,6 +99,26 @@ def test_workers_that_cannot_start_again_are_a_503_and_not_ready() -> None:
     assert isinstance(answer, OverloadedError)
     assert (answer.status, answer.text) == (503, "The decoder restarts; try again in a moment")
     assert not processes.available
+    processes.close()
+
+
+def test_worker_starts_again_once_the_system_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(start: Start) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
+    processes.ready()
+    first = processes.all[0]
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.serve.processes.Process", fail)
+        first.body.kill()
+        with processes.changed:
+            assert processes.changed.wait_for(lambda: processes.failing == {0}, 300)
+        (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
+        assert isinstance(answer, OverloadedError)
+    with processes.changed:
+        assert processes.changed.wait_for(lambda: processes.all[0] is not first and bool(processes.free), 300)
+    assert not processes.failing
     processes.close()
 
 

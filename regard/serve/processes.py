@@ -159,10 +159,18 @@ class Processes(Generic[P, R, K]):
                     return
                 pause = next_pause(pause, time.monotonic() - process.since)
                 note("decoder died", logging.ERROR, exit_code=code, restart_in=pause)
-                if self.changed.wait_for(lambda: self.closed, pause):
-                    return
                 process.line.close()
-                self.all[index] = process = Process(self.start)
+                while self.all[index] is process:
+                    if self.changed.wait_for(lambda: self.closed, pause):
+                        return
+                    try:
+                        self.all[index] = Process(self.start)
+                    except OSError as error:  # no memory, processes or file descriptors are left
+                        self.failing.add(index)
+                        self.changed.notify_all()
+                        pause = next_pause(pause, 0.0)
+                        note("decoder cannot be started", logging.ERROR, error, retry_in=pause)
+                process = self.all[index]
             with suppress(EOFError, OSError):  # it died while it loaded, or was closed
                 process.ready()
                 with self.changed:
