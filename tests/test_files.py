@@ -146,16 +146,17 @@ def test_download_url_has_the_scheme_of_a_trusted_proxy(fluent_run: Run, trusted
 @pytest.mark.parametrize(
     ("settings", "host", "expected"),
     [
-        ({}, "evil.example", "/download_file/"),
+        ({}, "translate.example", "http://translate.example/download_file/"),
+        ({}, "user@here.example", "/download_file/"),
         ({}, "localhost:5000/x?", "/download_file/"),
         ({}, "localhost:8080", "http://localhost:8080/download_file/"),
-        ({"host": "here.example"}, "here.example", "http://here.example/download_file/"),
+        ({}, "[::1]:8080", "http://[::1]:8080/download_file/"),
         ({"trust_proxy": True}, "translate.example", "http://translate.example/download_file/"),
-        ({"public_url": "https://a.example/tr/"}, "evil.example", "https://a.example/tr/download_file/"),
-        ({"url_prefix": "/tr"}, "evil.example", "/tr/download_file/"),
+        ({"public_url": "https://a.example/tr/"}, "b.example", "https://a.example/tr/download_file/"),
+        ({"url_prefix": "/tr"}, "b.example", "http://b.example/tr/download_file/"),
     ],
 )
-def test_download_url_does_not_have_the_name_of_another_server(
+def test_download_url_has_the_host_that_was_asked(
     fluent_run: Run, settings: dict[str, Any], host: str, expected: str
 ) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:

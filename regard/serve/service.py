@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -36,7 +35,7 @@ from regard.translate import Alignment, Options, Translation
 T = TypeVar("T")
 
 TRANSLATE = "translate"
-HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SMALL_KEYLESS = 65_536  # bytes of a body that is read without a key; the key may be in it
 MOST_KEYLESS = 8  # larger ones that are read at once
 
@@ -141,15 +140,12 @@ class Service:
     def base(self, request: Request) -> str:
         """Return what URLs of the service begin with, for a client.
 
-        That is --public-url, or what the client has asked, if a trusted proxy has passed it on or it is a name of this
-        machine; otherwise only the path, as a client can put anything into its Host header.
+        That is --public-url, or the host that the client has asked. If its Host header is not a host and a port, it is
+        only the path.
         """
         if self.settings.public_url:
             return f"{self.settings.public_url.rstrip('/')}/"
-        host = HOST.fullmatch(request.headers.get("host", ""))
-        server = (request.scope.get("server") or ("",))[0]
-        own = {"localhost", "127.0.0.1", "[::1]", self.settings.host, socket.gethostname(), server, f"[{server}]"}
-        if host is None or not (self.settings.trust_proxy or host["name"].lower() in map(str.lower, own)):
+        if not HOST.fullmatch(request.headers.get("host", "")):
             return request.base_url.path
         told = request.headers.get("x-forwarded-proto", "")
         known = self.settings.trust_proxy and told in ("http", "https")
