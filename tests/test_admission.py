@@ -292,6 +292,19 @@ def test_rate_limit_windows_slide_and_are_per_client() -> None:
         limits.spend("e", 1, Allowance(minute=0))
 
 
+def test_document_is_accepted_after_the_time_that_its_refusal_names() -> None:
+    clock = FakeClock()
+    limits, two = Limits(clock=clock), Allowance(minute=2)
+    limits.spend("a", 1, two)
+    clock.now = 30.0
+    limits.spend("a", 1, two)  # counted when the document comes
+    with pytest.raises(Refusal) as refused:
+        limits.spend("a", 1, two, counted=1)
+    clock.now += float(refused.value.headers["Retry-After"])
+    limits.spend("a", 1, two)
+    limits.spend("a", 1, two, counted=1)
+
+
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
 def test_rate_limit_is_exact_to_one_slot(requests: list[tuple[float, int]], most: int) -> None:
     clock, granted = FakeClock(), list[tuple[float, int]]()

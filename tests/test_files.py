@@ -208,6 +208,14 @@ def test_characters_of_a_document_count_as_requests(fluent_run: Run) -> None:
         assert upload(server, "a.txt", b"house").json() == {"error": "Slowdown: 5 per 1 minute"}
 
 
+def test_document_that_costs_more_than_the_limit_takes_all_of_it(fluent_run: Run) -> None:
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        fields, file = {"source": "de", "target": "de"}, {"file": ("a.txt", b"Haus " * 700)}  # 4 requests
+        return [(await client.post("/translate_file", data=fields, files=file)).status_code for _ in range(2)]
+
+    assert ask_in_process(fluent_run.folder, Settings(req_limit=2, hourly_req_limit=3), ask) == [200, 429]
+
+
 def test_unknown_downloads_are_not_found(server: Client) -> None:
     assert server.http.get("/download_file/00000000-0000-0000-0000-000000000000.letter.txt").status_code == 404
     assert server.http.get("/download_file/..%2f..%2fetc%2fpasswd").status_code == 404

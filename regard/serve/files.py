@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -105,7 +106,8 @@ async def whole(
 ) -> bytes:
     """A document, read and written in a process of its own; its texts are decoded together with what others ask for.
 
-    Each 1,000 characters begun count as a request of the client; the first was counted when the document came.
+    Each 1,000 characters begun count as a request of the client, up to its smallest limit; the first was counted when
+    the document came.
     Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
     They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
     """
@@ -115,13 +117,15 @@ async def whole(
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     async def charge(cost: int) -> None:
-        service.limits.spend(client, cost, service.allowed(key))
+        allowed = service.allowed(key)
+        cost = min([cost, *allowed.bounds.values()])  # or a long document could never be translated
+        service.limits.spend(client, cost - 1, allowed, counted=1)
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
         service.check_lengths(texts, key, "a text of the file")
-        if further := (sum(map(len, texts)) - 1) // CHARACTERS_PER_REQUEST:
-            service.asking(charge(further), loop)
+        if (cost := math.ceil(sum(map(len, texts)) / CHARACTERS_PER_REQUEST)) > 1:
+            service.asking(charge(cost), loop)
         spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
         route = service.route(spoken, wanted)
         unaligned = 0

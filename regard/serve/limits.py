@@ -88,21 +88,24 @@ class Limits:
         self.ledgers = {name: Ledger(period) for name, period in PERIODS.items()}
         self.violations = Ledger(PERIODS["hour"])
 
-    def spend(self, client: str, cost: int, allowed: Allowance) -> None:
-        """Takes so many requests off what a client has left; refused where it has not so many."""
+    def spend(self, client: str, cost: int, allowed: Allowance, counted: int = 0) -> None:
+        """Takes so many requests off what a client has left; refused where it has not so many.
+
+        `counted` requests were taken for the same work before, and will be again when the client retries.
+        """
         self.refuse_banned(client)
-        self.check(client, cost, allowed)
+        self.check(client, cost, allowed, counted)
         for name in allowed.bounds:
             self.ledgers[name].add(client, cost, self.clock())
 
-    def check(self, client: str, cost: int, allowed: Allowance) -> None:
+    def check(self, client: str, cost: int, allowed: Allowance, counted: int = 0) -> None:
         """Refuses a client that has not so many left."""
         now = self.clock()
         for name, most in allowed.bounds.items():
             if self.ledgers[name].spent(client, now) + cost > most:
                 if self.ban_after >= 0:
                     self.violations.add(client, 1, now)
-                wait = max(1, math.ceil(self.ledgers[name].wait(client, most - cost, now)))
+                wait = max(1, math.ceil(self.ledgers[name].wait(client, most - cost - counted, now)))
                 raise Refusal(f"Slowdown: {most} per 1 {name}", 429, {"Retry-After": str(wait)})
 
     def refuse_banned(self, client: str) -> None:
