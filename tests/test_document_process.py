@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from multiprocessing.connection import Connection
 
 import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, Limits, translated
-from regard.serve.document_process import DocumentProcess, Documents, split_texts
+from regard.serve.document_process import DocumentProcess, Documents, answer, split_texts
 from regard.serve.refusal import Refusal
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
@@ -119,6 +120,16 @@ def test_document_that_takes_too_much_memory_is_refused(process: DocumentProcess
         translate(process, "a.txt", b"a" * 33_000_000)
     process.memory = 2 << 30
     assert translate(process, "a.txt", b"one") == b"one one"
+
+
+def test_process_without_memory_for_a_message_ends_instead_of_leaving_the_service_waiting() -> None:
+    class FullConnection(Connection):
+        def send_bytes(self, *arguments: object) -> None:
+            raise MemoryError
+
+    connection = FullConnection(os.open(os.devnull, os.O_RDWR))
+    with connection, pytest.raises(SystemExit):
+        answer(connection, "a.txt", b"one", Limits())
 
 
 @pytest.mark.slow

@@ -256,9 +256,12 @@ def answer(connection: Connection, name: str, content: bytes, limits: Limits) ->
     warnings: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[str]:
-        send(connection, {"texts": len(texts)})
-        send_texts(connection, texts)
-        return receive_texts(connection)
+        try:
+            send(connection, {"texts": len(texts)})
+            send_texts(connection, texts)
+            return receive_texts(connection)
+        except MemoryError:  # the service waits for further texts, or sends some: only the end of this process is clear
+            sys.exit(1)
 
     try:
         return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append)
