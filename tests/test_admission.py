@@ -206,8 +206,9 @@ def test_service_limits_requests_and_bans_offenders(fluent_run: Run) -> None:
 
 def test_training_curves_count_as_requests(fluent_run: Run) -> None:
     with serve_in_thread(fluent_run.folder, req_limit=2) as server:
-        answers = [server.http.get(f"/v1/models/{fluent_run.folder.name}/curves") for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        path = f"/v1/models/{fluent_run.folder.name}/curves"
+        answers = [server.http.get(f"{path}{query}") for query in ("", "?after=-1", "?after=4", "", "", "?after=4")]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 200]
         assert server.http.get("/v1/models").status_code == 200
 
 

@@ -46,11 +46,11 @@ def router(service: Service) -> APIRouter:
         return JSONResponse({"models": found})
 
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
-    async def curves(request: Request, model: str, after: int = -1) -> Response:
+    async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
-        await service.enter(request, cost=1)
+        await service.enter(request, cost=after is None)  # whoever follows a run is charged once
         folder = service.run(model)
-        body = await service.reports(lambda: encode_json(measured(folder, after)))
+        body = await service.reports(lambda: encode_json(measured(folder, -1 if after is None else after)))
         return Response(body, media_type="application/json")
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))

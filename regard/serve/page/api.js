@@ -167,12 +167,12 @@ export function trace({ text, ...asked }, beam, signal) {
 /**
  * What was measured in training behind a step.
  * @param {string} model
- * @param {number} after
+ * @param {number | null} after null: all of it
  * @param {AbortSignal} signal
  * @returns {Promise<{rows: Row[], finished: boolean}>}
  */
 export function curves(model, after, signal) {
-  return json(`v1/models/${encodeURIComponent(model)}/curves?after=${after}`, null, signal);
+  return json(`v1/models/${encodeURIComponent(model)}/curves${after === null ? "" : `?after=${after}`}`, null, signal);
 }
 
 /** The models that do something else than translate. @returns {Promise<Predictor[]>} */

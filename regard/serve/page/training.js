@@ -58,22 +58,23 @@ export class Training {
   #begin() {
     this.hide();
     this.rows = new Map();
-    this.#look();
+    this.#look(true);
   }
 
-  async #look() {
+  /** @param {boolean} first whether nothing was asked of this run before: only that counts for the request limit */
+  async #look(first) {
     const signal = this.latest.start();
     // From the last step on, that step included: what was measured there may have come later than the rest of it.
-    const after = Math.max(-1, ...[...this.rows.values()].map(({ step }) => step - 1));
+    const after = first ? null : Math.max(-1, ...[...this.rows.values()].map(({ step }) => step - 1));
     try {
       const { rows, finished } = await curves(this.model.select.value, after, signal);
       if (signal.aborted) return;
       for (const row of rows) this.rows.set(`${row.step} ${row.kind}`, row);
       this.notice.clear();
       this.#draw(finished);
-      if (!finished) this.timer = setTimeout(() => this.#look(), EVERY);
+      if (!finished) this.timer = setTimeout(() => this.#look(false), EVERY);
     } catch (error) {
-      if (!signal.aborted) this.notice.show(error, () => this.#look());
+      if (!signal.aborted) this.notice.show(error, () => this.#look(first));
     }
   }
 
