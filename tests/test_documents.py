@@ -728,6 +728,19 @@ def test_markdown_keeps_formulas_in_escaped_parentheses() -> None:
     assert translated("a.qmd", rb"Let \(a_1 + b\) be (old).", uppercase_texts) == rb"LET \(a_1 + b\) BE (OLD)."
 
 
+def test_markdown_keeps_display_formulas_inside_a_paragraph() -> None:
+    assert translated("a.md", b"dog $$E = mc^2$$ cat $x$ for $5", uppercase_texts) == b"DOG $$E = mc^2$$ CAT $x$ FOR $5"
+
+
+def test_xliff_target_that_is_filled_is_not_approved() -> None:
+    unit = b'<trans-unit id="1" approved="%s"><source>dog</source><target state="%s">%s</target></trans-unit>'
+    file = b'<xliff version="1.2"><file><body>%s</body></file></xliff>'
+    before, after = (
+        file % (unit % one) for one in ((b"yes", b"new", b""), (b"no", b"needs-review-translation", b"DOG"))
+    )
+    assert translated("a.xliff", before, uppercase_texts) == after
+
+
 def test_windows_line_ends_count_as_one_line() -> None:
     limits = Limits(tags=2)
     assert translated("a.txt", b"one\r\ntwo\r\n", uppercase_texts, limits) == b"ONE\r\nTWO\r\n"

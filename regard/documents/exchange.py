@@ -156,6 +156,8 @@ def fill(units: Sequence[tuple[Unit, str]], has_states: bool) -> None:
         set_attribute(target, "state", AFTER["x:target"])
     if MEMOQ_STATUS in dict(tree.attributes(holder.opening)):
         set_attribute(holder, MEMOQ_STATUS, "MachineTranslated")
+    if holder.attribute("approved") == "yes":
+        set_attribute(holder, "approved", "no")
 
 
 def insert_target(holder: Element) -> Element:
