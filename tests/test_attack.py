@@ -9,7 +9,7 @@ import socket
 import string
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -86,15 +86,36 @@ def test_slow_senders_time_out(fluent_run: Run) -> None:
 def test_connections_beyond_the_limit_are_refused(fluent_run: Run) -> None:
     with serve_in_thread(fluent_run.folder, connection_limit=2) as server, ExitStack() as sockets:
         for _ in range(2):
-            idle = sockets.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT))
-            idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+            busy = sockets.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT))
+            busy.sendall(b"GET /health HTTP/1.1\r\n")
         answer = server.http.get("/health")
         assert (answer.status_code, set(answer.json())) == (503, {"error"})
         assert answer.headers["Retry-After"]
+        assert server.logged("/health")["status"] == 503
         sockets.close()
         while server.http.get("/health").status_code != 200:  # until the server has seen that they are closed
             pass
+
+
+def test_idle_connections_make_way_for_new_ones(fluent_run: Run) -> None:
+    def ask(client: socket.socket) -> None:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = b""
+        while not received.endswith(b"}"):
+            part = client.recv(10_000)
+            assert part, received
+            received += part
+        assert received.startswith(b"HTTP/1.1 200")
+
+    with serve_in_thread(fluent_run.folder, connection_limit=2) as server, ExitStack() as sockets:
+        address = ("127.0.0.1", server.port)
+        first, second, third = (sockets.enter_context(closing(socket.socket())) for _ in range(3))
+        for client in (first, second, third):
+            client.settimeout(TIMEOUT)
+            client.connect(address)
+            ask(client)
+        assert first.recv(1) == b"", "idle for longest"
+        ask(second)
 
 
 def ask_without_reading(server: Client, length: int) -> socket.socket:

@@ -8,9 +8,10 @@ import socket
 import struct
 
 import h11
-from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.serve.guard import BEYOND_LIMIT
 
 HURRY = 2.0  # seconds that a connection has for its headers where there are too many
 SOON = 5.0  # seconds that whoever says no more is still worked for
@@ -32,12 +33,29 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own answer is not JSON
         if most is not None and len(self.connections) > most:
-            self.app = refuse
+            self.close_idlest()
+        if most is not None and len(self.connections) > most:
+            self.app = mark_as_refused(self.app)
             self.patience = min(self.patience, HURRY)
             if len(self.connections) > 2 * most:
                 transport.abort()
         transport.set_write_buffer_limits(high=0)
         self.wait()
+
+    def close_idlest(self) -> None:
+        """Close the connection that has waited longest for a further request, if one waits and has read its answer."""
+        idle = [
+            (one.timeout_keep_alive_task.when(), id(one), one)
+            for one in self.connections
+            if isinstance(one, Connection)
+            and one.timeout_keep_alive_task is not None
+            and not one.transport.is_closing()
+            and not one.transport.get_write_buffer_size()
+        ]
+        if idle:
+            idlest = min(idle)[-1]
+            idlest.transport.close()
+            self.connections.discard(idlest)  # uvicorn does so later, when it hears of the end
 
     def data_received(self, data: bytes) -> None:
         """Waits while headers come; a body is waited for elsewhere."""
@@ -125,10 +143,14 @@ class Connection(H11Protocol):
             self.transport.close()
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request on a connection that is one too many."""
-    headers = {"Retry-After": "2", "Connection": "close"}
-    await JSONResponse({"error": "Too many connections; try again in a moment"}, 503, headers)(scope, receive, send)
+def mark_as_refused(app: ASGIApp) -> ASGIApp:
+    """Let an application know that a request came on a connection beyond the limit."""
+
+    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[BEYOND_LIMIT] = True
+        await app(scope, receive, send)
+
+    return marked
 
 
 def patient(seconds: float) -> type[Connection]:

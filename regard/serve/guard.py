@@ -36,6 +36,8 @@ SAFE = {
 }
 GONE = 499  # what is written down of a request whose client left before it was answered
 ENDING = Refusal("The service is ending; try again in a moment", 503, {"Retry-After": "10", "Connection": "close"})
+CROWDED = Refusal("Too many connections; try again in a moment", 503, {"Retry-After": "2", "Connection": "close"})
+BEYOND_LIMIT = "regard.beyond_connection_limit"  # key of the scope of a request to refuse
 LONGEST = 200  # letters of a path in the log
 ORIGIN = re.compile(r"https?://[^/\s]+|\*")
 
@@ -60,7 +62,9 @@ class Guard:
         if method == "HEAD":  # answered wherever GET is, without a body
             scope = {**scope, "method": "GET"}
         try:
-            if scope["method"] == "OPTIONS":
+            if BEYOND_LIMIT in scope:
+                await answer.refuse(CROWDED, scope, receive)
+            elif scope["method"] == "OPTIONS":
                 await JSONResponse({})(scope, receive, answer)
             else:
                 await self.app(scope, self.bounded(scope, receive), answer)
