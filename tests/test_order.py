@@ -173,3 +173,9 @@ def test_number_of_processes_does_not_change_the_order(processes: int) -> None:
         for rank, share in enumerate(shares):
             assert list(zip(map(list, share.rows), share.seeds, strict=True)) == dealt[rank::processes]
             assert share.place == whole.place
+
+
+def test_estimated_batches_of_an_epoch_count_a_smaller_last_pool_by_its_size() -> None:
+    order = Order(np.full(650, 10), batch_tokens=100, pool=50, seed=0)
+    assert (order.in_pool, order.pools(0)) == (500, 2)
+    assert order.per_epoch == len(batches_of_epoch(order, 0)) == 65

@@ -120,7 +120,8 @@ class Order:
     @cached_property
     def per_epoch(self) -> int:
         """About how many batches the first epoch has."""
-        return len(self.batches(0, 0)) * self.pools(0)
+        rows = len(self.rows(0))
+        return round(len(self.batches(0, 0)) * rows / min(rows, self.in_pool))  # the last pool may be smaller
 
 
 def cuts(rows: Indices, sizes: npt.NDArray[np.integer], batch_tokens: int) -> list[Indices]:
