@@ -732,6 +732,19 @@ def test_markdown_keeps_display_formulas_inside_a_paragraph() -> None:
     assert translated("a.md", b"dog $$E = mc^2$$ cat $x$ for $5", uppercase_texts) == b"DOG $$E = mc^2$$ CAT $x$ FOR $5"
 
 
+XLIFF_1_LANGUAGES = b'<xliff version="1.2"><file source-language="%s" target-language="%s">%s</file></xliff>'
+XLIFF_2_LANGUAGES = b'<xliff version="2.0" srcLang="%s" trgLang="%s"><file>%s</file></xliff>'
+
+
+@pytest.mark.parametrize("document", [XLIFF_1_LANGUAGES, XLIFF_2_LANGUAGES], ids=["1.2", "2.0"])
+def test_xliff_of_other_languages_is_refused(document: bytes) -> None:
+    german = document % (b"en-US", b"deu", b"")
+    assert translated("a.xliff", german, fail_if_called, languages=("en", "de")) == german
+    assert translated("a.xliff", german, fail_if_called, languages=(None, None)) == german
+    with pytest.raises(DocumentError, match=r"a\.xliff states deu as its target language, and the model's is fr"):
+        translated("a.xliff", german, fail_if_called, languages=("en", "fr"))
+
+
 def test_xliff_target_that_is_filled_is_not_approved() -> None:
     unit = b'<trans-unit id="1" approved="%s"><source>dog</source><target state="%s">%s</target></trans-unit>'
     file = b'<xliff version="1.2"><file><body>%s</body></file></xliff>'

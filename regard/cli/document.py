@@ -52,8 +52,8 @@ def is_xml(path: Path) -> bool:
         return False  # reported where the file is read
 
 
-def write(path: Path, translate: Translate) -> None:
-    """Translates a document to standard output."""
+def write(path: Path, translate: Translate, languages: tuple[str | None, str | None]) -> None:
+    """Translate a document to standard output; one that states other languages is refused."""
     from regard.console import say
     from regard.documents import ARCHIVES, translated
     from regard.translate import describe_unaligned_tags
@@ -76,5 +76,5 @@ def write(path: Path, translate: Translate) -> None:
             warn(describe_unaligned_tags(unaligned, len(made)))
         return [one.text for one in made]
 
-    sys.stdout.buffer.write(translated(path.name, content, texts, warn=warn))
+    sys.stdout.buffer.write(translated(path.name, content, texts, warn=warn, languages=languages))
     sys.stdout.buffer.flush()

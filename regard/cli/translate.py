@@ -11,7 +11,7 @@ import typer
 
 from regard.cli import document, engine, options
 from regard.cli.pipe import ending_with_the_pipe, lots
-from regard.cli.runs import split_runs
+from regard.cli.runs import resolve_languages, split_runs
 from regard.errors import UserError
 from regard.strict_json import dumps
 
@@ -101,7 +101,7 @@ def translate(
     at_work = engine.Engine(engine_name, precision, workers, shortlist).at_work
     if whole:
         with ending_with_the_pipe(), at_work(folders, wishes) as translated:
-            document.write(whole, translated)
+            document.write(whole, translated, resolve_languages(folders[:1], None, None))
         return
     given, lines = lots(files, AT_ONCE), Lines(n_best, form)
     with ending_with_the_pipe(), at_work(folders, wishes) as translated:

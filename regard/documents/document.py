@@ -8,6 +8,7 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from regard.data.files import in_a_line
+from regard.data.languages import are_different_languages
 from regard.documents import book, exchange, lines, markdown, messages, office, opendocument, subtitles, web
 from regard.documents.archive import Entry, Limits, Reader, check_tags, unpacked
 from regard.documents.draft import Draft
@@ -64,18 +65,26 @@ def readable() -> list[str]:
 
 
 def translated(
-    name: str, content: bytes, translate: Translate, limits: Limits | None = None, warn: Warn | None = None
+    name: str,
+    content: bytes,
+    translate: Translate,
+    limits: Limits | None = None,
+    warn: Warn | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> bytes:
     """The document with its text translated and everything else as it was; its name's ending says what it is.
 
     `translate` gets all texts at once. They are markup (`&amp;`, `&lt;`) with tags `<r1>…</r1>` and `<r2/>`, which come
     back around, or beside, what the words there were translated to. A text with an empty translation stays as it is;
-    `warn` gets a sentence for it.
+    `warn` gets a sentence for it. A document that states other languages than `languages` (source, target) is refused.
     """
     try:
         draft = drafted(PurePath(name).suffix.lower(), content, limits or Limits())
     except DocumentError as error:
         raise DocumentError(f"{in_a_line(name)} {error}") from error
+    for side, stated, known in zip(("source", "target"), draft.languages, languages, strict=True):
+        if are_different_languages(stated, known):
+            raise DocumentError(f"{in_a_line(name)} states {stated} as its {side} language, and the model's is {known}")
     if not draft.texts:
         return content
     answers = translate(draft.texts)

@@ -14,3 +14,4 @@ class Draft(NamedTuple):
 
     texts: list[str]
     write: Callable[[Sequence[str]], bytes]
+    languages: tuple[str, str] = ("", "")  # source and target, where the document states them

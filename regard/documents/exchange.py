@@ -52,7 +52,14 @@ def draft(content: bytes) -> Draft:
             fill([(unit, unit.passage.write(answer)) for unit, answer in group if answer], has_states)
         return source.bytes(root.source(), markup=True)
 
-    return Draft([unit.passage.text for unit in found], write)
+    return Draft([unit.passage.text for unit in found], write, find_languages(xliff))
+
+
+def find_languages(xliff: Element) -> tuple[str, str]:
+    """Return the source and target language that the file states, in 1.x for its first <file>; "" if it does not."""
+    file = xliff.child("x:file") or xliff
+    source = xliff.attribute("srcLang") or file.attribute("source-language")
+    return source, xliff.attribute("trgLang") or file.attribute("target-language")
 
 
 def units(root: Element) -> Iterator[Unit]:
