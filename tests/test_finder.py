@@ -70,6 +70,7 @@ def test_rate_of_the_steepest_descent_is_suggested() -> None:
         suggested([Tried(1e-4, 2.0), Tried(1e-3, 2.0), Tried(1e-2, 2.1)])
 
 
+@pytest.mark.slow
 def test_find_rate_command_prints_a_rate_and_writes_no_run(regard: Command, corpus: Path, tmp_path: Path) -> None:
     overrides = format_overrides(TINY)
     train = ["train", *corpus_files(corpus, "train"), "--recipe", "luong2015-global", "--find-rate", *overrides]

@@ -146,6 +146,7 @@ def test_run_killed_at_random_file_events_resumes_identically(
     assert not list((folder / "checkpoints").glob(".*")), "no temporary folders remain"
 
 
+@pytest.mark.slow
 def test_run_killed_between_updates_resumes_identically(
     uninterrupted: tuple[dict[str, Any], list[str]], tmp_path: Path
 ) -> None:

@@ -547,6 +547,7 @@ def test_word_difference_is_a_longest_common_subsequence(visit: Visit) -> None:
 TOO_LONG = f"This text is too long: up to {LIMIT} characters are taken at a time."
 
 
+@pytest.mark.slow
 def test_text_over_the_limit_is_reported_and_not_sent(visit: Visit) -> None:
     sent: list[str] = []
     page = visit()
@@ -845,6 +846,7 @@ def test_typing_stops_the_stream(visit: Visit) -> None:
     assert locate_words(page, "Source").all_text_contents() == ["our", "mother"]
 
 
+@pytest.mark.slow
 def test_markup_in_any_answer_is_shown_as_text(visit: Visit) -> None:
     def add_markup(answer: Any) -> Any:
         """Append markup to every string."""
