@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def start_process(run: Run, tmp_path: Path, *options: object) -> Iterator[ServeP
             stderr=errors,
             text=True,
             env={**environment(), "TMPDIR": str(folder)},
+            preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),  # which `nohup make test` ignores
         )
         try:
             yield ServeProcess(started, log, folder)
