@@ -40,6 +40,7 @@ from regard.tasks.captioning.preparation import survey
 from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import learnt, marks
 from regard.text import VocabularySettings
+from regard.training import train
 
 EYE = Eye(image=8, patch=4, max_side=16)
 RECIPES = ("xu2015-soft-caption", "xu2015-hard-caption")
@@ -663,7 +664,7 @@ def test_chrf_chooses_the_best_model_where_captions_have_no_spaces(
     rows = [{"image": f"{name}.npy", "caption": f"{caption} {name}"} for name in "abc"]
     file = str(write_jsonl(tmp_path / "train.jsonl", rows))
     overrides = {**SMALL, "text.kind": "char", "data.dev": [file], "training.steps": 1, "training.validate_every": 1}
-    run = regard.train(RECIPES[0], file, tmp_path / "run", **overrides)
+    run = train(RECIPES[0], file, tmp_path / "run", **overrides)
     found = [row for row in run.metrics() if row["kind"] == "dev"][-1]
     assert (found["measure"], "chrf" in found) == (measure, measure == "chrf")
     assert ("chrF, not BLEU, chooses the best checkpoint" in capsys.readouterr().err) == (measure == "chrf")
