@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _StandardError:
-    """Standard error, where output is dropped once its terminal is closed or nobody reads its pipe.
+    """Standard error, where output is dropped once its terminal or the reading end of its pipe is closed.
 
     Training goes on then, and saves a checkpoint: Ctrl-C ends `tee` in `regard train … 2>&1 | tee log` as well.
     """

@@ -225,5 +225,8 @@ def test_spawned_data_workers_end_on_sigterm_but_not_on_ctrl_c_or_hangup() -> No
 
 
 def test_data_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(signal, "pthread_sigmask")  # as on Windows
-    _block_signals(0)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with monkeypatch.context() as patch:
+        patch.delattr(signal, "pthread_sigmask")  # as on Windows
+        _block_signals(0)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -401,6 +401,7 @@ def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.
             progress.add_task("training", note="")
             say("step 1")
             say("step 2")
+        assert [task.description for task in progress.tasks] == ["training"], "the bar goes on"
 
 
 def test_messages_without_standard_error_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

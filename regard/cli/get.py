@@ -66,11 +66,11 @@ def fetched(corpus: Corpus, folder: Path, mirror: str | None, trust: bool) -> li
     from regard.data.download import fetch, recorded
     from regard.data.unpacking import unpack
 
-    def place(download: Download) -> tuple[str, Path]:
+    def locate_download(download: Download) -> tuple[str, Path]:
         name = download.address.rsplit("/", 1)[-1]
         return f"{mirror.rstrip('/')}/{name}" if mirror else download.address, folder / "downloads" / name
 
-    for address, path in [place(download) for download in corpus.downloads if download.sha256 is None]:
+    for address, path in [locate_download(download) for download in corpus.downloads if download.sha256 is None]:
         if not trust and recorded(path.with_name(f"{path.name}.sha256")) is None:
             connection = " and plain HTTP can be changed on the way" if address.startswith("http://") else ""
             raise UserError(
@@ -80,7 +80,7 @@ def fetched(corpus: Corpus, folder: Path, mirror: str | None, trust: bool) -> li
     say(f"licence: {corpus.licence}")
     with bar() as progress:
         for download in corpus.downloads:
-            address, path = place(download)
+            address, path = locate_download(download)
             name = path.name
             task = progress.add_task(f"{name}, KB", total=None, note="")
 

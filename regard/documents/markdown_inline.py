@@ -13,7 +13,7 @@ from regard.documents.passage import Node, literal
 from regard.documents.spelling import ENTITY, escaped
 
 
-def between(opening: str, closing: str) -> str:
+def match_between(opening: str, closing: str) -> str:
     """Build a pattern for everything from an opening to the next closing text, with at most three more openings in it.
 
     Without that limit, a text full of openings that nothing closes would be searched to its end for each of them.
@@ -23,11 +23,11 @@ def between(opening: str, closing: str) -> str:
     return rf"{start}(?:{stretch}*+{start}){{0,3}}?{stretch}*?{end}"
 
 
-MATH = between(r"\(", r"\)")
+MATH = match_between(r"\(", r"\)")
 TITLE = r"""(?:\s++(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
 TOKEN = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`))"
-    rf"|(?P<opaque>{between('<!--', '-->')}|{between('{%', '%}')}|{between('{{', '}}')}|{MATH}"
+    rf"|(?P<opaque>{match_between('<!--', '-->')}|{match_between('{%', '%}')}|{match_between('{{', '}}')}|{MATH}"
     r"|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>|<[^\s<>@]+@[^\s<>]+>|\[\^[^\[\]\s]+\]"
     r"|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*?(?<=\S)\$(?!\d)|(?<!\w):(?=[0-9_+-]*+[a-z])[a-z0-9_+-]*+:(?!\w)"
     # Pandoc, R Markdown and Quarto: attributes, citations, cross-references, LaTeX commands.

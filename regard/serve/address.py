@@ -12,8 +12,8 @@ LONGEST = 100  # letters that are kept of what a proxy says
 
 def client_address(scope: Scope, trust_proxy: bool) -> str:
     """Return who sent a request: behind a trusted proxy, the last entry of X-Forwarded-For, which it wrote itself."""
-    if trust_proxy and (told := _last_forwarded(scope["headers"])):
-        return told[:LONGEST]
+    if trust_proxy and (forwarded := _last_forwarded(scope["headers"])):
+        return forwarded[:LONGEST]
     return str((scope.get("client") or ("",))[0])
 
 

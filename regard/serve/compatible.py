@@ -40,11 +40,11 @@ def router(service: Service) -> APIRouter:
         source, target = fields.text("source"), fields.text("target")
         alternatives = others(service, fields)
         service.check_sizes(texts, key)
-        spoken, wanted, guess = await service.beside(texts, service.languages, source, target, texts)
+        spoken, wanted, guess = await service.run_on_texts(texts, service.languages, source, target, texts)
         form = fields.text("format", "text")
         if form not in FORMATS:
             raise Refusal(f"{form} format is not supported")
-        lost = guess is not None and not await service.beside(texts, find_texts_with_words, texts)
+        lost = guess is not None and not await service.run_on_texts(texts, find_texts_with_words, texts)
         route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
         aligned = fields.flag("alignment")
         if aligned and sum(len(text.split(maxsplit=math.isqrt(WEIGHTS))) ** 2 for text in texts) > WEIGHTS:
@@ -62,7 +62,7 @@ def router(service: Service) -> APIRouter:
         fields, key = await service.hear(request)
         texts, _ = fields.texts("q")
         service.check_sizes(texts, key)
-        found = await service.beside(texts, service.detect, "\n".join(texts))
+        found = await service.run_on_texts(texts, service.detect, "\n".join(texts))
         return JSONResponse([detected(guess) for guess in found])
 
     @routes.get("/languages", response_model=list[answers.Language])
@@ -99,7 +99,7 @@ def router(service: Service) -> APIRouter:
             raise Refusal("Suggestions are disabled on this server.", 403)
         q, s, source, target = (fields.text(name) for name in ("q", "s", "source", "target"))
         service.check_sizes([q, s], key)
-        spoken, wanted, _ = await service.beside([q], service.languages, source, target, [q])
+        spoken, wanted, _ = await service.run_on_texts([q], service.languages, source, target, [q])
         async with one_at_a_time:
             await asyncio.to_thread(keep, place, {spoken: q, wanted: s})
         return JSONResponse({"success": True})

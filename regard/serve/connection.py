@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.serve.guard import BEYOND_LIMIT
 
-HURRY = 2.0  # seconds that a connection has for its headers where there are too many
+CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers where there are too many
 SOON = 5.0  # seconds that whoever says no more is still worked for
 PACE = 1000  # bytes in a second that whoever listens must take
 AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
@@ -36,7 +36,7 @@ class Connection(H11Protocol):
             self.close_idlest()
         if most is not None and len(self.connections) > most:
             self.app = mark_as_refused(self.app)
-            self.patience = min(self.patience, HURRY)
+            self.patience = min(self.patience, CROWDED_HEADER_TIMEOUT)
             if len(self.connections) > 2 * most:
                 transport.abort()
         transport.set_write_buffer_limits(high=0)

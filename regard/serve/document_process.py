@@ -50,7 +50,7 @@ class DocumentProcess:
 
     def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, large: int = LARGE) -> None:
         self.seconds, self.memory, self.large = seconds, memory, large
-        self.lock = threading.RLock()  # held by who starts or ends it
+        self.lock = threading.RLock()  # held while the process is started or ended
         self.process: subprocess.Popen[bytes] | None = None
         self.ended = False  # whether it was killed on purpose
 

@@ -78,7 +78,7 @@ class Guard:
         finally:
             if form := scope.get(FORM):
                 await form.close()
-            self.tell(scope, method, answer.status or GONE, time.perf_counter() - started)
+            self.log_request(scope, method, answer.status or GONE, time.perf_counter() - started)
 
     def headers(self, scope: Scope) -> dict[bytes, bytes]:
         """Return the headers of every answer; those of CORS if the page that asks may use the service."""
@@ -119,7 +119,7 @@ class Guard:
 
         return bounded
 
-    def tell(self, scope: Scope, method: str, status: int, seconds: float) -> None:
+    def log_request(self, scope: Scope, method: str, status: int, seconds: float) -> None:
         """Counts a request and writes it down: its route, or the path that leads nowhere; never its words."""
         route = getattr(scope.get("route"), "path", None)
         counted = route or "other"  # whatever strangers think of, there are as many figures as routes

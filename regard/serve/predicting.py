@@ -37,18 +37,18 @@ def router(service: Service) -> APIRouter:
         if given is None:
             raise missing("q")
 
-        def checked() -> list[Any]:
+        def check_inputs() -> list[Any]:
             several = [whole(one) for one in (given if isinstance(given, list) else [given])]
             service.check_sizes([spoken(one) for one in several], key)
             return several
 
-        several = await service.texts(checked)
+        several = await service.texts(check_inputs)
 
-        def predicted() -> bytes:
+        def predict_as_json() -> bytes:
             made = hand.predict(several)
             return encode_json({"model": hand.name, "task": hand.task, "predictions": made})
 
-        return Response(await service.crew.work(predicted), media_type="application/json")
+        return Response(await service.crew.work(predict_as_json), media_type="application/json")
 
     return routes
 

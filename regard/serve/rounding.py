@@ -13,12 +13,12 @@ def numbers(row: Any) -> list[float] | None:
 
 def encode_json(value: Any) -> bytes:
     """Write an answer as Starlette's JSONResponse does, but row by row: no other thread runs while one is written."""
-    return _written(value).encode("utf-8")
+    return _to_json(value).encode("utf-8")
 
 
-def _written(value: Any) -> str:
+def _to_json(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_written(str(name))}:{_written(part)}" for name, part in value.items()) + "}"
+        return "{" + ",".join(f"{_to_json(str(name))}:{_to_json(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list | tuple) and any(isinstance(part, dict | list | tuple) for part in value):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(_to_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

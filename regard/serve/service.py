@@ -247,14 +247,14 @@ class Service:
 
     async def translate(self, texts: Sequence[str], route: Sequence[Served], options: Options) -> list[Translation]:
         """A translation of each text; one without words stays as it is."""
-        spoken = await self.beside(texts, find_texts_with_words, texts) if route else []
+        spoken = await self.run_on_texts(texts, find_texts_with_words, texts) if route else []
         made = [Translation(text, text) for text in texts]
         found = await self.along(route, [texts[number] for number in spoken], options)
         for number, translation in zip(spoken, found, strict=True):
             made[number] = translation
         return made
 
-    async def beside(self, texts: Sequence[str], work: Callable[..., T], *arguments: Any) -> T:
+    async def run_on_texts(self, texts: Sequence[str], work: Callable[..., T], *arguments: Any) -> T:
         """Do work on texts; in a thread, unless they are short."""
         return await (self.texts if sum(map(len, texts)) > SHORT else at_once)(work, *arguments)
 
