@@ -119,6 +119,7 @@ def check_searches(model: Any, folder: Path) -> None:
         assert_same_hypotheses(expected, found, tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_onnx_graphs_of_a_transformer_find_what_the_model_finds(exported_transformer: Path) -> None:
     check_searches(make_model("default"), exported_transformer / "fp32")
 
@@ -185,6 +186,7 @@ def check_quantized_transformer(folder: Path, layers: int) -> None:
     assert permutations == [[0, 1, 3, 2]] * layers  # fused into the product
 
 
+@pytest.mark.slow
 def test_transformer_is_quantized_with_its_caches_by_head(exported_transformer: Path) -> None:
     check_quantized_transformer(exported_transformer / "int8", layers=1)
 
@@ -202,6 +204,7 @@ def test_int8_graphs_are_the_same_without_an_export_in_fp32_before(exported_tran
         assert (tmp_path / name).read_bytes() == (exported_transformer / "int8" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_onnx_graphs_accept_an_empty_source(exported_transformer: Path) -> None:
     model = make_model("default")
     graphs, lengths = OnnxModel(model, exported_transformer / "fp32"), torch.tensor([9, 0])

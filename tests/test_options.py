@@ -1487,6 +1487,8 @@ def test_model_option_takes_effect(key: str, name: str) -> None:
     MODEL_CHECKS[key](name)
 
 
-@pytest.mark.parametrize("key", TRAINING_CHECKS)
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, marks=[pytest.mark.slow] * (key == "data.timeout")) for key in TRAINING_CHECKS]
+)
 def test_training_option_takes_effect(key: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TRAINING_CHECKS[key](TrainerFactory(corpus, tmp_path, monkeypatch))
