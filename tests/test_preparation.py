@@ -23,7 +23,7 @@ from support.commands import environment
 from regard.data import cache, encoding, preparation
 from regard.data.corpus import Pair
 from regard.data.encoding import Encoder, Raw, encoded
-from regard.data.preparation import Prepared, fingerprint, prepare, vocabularies
+from regard.data.preparation import Prepared, find_max_sentences, fingerprint, prepare, vocabularies
 from regard.data.ragged import Ragged
 from regard.data.settings import Corpus, DataSettings, corpora
 from regard.data.survey import chosen, hashed, survey
@@ -330,6 +330,16 @@ def test_sentences_are_counted_only_with_sentencex_whatever_the_cache_holds(
                 changed.setitem(sys.modules, "sentencex", None)
             sentencex_version.cache_clear()
             assert prepare_data(data)[0].sentences == (2 if has_sentencex else None)
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [({1: 90, 2: 10}, 2), ({1: 91, 2: 9}, 1), ({1: 50, 2: 35, 3: 9, 7: 6}, 3), ({2: 4, 3: 96}, 3), ({}, None)],
+)
+def test_two_sentences_are_translated_at_once_if_a_tenth_of_the_training_lines_have_two(
+    sources: dict[int, int], expected: int | None
+) -> None:
+    assert find_max_sentences(Counter(sources)) == expected
 
 
 def test_file_system_without_hard_links_gets_a_copy(

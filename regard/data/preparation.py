@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
     empty: int
     too_long: int
     longest: int  # ids on either side
-    sentences: int | None  # that all sources but one in a hundred keep to; None: they were not counted
+    sentences: int | None  # most that a tenth of the sources have; None: they were not counted
 
 
 def vocabularies(data: DataSettings, settings: TextSettings, found: Survey) -> Tokenizers:
@@ -155,22 +155,24 @@ def write(folder: Path, data: DataSettings, tokenizers: Tokenizers, found: Surve
         "empty": empty,
         "too_long": too_long,
         "longest": longest,
-        "sentences": usual(sentences),
+        "sentences": find_max_sentences(sentences),
     }
     (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
 
 
-def usual(sentences: Counter[int]) -> int | None:
-    """The number of sentences that all sources but one in a hundred keep to: more at once a model has not learnt.
+def find_max_sentences(counts: Counter[int]) -> int | None:
+    """Return the largest number of sentences that at least one source in ten has, given sources by number of sentences.
 
-    None where none were counted.
+    Models that see two sentences in fewer sources omit the second more often: docs/translate.md has the measurements.
+    None where sentences were not counted.
     """
-    rest = sentences.total()
-    for number, sources in sorted(sentences.items()):
+    rest = counts.total()
+    enough = None
+    for number, sources in sorted(counts.items()):
+        if 10 * rest >= counts.total():
+            enough = number
         rest -= sources
-        if rest <= sentences.total() // 100:
-            return number
-    return None
+    return enough
 
 
 def raws(corpus: Corpus, data: DataSettings, found: Survey, links: Iterator[AbstractSet[Link]] | None) -> Iterator[Raw]:
