@@ -1355,6 +1355,18 @@ def check_training_device(factory: TrainerFactory) -> None:
     assert trainer.device.type == next(trainer.model.parameters()).device.type == "cpu"
 
 
+def check_training_threads(factory: TrainerFactory) -> None:
+    before = torch.get_num_threads()
+    found = []
+    with factory.patch.context() as patch:
+        patch.setattr(Trainer, "fit", lambda _: found.append(torch.get_num_threads()))
+        for value in (2, 3, None):
+            changes = {**TINY, "model.size": 8, "training.threads": value}
+            train("bahdanau2015", corpus_files(factory.corpus, "train"), factory.new_folder() / "run", **changes)
+    assert found == [2, 3, before]
+    assert torch.get_num_threads() == before, "the number of the program"
+
+
 def check_training_seed(factory: TrainerFactory) -> None:
     fixed = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")], "model.dropout": 0.3}
     trainers = [factory.build({"training.seed": value, **fixed}) for value in (1, 1, 2)]
@@ -1436,6 +1448,7 @@ TRAINING_CHECKS: dict[str, Callable[[TrainerFactory], None]] = {
     "training.tensorboard": check_training_tensorboard,
     "training.precision": check_training_precision,
     "training.device": check_training_device,
+    "training.threads": check_training_threads,
     "training.seed": check_training_seed,
     "training.init_from": check_training_init_from,
 }

@@ -32,6 +32,7 @@ CHANGEABLE = (
     "log_every",
     "tensorboard",
     "device",
+    "threads",
 )
 
 
@@ -88,7 +89,8 @@ def again(config: Recipe) -> Recipe:
     if config["data"].get("longest") is None:  # an older run has in its place what was found
         gone.append("max_length")
     usual = task_of(config).data()
-    return override(config, {f"data.{name}": getattr(usual, name) for name in config["data"] if name in gone})
+    data = {f"data.{name}": getattr(usual, name) for name in config["data"] if name in gone}
+    return override(filled(config), {**data, "training.threads": None})
 
 
 def descended(config: Recipe, parent: Run, changes: Mapping[str, Any]) -> Recipe:

@@ -15,6 +15,7 @@ from regard.data.settings import ReadingSettings
 from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import build, outline
+from regard.recipes import override
 from regard.runs import Run
 from regard.runs.lock import held
 from regard.tasks import Job, task_of
@@ -24,6 +25,7 @@ from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
 from regard.training.processes import ALONE, Processes, joined, several, was_restarted
 from regard.training.settings import TrainingSettings
+from regard.training.threads import choose_threads, limit_threads
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -53,10 +55,14 @@ def train(
             resume, changes = True, {}
         config = going_on(run, recipe, changes) if resume else beginning(run, recipe, changes)
         settings = check(config)
-        choose_device(settings.device)  # or say that there is none, before anything is written
+        device = choose_device(settings.device)  # or say that there is none, before anything is written
         with joined(settings.device) as processes:
             job = task_of(config).prepared(run, config, resume)
-            with held(run.folder) if processes.first else nullcontext():
+            threads = settings.threads
+            if threads is None and not resume and processes.count == 1 and device.type == "cpu":
+                threads = choose_threads()
+                job = job._replace(config=override(job.config, {"training.threads": threads}))
+            with held(run.folder) if processes.first else nullcontext(), limit_threads(threads):
                 fit(job, processes, resume, copies)
     return run
 

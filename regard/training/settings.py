@@ -41,6 +41,7 @@ class TrainingSettings:
     tensorboard: bool = True
     precision: Literal["auto", "mixed", "bf16", "fp16", "fp32"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    threads: int | None = None
     shard: bool = False
     seed: int = 1
     init_from: str | None = None
@@ -60,6 +61,8 @@ class TrainingSettings:
         for name in (*counts, "validate_pairs", "average", "keep_best", "bad_updates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads must be at least 1, or null, not {self.threads}")
         for name in ("clip", "patience"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")

@@ -1,0 +1,69 @@
+"""The number of CPU threads of a training run.
+
+Threads of one operation wait for the slowest of them. Where another process takes turns with one, all run at its pace:
+two threads on two cores, of which one is busy, are slower than one thread. A new run therefore takes the idle cores
+only. The number is kept in its config, because sums depend on it in the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from regard.console import say
+
+PROC_STAT = Path("/proc/stat")
+SAMPLE_SECONDS = 0.2
+
+
+def choose_threads() -> int | None:
+    """Return the number of idle cores, at most PyTorch's number of threads; None where the user set that number."""
+    usual = torch.get_num_threads()
+    if usual == 1 or "OMP_NUM_THREADS" in os.environ or sys.platform != "linux":
+        return None
+    idle = count_idle_cores()
+    if idle >= usual:
+        return usual
+    say(f"training with {idle} of {usual} CPU threads: other programs are running; training.threads sets the number")
+    return idle
+
+
+def count_idle_cores() -> int:
+    """Return how many of the cores that this process may use idle for a moment, rounded, at least 1."""
+    before = read_core_times()
+    time.sleep(SAMPLE_SECONDS)
+    after = read_core_times()
+    shares = []
+    for core in before.keys() & after.keys() & os.sched_getaffinity(0):
+        idle, total = (end - start for start, end in zip(before[core], after[core], strict=True))
+        shares.append(idle / total if total else 1.0)  # a core that sleeps deeply may count no time at all
+    return max(1, round(sum(shares)))
+
+
+def read_core_times() -> dict[int, tuple[int, int]]:
+    """Return the idle and the total time of each core since the system started, in clock ticks."""
+    found = {}
+    for line in PROC_STAT.read_text(encoding="ascii").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(field) for field in fields[:8]]  # user, nice, system, idle, iowait, irq, softirq, steal
+            found[int(name.removeprefix("cpu"))] = ticks[3] + ticks[4], sum(ticks)
+    return found
+
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Let PyTorch compute with so many threads; None: with its own number."""
+    usual = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)

@@ -1,0 +1,108 @@
+"""The number of CPU threads of a new run: as many as cores are idle."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.training import train_tiny
+
+from regard.runs import Run
+from regard.training import threads
+from regard.training.configuration import beginning
+from regard.training.job import train
+from regard.training.loop import Trainer
+from regard.training.position import Position
+
+
+@pytest.fixture(autouse=True)
+def four_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Four threads and cores, as if nothing were set."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def pretend_idle(shares: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let /proc/stat say that each core idled for this share of the time."""
+    path = folder / "stat"
+
+    def write(seconds: int) -> None:
+        lines = ["cpu 1 2 3 4 5 6 7 8 0 0", "intr 5 0 0"]
+        for core, share in enumerate(shares):
+            idle = int(100 * seconds * share)
+            lines.insert(-1, f"cpu{core} {100 * seconds - idle} 0 0 {idle // 2} {idle - idle // 2} 0 0 0 0 0")
+        path.write_text("\n".join(lines) + "\n", encoding="ascii")
+
+    write(1)
+    monkeypatch.setattr(threads, "PROC_STAT", path)
+    monkeypatch.setattr(time, "sleep", lambda _: write(2))
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([1, 1, 1, 1], 4),
+        ([0.9, 1, 0.8, 0.9], 4),
+        ([0, 1, 1, 1], 3),
+        ([0.5, 0.6, 0.5, 0.5], 2),
+        ([0, 0, 0, 0], 1),
+        ([0, 0, 1, 1, 1, 1], 2),  # two more cores, which this process may not use
+    ],
+)
+def test_new_run_takes_as_many_threads_as_cores_are_idle(
+    shares: list[float],
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pretend_idle(shares, tmp_path, monkeypatch)
+    assert threads.choose_threads() == expected
+    assert ("other programs are running" in capsys.readouterr().err) == (expected < 4)
+
+
+@pytest.mark.parametrize("setting", ["environment", "one thread", "another system"])
+def test_number_of_threads_that_is_set_or_unknown_is_left_to_pytorch(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_idle([0, 0, 0, 0], tmp_path, monkeypatch)
+    if setting == "environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    elif setting == "one thread":
+        torch.set_num_threads(1)
+    else:
+        monkeypatch.setattr(sys, "platform", "darwin")
+    assert threads.choose_threads() is None
+
+
+def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    fit = Trainer.fit
+
+    def record(trainer: Trainer) -> Position:
+        used.append(torch.get_num_threads())
+        return fit(trainer)
+
+    monkeypatch.setattr(Trainer, "fit", record)
+    pretend_idle([0, 1, 1, 0], tmp_path, monkeypatch)
+    short = {"model.size": 8, "training.validate_every": 1, "training.checkpoint_every": 1}
+    folder = train_tiny("bahdanau2015", corpus, tmp_path / "run", **short, **{"training.steps": 1}).folder
+    pretend_idle([1, 1, 1, 1], tmp_path, monkeypatch)
+    more: dict[str, Any] = {"training.steps": 2}
+    train(None, None, folder, resume=True, **more)
+    assert used == [2, 2]
+    assert torch.get_num_threads() == 4
+    assert Run(folder).config()["training"]["threads"] == 2
+    successor = beginning(Run(tmp_path / "next"), None, {"training.init_from": str(folder)})
+    assert successor["training"]["threads"] is None
