@@ -126,6 +126,19 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
     assert upload(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
 
 
+def test_xliff_that_states_other_languages_than_the_request_is_refused(server: Client) -> None:
+    def ask(stated: str, source: str = "en") -> httpx.Response:
+        return upload(server, "x.xliff", f'<xliff version="2.0" {stated}><file/></xliff>'.encode(), source=source)
+
+    french = ask('srcLang="en-US" trgLang="fr"')
+    assert french.status_code == 400
+    assert french.json() == {"error": "x.xliff states fr as its target language, and the model's is de"}
+    assert ask('srcLang="fr" trgLang="de"').status_code == 400
+    assert ask('trgLang="fr"', source="auto").status_code == 400
+    assert ask('srcLang="en-US" trgLang="de-AT"').status_code == 200
+    assert ask('srcLang="fr" trgLang="de"', source="auto").status_code == 200
+
+
 @pytest.mark.parametrize(("name", "made"), [("letter.txt", "letter.de.txt"), ("a.en.txt", "a.de.txt")])
 def test_translated_file_is_named_after_its_language(server: Client, name: str, made: str) -> None:
     url = upload(server, name, b"the old house").json()["translatedFileUrl"]

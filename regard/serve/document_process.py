@@ -43,6 +43,7 @@ MESSAGE_TEXTS = 1_000  # at most in one message
 MESSAGE_CHARACTERS = 200_000  # at most in one message, unless a single text has more
 
 Translate = Callable[[Sequence[str]], list[str]]
+Languages = tuple[str | None, str | None]  # source and target
 
 
 class DocumentProcess:
@@ -82,15 +83,22 @@ class DocumentProcess:
             return self.connection
 
     def translate(
-        self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
+        self,
+        name: str,
+        content: bytes,
+        translate: Translate,
+        limits: Limits,
+        warn: Callable[[str], None],
+        languages: Languages = (None, None),
     ) -> bytes:
         """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
         if not HAS_PROCESSES:
-            return translated(name, content, translate, limits, warn)
+            return translated(name, content, translate, limits, warn, languages)
         connection = self.start()
         order = {
             "name": name,
             "limits": limits,
+            "languages": languages,
             "seconds": self.seconds,
             "memory": self.memory,
             "large": self.large,
@@ -162,12 +170,18 @@ class Documents(Aside):
         self.changing = threading.Lock()  # held by who changes that
 
     async def translate(
-        self, name: str, content: bytes, translate: Translate, limits: Limits, warn: Callable[[str], None]
+        self,
+        name: str,
+        content: bytes,
+        translate: Translate,
+        limits: Limits,
+        warn: Callable[[str], None],
+        languages: Languages = (None, None),
     ) -> bytes:
         """Do what `regard.documents.translated` does. If this is cancelled, the process is ended."""
         document = object()
         try:
-            return await self(self.work, document, name, content, translate, limits, warn)
+            return await self(self.work, document, name, content, translate, limits, warn, languages)
         except asyncio.CancelledError:
             with self.changing:
                 if document in self.working:
@@ -244,14 +258,17 @@ def serve(file: int) -> None:
             order = json.loads(connection.recv_bytes())
             content = connection.recv_bytes()
             limit_resources(order["seconds"], order["memory"])
-            message, made = answer(connection, order["name"], content, Limits(*order["limits"]))
+            source, target = order["languages"]
+            message, made = answer(connection, order["name"], content, Limits(*order["limits"]), (source, target))
             send(connection, message | {"last": has_grown(order["large"])})
             if made is not None:
                 connection.send_bytes(made)
             del content, made
 
 
-def answer(connection: Connection, name: str, content: bytes, limits: Limits) -> tuple[dict[str, Any], bytes | None]:
+def answer(
+    connection: Connection, name: str, content: bytes, limits: Limits, languages: Languages = (None, None)
+) -> tuple[dict[str, Any], bytes | None]:
     """Translate a document, whose texts are translated at the other end of the connection."""
     warnings: list[str] = []
 
@@ -264,7 +281,7 @@ def answer(connection: Connection, name: str, content: bytes, limits: Limits) ->
             sys.exit(1)
 
     try:
-        return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append)
+        return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append, languages)
     except DocumentError as error:
         return {"error": str(error)}, None
     except MemoryError:

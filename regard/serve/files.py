@@ -142,8 +142,9 @@ async def whole(
 
     limit = service.settings.file_limit
     limits = Limits(size=5 * limit, text=limit, tags=TAGS)
+    languages = written(pair[0]), written(pair[1])  # `auto` is no language: nothing differs from it
     try:
-        return await service.documents.translate(name, content, translate, limits, warnings.append)
+        return await service.documents.translate(name, content, translate, limits, warnings.append, languages)
     finally:
         gone.set()
 
