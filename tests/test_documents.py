@@ -754,6 +754,13 @@ def test_xliff_target_that_is_filled_is_not_approved() -> None:
     assert translated("a.xliff", before, uppercase_texts) == after
 
 
+def test_xliff_keeps_cdata_sections_of_sources_and_notes() -> None:
+    unit = b"<trans-unit><source><![CDATA[a <b> & <![CDATA[ dog]]></source>%s<note><![CDATA[ <]]></note></trans-unit>"
+    file = b'<xliff version="1.2"><file><body>%s</body></file></xliff>'
+    target = b'<target state="needs-review-translation">A &lt;B&gt; &amp; &lt;![CDATA[ DOG</target>'
+    assert translated("a.xliff", file % unit % b"", uppercase_texts) == file % unit % target
+
+
 def test_windows_line_ends_count_as_one_line() -> None:
     limits = Limits(tags=2)
     assert translated("a.txt", b"one\r\ntwo\r\n", uppercase_texts, limits) == b"ONE\r\nTWO\r\n"

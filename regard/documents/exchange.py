@@ -125,7 +125,7 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
     for child in element.inside:
         part = Part(None, child.source)
         if child.name == TEXT:
-            yield Node(child.opening)
+            yield Node(child.markup)
         elif child.name in AROUND and child.closing and depth < DEEP and child.attribute("translate") != "no":
             inside = nested(nodes(child, depth + 1))
             yield Node(opening=[literal(child.opening)], inside=inside, closing=[literal(child.closing)])
@@ -233,7 +233,7 @@ def find_positions(root: Element) -> dict[int, tuple[list[Element], int]]:
 
 def is_white_space(element: Element) -> bool:
     """Return True for text without words."""
-    return element.name == TEXT and not element.opening.strip()
+    return element.name == TEXT and not element.markup.strip()
 
 
 def copy_segments(holder: Element) -> list[Element]:

@@ -82,7 +82,7 @@ def pieces(element: Element, depth: int) -> Iterator[Piece]:
         elif half := RANGE.fullmatch(child.name):
             key = f"{half[1]} {child.attribute('id')}"
             yield Piece(Node(opening=[lone(child)], half=key, opens=half[2] == "Start"))
-        elif child.name not in STALE | SETTINGS and not (child.name == TEXT and child.opening.isspace()):
+        elif child.name not in STALE | SETTINGS and not (child.name == TEXT and child.markup.isspace()):
             yield Piece(Node(opening=[lone(child)], separates=child.name in SEPARATING))
 
 
@@ -102,7 +102,7 @@ def run(element: Element) -> Iterator[Piece]:
     for child in element.inside:
         if child.name in TEXTS:
             yield Piece(Node(child.text, styles[child.name]))
-        elif child.name not in LOOKS | STALE and not (child.name == TEXT and child.opening.isspace()):
+        elif child.name not in LOOKS | STALE and not (child.name == TEXT and child.markup.isspace()):
             field = child.attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = meant(child.text) if child.name == "w:instrText" else ""
             yield Piece(Node(opening=[lone(child, style)], separates=child.name in SEPARATING), field, instruction)

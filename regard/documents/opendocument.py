@@ -59,7 +59,7 @@ def nodes(element: Element, depth: int) -> Iterator[Node]:
     """What is inside a paragraph, or inside something in it that goes around words."""
     for child in element.inside:
         if child.name == TEXT:
-            yield Node(child.opening)
+            yield Node(child.markup)
         elif child.name in AROUND and child.closing and depth < DEEP:
             inside = nested(nodes(child, depth + 1))
             yield Node(opening=[literal(child.opening)], inside=inside, closing=[literal(child.closing)])

@@ -26,6 +26,7 @@ TOKEN = re.compile(
 )
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"']+)\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
 TEXT = "#text"
+CDATA = "<![CDATA["
 
 
 @dataclass(slots=True)
@@ -39,8 +40,14 @@ class Element:
 
     @property
     def text(self) -> str:
-        """The text directly inside, as it is written."""
-        return "".join(child.opening for child in self.inside if child.name == TEXT)
+        """The text directly inside, as markup."""
+        return "".join(child.markup for child in self.inside if child.name == TEXT)
+
+    @property
+    def markup(self) -> str:
+        """The words of a text as markup: those of a CDATA section are escaped."""
+        is_data = self.opening.startswith(CDATA)
+        return escaped(self.opening.removeprefix(CDATA).removesuffix("]]>")) if is_data else self.opening
 
     @property
     def prefix(self) -> str:
@@ -164,10 +171,9 @@ def built(text: str, names: Names) -> Element:
                 names.leave()
             else:
                 stack.append(element)
-        elif found["data"] is not None:
-            stack[-1].inside.append(Element(TEXT, escaped(found["data"])))
         else:
-            stack[-1].inside.append(Element(TEXT if found["text"] else "", found[0]))
+            is_text = found["text"] or found["data"] is not None
+            stack[-1].inside.append(Element(TEXT if is_text else "", found[0]))
     if place != len(text) or len(stack) > 1:
         raise DocumentError("is XML that cannot be read")
     return root
