@@ -822,7 +822,9 @@ def test_markdown_characters_are_written_as_in_the_source(characters: list[str],
 
 def _copy_words(text: str) -> str:
     marked = tags.parse(text)
-    return tag_placement.restore(marked, [piece.plain for piece in marked.pieces], [[] for _ in marked.pieces])
+    plains = [piece.plain for piece in marked.pieces]
+    links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
+    return tag_placement.restore(marked, plains, links)
 
 
 # HTML
@@ -885,6 +887,27 @@ def test_html_inline_tags_follow_their_words() -> None:
 def test_html_tags_left_open_in_their_block_keep_their_position() -> None:
     content = b"<div>a b <b>c d<p>e f <i>g h</p>i j</i></b> k l</div>"
     assert translated("a.html", content, reverse_texts) == b"<div>b a <b>d c<p>f e <i>h g</p>j i</i></b> l k</div>"
+
+
+HTML_CHARACTERS = [
+    *("AT&T", "AT&amp;T", "&copy", "&copy;", "©", "&#169;", "&#169", "&amp;copy;", "&", '"', "&quot;", "&#34;"),
+    *("<", "<3", "&lt;", "&lt;b&gt;", ">", "&gt", "]]&gt;", "&nbsp;", "&nbsp", "'", "&#39;", "é", "&eacute;"),
+]
+
+
+@given(
+    st.lists(st.sampled_from(HTML_CHARACTERS), max_size=8),
+    st.sampled_from(["<p>{}</p>", "<p>a <b>dog {}</b></p>", '<img alt="{}">', "<img alt='{}'>"]),
+)
+def test_html_characters_are_written_as_in_the_source(characters: list[str], template: str) -> None:
+    written = [character for character in characters if character != template[-2]]  # a quote would end the attribute
+    content = template.format(" ".join(["dog", *written, "end"]))
+    for translate in (
+        lambda texts: [text.replace("end", "ends") for text in texts],
+        lambda texts: [_copy_words(text.replace("end", "ends")) for text in texts],
+    ):
+        made = translated("a.html", content.encode(), translate).decode()
+        assert made == content.replace("end", "ends")
 
 
 def test_html_keeps_its_legacy_encoding() -> None:
@@ -958,6 +981,9 @@ def test_html_line_breaks_between_words_are_kept() -> None:
         ("a > b &gt; c", "x &gt; y &gt; z", "x > y &gt; z"),
         ("a &#62; b", "x &gt; y", "x &#62; y"),
         ("a > b", "x ]]&gt; y &gt;", "x ]]&gt; y &gt;"),
+        ('a "b" &quot;c&quot;', "x &quot;y&quot; &quot;z&quot; &quot;", 'x "y" &quot;z&quot; "'),
+        ("&copy a &copy; b ©", "© x © y © z ©", "&copy x &copy; y © z ©"),
+        ("&copy a &not b", "©x ¬; y", "©x ¬; y"),
     ],
 )
 def test_html_special_characters_are_written_as_in_the_source(source: str, answer: str, expected: str) -> None:

@@ -93,7 +93,8 @@ class Attribute(NamedTuple):
         written = self.token.source[self.start : self.end]
         if answer in ("", self.text):
             return written
-        value = make_spelling(written, ENTITY.findall(self.text))(in_a_line(answer))
+        inside = written[1:-1] if written[0] in "\"'" else written
+        value = make_spelling(inside, ENTITY.findall(self.text))(in_a_line(answer))
         if written[0] == "'":
             return "'" + value.replace("'", "&#39;") + "'"
         if written[0] == '"' or not UNQUOTED.fullmatch(value):
