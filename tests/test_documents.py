@@ -1064,7 +1064,7 @@ FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
         (
             f'<w:r w:rsidR="1"><w:t>un</w:t></w:r><w:proofErr w:type="spellStart"/>{make_run("do it")}',
             "undo it",
-            '<w:r w:rsidR="1"><w:t xml:space="preserve">it undo</w:t></w:r>',
+            '<w:r w:rsidR="1"><w:t>it undo</w:t></w:r>',
         ),
         # A bold word keeps its formatting; unformatted words need no tags.
         (
@@ -1079,8 +1079,8 @@ FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
             f"<w:r><w:t>a b</w:t><w:tab/><w:t>c</w:t></w:r><w:r>{BOLD}<w:footnoteReference w:id='2'/></w:r>"
             f"{make_run(' d')}",
             "a b <r1/> c<r2/> d",
-            f'{make_run("d")[:-6]}<w:tab/><w:t xml:space="preserve">c</w:t></w:r><w:r>{BOLD}<w:footnoteReference '
-            "w:id='2'/></w:r><w:r><w:t xml:space=\"preserve\"> b a</w:t></w:r>",
+            f"<w:r><w:t>d</w:t><w:tab/><w:t>c</w:t></w:r><w:r>{BOLD}<w:footnoteReference w:id='2'/></w:r>"
+            f"{make_run(' b a')}",
         ),
         # A hyperlink encloses its words.
         (
@@ -1179,9 +1179,25 @@ def test_docx_with_other_namespace_prefixes_is_translated() -> None:
         "</d:r></d:p></d:body></d:document>"
     )
     made = translated("a.docx", make_zip({CONTENT_TYPES: "<Types/>", "word/document.xml": part}), reverse_texts)
-    assert read_zip(made)["word/document.xml"].decode() == part.replace(
-        "<d:t>an old", '<d:t xml:space="preserve">old an'
+    assert read_zip(made)["word/document.xml"].decode() == part.replace("an old", "old an")
+
+
+@pytest.mark.parametrize(("answer", "end"), [("OLD <r1/> DOG<r2>X</r2>", "DOG"), ("OLD <r1/> DOG <r2>X</r2>", "DOG ")])
+def test_docx_marks_white_space_as_kept_only_where_it_is_needed(answer: str, end: str) -> None:
+    bold = f"<w:r>{BOLD}<w:t>{{}}</w:t></w:r>"
+    content = wrap_in_docx(f"<w:p><w:r><w:t>old</w:t><w:br/><w:t>dog</w:t></w:r>{bold.format('x')}</w:p>")
+    space = ' xml:space="preserve"' if end[-1] == " " else ""
+    expected = f"<w:p><w:r><w:t>OLD</w:t><w:br/><w:t{space}>{end}</w:t></w:r>{bold.format('X')}</w:p>"
+    assert read_docx_body(translated("a.docx", content, lambda texts: [answer])) == expected
+
+
+def test_docx_text_translated_to_itself_stays_byte_identical() -> None:
+    body = (
+        f"<w:p><w:r><w:t>an</w:t></w:r><w:r><w:br/></w:r><w:proofErr/><w:r><w:t>old</w:t></w:r>{make_run('dog')}</w:p>"
     )
+    content = wrap_in_docx(f"{body}<w:p>{make_run('x')}</w:p>")
+    made = translated("a.docx", content, lambda texts: [texts[0], "y"])
+    assert read_docx_body(made) == f"{body}<w:p>{make_run('y')}</w:p>"
 
 
 # PowerPoint

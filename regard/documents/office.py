@@ -94,14 +94,13 @@ def lone(element: Element, style: Style | None = None) -> Part:
 def run(element: Element) -> Iterator[Piece]:
     """The words of a run, and what stands between them."""
     looks = "".join(child.source() for child in element.inside if child.name in LOOKS)
-    opening, tag = element.opening + looks, f"{element.prefix}t"
-    styles = {
-        name: Style(looks, opening, element.closing, f"<{tag}{space}>", f"</{tag}>") for name, space in TEXTS.items()
-    }
-    style = Style(looks, opening, element.closing, "", "")
+    opening = element.opening + looks
+    style = Style(looks, opening, element.closing, "", "", "")
     for child in element.inside:
         if child.name in TEXTS:
-            yield Piece(Node(child.text, styles[child.name]))
+            tag = child.opening
+            spaced = tag if "xml:space" in tag else f"{tag[:-1]}{TEXTS[child.name]}>"
+            yield Piece(Node(child.text, style._replace(before=tag, before_space=spaced, after=child.closing)))
         elif child.name not in LOOKS | STALE and not (child.name == TEXT and child.markup.isspace()):
             field = child.attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = meant(child.text) if child.name == "w:instrText" else ""

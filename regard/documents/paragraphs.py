@@ -17,7 +17,7 @@ def drafted(source: Encoded, root: Element, paragraphs: Iterable[Element], read:
 
     def write(answers: Sequence[str]) -> bytes:
         for (element, passage), answer in zip(spoken, answers, strict=True):
-            if answer:
+            if answer not in ("", passage.text):
                 element.fill(passage.write(answer))
         return source.bytes(root.source(), markup=True)
 

@@ -30,11 +30,12 @@ class Style(NamedTuple):
     opening: str
     closing: str
     before: str  # around the text itself, inside the run
+    before_space: str  # the same for text with white space at an end, which would be lost
     after: str
 
     def holds(self, text: str) -> str:
         """Text inside the run."""
-        return f"{self.before}{text}{self.after}"
+        return f"{self.before if text == text.strip() else self.before_space}{text}{self.after}"
 
 
 class Part(NamedTuple):
