@@ -25,7 +25,7 @@ import regard
 from regard.documents import DocumentError, translated
 from regard.text.addresses import worded
 from regard.text.entities import unescape
-from regard.translate import tags
+from regard.translate import tag_placement, tags
 
 FACTOR = 4
 MOST = 9.0  # times the time; quadratic growth is 16 times
@@ -265,6 +265,17 @@ TEXTS = (
 def test_tags_of_a_hostile_text_take_linear_time(repeated: str) -> None:
     assert not grows_faster(lambda size: tags.parse("a" + repeated * (size // len(repeated))), 2000)
     assert not grows_faster(lambda size: worded("a" + repeated * (size // len(repeated))), 2000)
+
+
+@pytest.mark.parametrize("repeated", ["x<b>y</b>", "<b>!</b> "])
+def test_tags_in_one_long_word_are_placed_in_linear_time(repeated: str) -> None:
+    def place(size: int) -> None:
+        marked = tags.parse("a" + repeated * (size // len(repeated)))
+        plain = marked.pieces[0].plain
+        links = [(number, number) for number in range(len(plain.split()))]
+        tag_placement.restore(marked, [f"{plain}."], [links])
+
+    assert not grows_faster(place, 2000)
 
 
 @pytest.mark.slow

@@ -68,6 +68,29 @@ def test_tags_follow_their_aligned_words(
     assert restore_tags(text, target, links) == expected
 
 
+@pytest.mark.parametrize("space", [" ", "\xa0", "\u202f"])
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        ("my <b>dog!</b>", "mon chien_!", [(0, 0), (1, 1), (1, 2)], "mon <b>chien_!</b>"),
+        ("my <b>dog</b>?", "mon chien_?", [(0, 0), (1, 1), (1, 2)], "mon <b>chien</b>_?"),
+        ("<b>my</b> dog;", "mon chien_;", [(0, 2), (1, 1)], "mon <b>chien</b>_;"),
+        ("my dog<br/>: it", "mon chien_: il", [(0, 0), (1, 1), (1, 2), (2, 3)], "mon chien<br/>_: il"),
+        ('say "<b>dog</b>".', "dis «_chien_».", [(0, 0), (1, 1), (1, 2), (1, 3)], "dis «_<b>chien</b>_»."),
+        ('say <b>"dog"</b>.', "dis «_chien_».", [(0, 0), (1, 1), (1, 2), (1, 3)], "dis <b>«_chien_»</b>."),
+        ("<b>50_%</b> de tous", "50% of all", [(0, 0), (2, 1), (3, 2)], "<b>50%</b> of all"),
+        ("dis «_<b>non</b>_»_!", 'say "no"!', [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1)], 'say "<b>no</b>"!'),
+        ("see www.example.org!", "voir_!", [(0, 0), (0, 1)], "voir www.example.org_!"),
+        ("voir www.example.org_: tout", "see: all", [(0, 0), (1, 0), (2, 1)], "see www.example.org: all"),
+    ],
+)
+def test_detached_punctuation_belongs_to_its_word(
+    text: str, target: str, links: list[tuple[int, int]], expected: str, space: str
+) -> None:
+    text, target, expected = (one.replace("_", space) for one in (text, target, expected))
+    assert restore_tags(text, target, links) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -184,7 +207,7 @@ class BalanceChecker(HTMLParser):
 
 
 def tagged_texts(depth: int) -> st.SearchStrategy[str]:
-    word = st.sampled_from(["one", "two,", "three.", "(four)", "five"])
+    word = st.sampled_from(["one", "two,", "three.", "(four)", "five", "!", "«", "a«", "»."])
     alone = st.sampled_from(["<br/>", "{x}", "%s", "<br>"])
     leaf = st.one_of(word, word, alone)
     if not depth:
@@ -198,7 +221,7 @@ TEXTS = st.lists(tagged_texts(3), max_size=5).map(" ".join)
 TAGS = re.compile(r"<[^>]*>|\{x\}|%s")
 
 
-@given(TEXTS, st.lists(st.sampled_from(["eins", "zwei,", "drei.", "(vier)"]), max_size=6), st.data())
+@given(TEXTS, st.lists(st.sampled_from(["eins", "zwei,", "drei.", "(vier)", "?!", "»", "(«"]), max_size=6), st.data())
 def test_any_alignment_restores_every_tag_once_and_balanced(text: str, words: list[str], data: st.DataObject) -> None:
     marked = parse(text)
     if len(marked.pieces) != 1:

@@ -11,7 +11,8 @@ from regard.evaluate import Link
 from regard.text.addresses import ADDRESS
 from regard.translate.tags import AHEAD, ANY_TAG, SENTENCE_END, SEPARATING, Inline, Marked, Node, begins
 
-WORD = re.compile(r"\S+")
+# Marks that stand apart, as in French (`« non » !`, `50 %`), are a part of the word that they belong to.
+WORD = re.compile(r"(?:[^\w\s]++(?<=[«‹])\s++)*\S++(?:\s++[!?:;%»›][^\w\s]*+(?!\S))*+")
 COVERED = 1 / 3  # of the source's words, at least, have a link in an alignment that can place tags
 
 
@@ -33,7 +34,8 @@ def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
 
 def count_unaligned(piece: Inline, links: Sequence[Link]) -> int:
     """Count the tags that no link places; addresses do not count."""
-    return Carrier(Words(piece.plain), Words(""), links).count_unaligned(piece.tags)
+    source = Words(piece.plain)  # stands for the target as well, which does not matter here
+    return Carrier(source, source, [(left, left) for left, _ in links]).count_unaligned(piece.tags)
 
 
 def place_around_sentence(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
@@ -63,12 +65,18 @@ class Words:
         self.text = text
         self.spans = [found.span() for found in WORD.finditer(text)]
         self.starts = [start for start, _ in self.spans]
+        self.known_marks: dict[int, tuple[int, int]] = {}
+        self.numbers: list[int] = []  # which of them each stretch without white space, as links count them, is in
+        for number, (start, end) in enumerate(self.spans):
+            self.numbers += [number] * len(text[start:end].split())
 
     def marks(self, word: int) -> tuple[int, int]:
         """How many characters at a word's beginning, and at its end, are neither letters nor digits."""
-        start, end = self.spans[word]
-        letters = [place for place in range(start, end) if self.text[place].isalnum()]
-        return (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
+        if word not in self.known_marks:  # thousands of tags may be in one long word
+            start, end = self.spans[word]
+            letters = [place for place in range(start, end) if self.text[place].isalnum()]
+            self.known_marks[word] = (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
+        return self.known_marks[word]
 
     def touched(self, start: int, end: int) -> range:
         """The words that a stretch of text has a part of."""
@@ -84,9 +92,9 @@ class Carrier:
     def __init__(self, source: Words, target: Words, links: Sequence[Link]) -> None:
         self.source = source
         self.target = target
-        self.to: dict[int, list[int]] = {}
+        self.to: dict[int, set[int]] = {}
         for left, right in links:
-            self.to.setdefault(left, []).append(right)
+            self.to.setdefault(source.numbers[left], set()).add(target.numbers[right])
         self.linked = sorted(self.to)
 
     def has_unaligned_pair(self, nodes: Sequence[Node]) -> bool:
