@@ -803,6 +803,14 @@ def test_markdown_translated_to_itself_stays_byte_identical(content: str) -> Non
     translated("a.md", content.encode(), reverse_texts)
 
 
+def test_markdown_links_and_emphasis_are_not_empty_after_translation() -> None:
+    def translate(texts: Sequence[str]) -> list[str]:
+        return [tag_placement.restore(tags.parse(text), ["siehe jetzt hier"], [[(0, 0), (2, 1)]]) for text in texts]
+
+    assert translated("a.md", b"see [page](x.md) now **there**", translate) == b"siehe [jetzt](x.md) **hier**"
+    assert translated("a.md", b"see ![page](x.png) now *it*", translate) == b"siehe ![jetzt](x.png) *hier*"
+
+
 MARKDOWN_CHARACTERS = [
     *("AT&T", "AT&amp;T", "R&amp;D;", "&T;", "&copy", "&copy;", "©", "&#169;", "&amp;copy;", "\\&copy;", "&", "\\&"),
     *("<", "<3", "&lt;", "&lt;b&gt;", "\\<", ">", "&gt;", "&nbsp;", "\xa0", '"', "&quot;", "&#10;", "&#x1;", "&#42;x"),

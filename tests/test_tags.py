@@ -51,7 +51,7 @@ def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
         ("a & {b}", "a &", "x &", [(0, 0), (1, 1)], "x & {b}"),
         ("&copy;&nbsp;<b>x</b>", "©\xa0x", "©\xa0y", [(0, 0), (1, 1)], "&copy;&nbsp;<b>y</b>"),
         ("AT&T; here", "AT&T; here", "AT&T; hier", [(0, 0), (1, 1)], "AT&T; hier"),
-        ("<b>lost</b> word", "lost word", "Wort", [(1, 0)], "<b></b>Wort"),
+        ("<b>lost</b> word", "lost word", "Wort", [(1, 0)], "<b>Wort</b>"),
         ("<b>open only", "open only", "nur offen", [(0, 1), (1, 0)], "nur <b>offen"),
         ("<a href='x?a=1&b=2'>link</a>", "link", "Verweis", [(0, 0)], "<a href='x?a=1&b=2'>Verweis</a>"),
         ("<a href=\"a>b\" c='1 > 0'>x</a>", "x", "y", [(0, 0)], "<a href=\"a>b\" c='1 > 0'>y</a>"),
@@ -95,7 +95,7 @@ def test_detached_punctuation_belongs_to_its_word(
     ("text", "expected"),
     [
         ("an <b>old</b> dog", "<b>x y.</b>"),
-        ("<a>an</a> <b>old dog</b> and <i>I</i>", "<a></a><b>x y.</b><i></i>"),
+        ("<a>an</a> <b>old dog</b> and <i>I</i>", "<a>x</a> <b>y.</b><i></i>"),
         ("<br/>an <i><b>old</b> dog {n}</i>", "<br/><i><b>x y.</b> {n}</i>"),
         ("{n} an old {m} dog", "{n} x y. {m}"),
         ("<b>www.example.org</b> an old dog", "<b>www.example.org</b> x y."),
@@ -108,7 +108,35 @@ def test_tags_without_alignment_go_around_the_sentence_in_order(text: str, expec
 def test_tags_go_around_the_sentence_if_few_words_are_aligned() -> None:
     text = "she takes <b>care</b> of my <i>own children</i>"
     assert restore_tags(text, "彼女は子供の家に出た", [(4, 0)]) == "<b></b><i>彼女は子供の家に出た</i>"
-    assert restore_tags("<b>the</b> old dog", "vieux chien", [(1, 0), (2, 1)]) == "<b></b>vieux chien"
+    assert restore_tags("<b>the</b> old dog", "vieux chien", [(1, 0), (2, 1)]) == "<b>vieux</b> chien"
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        ("see <a>the page</a> now", "siehe jetzt.", [(0, 0), (3, 1)], "siehe <a>jetzt</a>."),
+        ("see now <a>page</a>", "(jetzt) siehe", [(0, 1), (1, 0)], "(jetzt) <a>siehe</a>"),
+        ("it <i><b>is</b></i> old", "es alt", [(0, 0), (2, 1)], "es <i><b>alt</b></i>"),
+        ("<a>a</a> <b>b c</b> d", "x y", [(1, 0), (2, 1), (3, 1)], "<a>x</a> <b>y</b>"),
+        ("a <b>b c</b> <i>d</i>", "x y", [(0, 0), (1, 0), (2, 1)], "<b>x</b> <i>y</i>"),
+        ("<a>a</a> <i>b</i> <b>c d</b>", "u v w x", [], "<a>u</a> <i>v</i> <b>w x</b>"),
+        ("<b>a b</b> <i>c</i> <a>d</a>", "u v, w x.", [], "<b>u v</b>, <i>w</i> <a>x</a>."),
+        ("a <b>-</b> b", "x y", [(0, 0), (2, 1)], "x <b></b>y"),
+        ("a <b></b>b", "x y", [(0, 0), (1, 1)], "x <b></b>y"),
+        ("<a>a</a> <b>b</b>", "-", [], "<a>-</a><b></b>"),
+    ],
+)
+def test_pair_without_linked_words_goes_around_the_nearest_word(
+    text: str, target: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert restore_tags(text, target, links) == expected
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=6), st.integers(0, 4))
+def test_no_pair_is_empty_if_there_are_words_enough(lengths: list[int], more: int) -> None:
+    text = " ".join(f"<b>{'a ' * length}</b>" for length in lengths)
+    made = restore_tags(text, " ".join(["x,"] * (len(lengths) + more)), [])
+    assert made.count("<b>x") == len(lengths)
 
 
 def test_tag_behind_an_unaligned_word_goes_before_the_next_aligned_one() -> None:

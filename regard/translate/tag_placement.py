@@ -28,7 +28,7 @@ def carried(piece: Inline, text: str, links: Sequence[Link]) -> list[Node]:
     """The tags of a piece with places in its translation."""
     carrier = Carrier(Words(piece.plain), Words(text), links)
     if len(carrier.linked) < COVERED * len(carrier.source.spans) and carrier.has_unaligned_pair(piece.tags):
-        return place_around_sentence(piece.tags, 0, 0, len(text))
+        return carrier.place_around_sentence(piece.tags, 0, 0, len(text))
     return carrier.all(piece.tags, 0, len(text))
 
 
@@ -36,23 +36,6 @@ def count_unaligned(piece: Inline, links: Sequence[Link]) -> int:
     """Count the tags that no link places; addresses do not count."""
     source = Words(piece.plain)  # stands for the target as well, which does not matter here
     return Carrier(source, source, [(left, left) for left, _ in links]).count_unaligned(piece.tags)
-
-
-def place_around_sentence(nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
-    """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
-
-    Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
-    """
-    pairs = [node for node in nodes if not node.alone and node.end > node.start]
-    longest = max(pairs, key=lambda node: node.end - node.start, default=None)
-    made: list[Node] = []
-    passed = False
-    for node in nodes:
-        passed |= node is longest or (longest is None and node.start > source_low)
-        start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
-        inside = place_around_sentence(node.inside, node.start, start, end)
-        made.append(Node(node.opening, start, node.closing, end, node.spaced, node.tight, inside))
-    return made
 
 
 Side = Literal["start", "end"]
@@ -77,6 +60,20 @@ class Words:
             letters = [place for place in range(start, end) if self.text[place].isalnum()]
             self.known_marks[word] = (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
         return self.known_marks[word]
+
+    def has_letters(self, start: int, end: int) -> bool:
+        """Return True if there is a letter or a digit in a stretch of text."""
+        return any(self.text[place].isalnum() for place in range(start, end))
+
+    def find_core(self, start: int, end: int, last: bool = False) -> tuple[int, int] | None:
+        """Find the first (or last) word in a stretch of text, without the marks at its ends; None if there is none."""
+        found = self.touched(start, end)
+        for word in reversed(found) if last else found:
+            (left, right), (before, after) = self.spans[word], self.marks(word)
+            left, right = max(left + before, start), min(right - after, end)
+            if left < right:
+                return left, right
+        return None
 
     def touched(self, start: int, end: int) -> range:
         """The words that a stretch of text has a part of."""
@@ -129,6 +126,69 @@ class Carrier:
             return range(0)
         return range(before, before + 1 if node.start < spans[before][1] else before + 2)
 
+    def place_around_sentence(self, nodes: Sequence[Node], source_low: int, low: int, high: int) -> list[Node]:
+        """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
+
+        Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
+        """
+        pairs = [node for node in nodes if not node.alone and node.end > node.start]
+        longest = max(pairs, key=lambda node: node.end - node.start, default=None)
+        made: list[Node] = []
+        passed = False
+        for node in nodes:
+            passed |= node is longest or (longest is None and node.start > source_low)
+            start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
+            made.append(Node(node.opening, start, node.closing, end, node.spaced, node.tight))
+        self.fill_empty_pairs(nodes, made, low, high)
+        for node, placed in zip(nodes, made, strict=True):
+            placed.inside = self.place_around_sentence(node.inside, node.start, placed.start, placed.end)
+        return made
+
+    def fill_empty_pairs(self, nodes: Sequence[Node], made: Sequence[Node], low: int, high: int) -> None:
+        """Put pairs that lost their words around the nearest free one, or an outer one of a neighbour with several.
+
+        `made` are neighbours in the order of the translation, and `nodes` those that they were in the source. Where
+        there are fewer words than pairs, some stay empty.
+        """
+        empty = [
+            self.source.has_letters(node.start, node.end) and not self.target.text[placed.start : placed.end].strip()
+            for node, placed in zip(nodes, made, strict=True)
+        ]
+        for last in (False, True):  # first with the words behind them, then with those before them
+            direction = range(len(made) - 1, -1, -1) if last else range(len(made))
+            fixed: Node | None = None  # the next one in this direction that is not empty
+            neighbours: dict[int, Node | None] = {}
+            for number in reversed(direction):
+                neighbours[number] = fixed
+                fixed = fixed if empty[number] else made[number]
+            reached = high if last else low
+            for number in direction:
+                placed, other = made[number], neighbours[number]
+                if empty[number]:
+                    place = min(placed.start, reached) if last else max(placed.start, reached)
+                    found = self.find_free_word(place, other, low, high, last)
+                    placed.start, placed.end = found or (place, place)
+                    empty[number] = found is None
+                reached = placed.start if last else placed.end
+
+    def find_free_word(self, place: int, other: Node | None, low: int, high: int, last: bool) -> tuple[int, int] | None:
+        """Find the next word behind (or before) a place, outside of a neighbour; else take one from the neighbour."""
+        if last:
+            found = self.target.find_core(other.end if other else low, place, last)
+        else:
+            found = self.target.find_core(place, other.start if other else high)
+        if found or not other or other.alone:
+            return found
+        found = self.target.find_core(other.start, other.end, last)
+        if not found:
+            return None
+        start, end = (other.start, found[0]) if last else (found[1], other.end)
+        rest = self.target.find_core(start, end, last)
+        if not rest:
+            return None
+        other.start, other.end = (start, rest[1]) if last else (rest[0], end)
+        return found
+
     def all(self, nodes: Sequence[Node], low: int, high: int) -> list[Node]:
         """Neighbours, within their parent's bounds, none reaching into another."""
         moved = [self.moved(node, low, high) for node in nodes]
@@ -138,8 +198,11 @@ class Carrier:
             node = moved[place]
             node.start = max(node.start, reached)
             reached = node.end = max(node.end, node.start)
-            node.inside = self.all(nodes[place].inside, node.start, node.end)
-        return [moved[place] for place in order]
+        made = [moved[place] for place in order]
+        self.fill_empty_pairs([nodes[place] for place in order], made, low, high)
+        for place in order:
+            moved[place].inside = self.all(nodes[place].inside, moved[place].start, moved[place].end)
+        return made
 
     def moved(self, node: Node, low: int, high: int) -> Node:
         """One tag, without what is inside it."""
@@ -148,7 +211,7 @@ class Carrier:
         return Node(node.opening, start, node.closing, min(max(end, start), high), node.spaced, node.tight)
 
     def around(self, start: int, end: int) -> tuple[int, int]:
-        """Around what the words of a stretch were translated to; an empty one stays beside its neighbour."""
+        """Around what the words of a stretch were translated to; one without links stays beside its neighbour."""
         words = self.source.touched(start, end)
         reached = [right for word in words for right in self.to.get(word, ())]
         if not reached:
