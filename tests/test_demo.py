@@ -62,7 +62,8 @@ def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command
     output = run_suggested(said, regard)
     assert set(output) == {"plot", "translate"}
     assert " ||| " in output["translate"]
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["my runs"]  # nothing is left in the current folder
+    assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("task", slow_after(1, ["tag", "classify", "read", "caption", "regress"]))

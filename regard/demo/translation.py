@@ -171,9 +171,9 @@ def summary(demo: Demo, out: Path) -> str:
         f"heat map  {demo.picture}",
         f"report    {demo.report}",
     ]
-    run = shlex.quote(str(out))
+    run, picture = shlex.quote(str(out)), shlex.quote(str(out / "picture.png"))
     commands = format_next_steps(
-        f'{{regard}} plot {run} "The old teacher gives the child a book ." --out picture.png',
+        f'{{regard}} plot {run} "The old teacher gives the child a book ." --out {picture}',
         f'echo "We can not see the dog ." | {{regard}} translate {run} --alignments pharaoh',
         "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
         f"{{regard}} serve {run}",
