@@ -25,9 +25,12 @@ def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_pat
     assert "nowhere is not a run" in missing.stderr
 
 
-def test_unsupported_document_type_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"letter\.pdf is not among the documents that are translated: \.docx"):
-        document([tmp_path / "letter.pdf"])
+@pytest.mark.parametrize("name", ["letter.pdf", "letter.DOC", "letter.rtf", "table.xlsx", "letters.zip"])
+def test_binary_document_is_refused_and_not_suggested_as_lines(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} is not among the documents that are translated: \.docx") as refused:
+        document([tmp_path / name])
+    assert "convert it to one of them first, such as .docx, .html or .txt" in str(refused.value)
+    assert "<" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["memory.tmx", "app.JSON", "page.xml", "table.csv", "app.ts"])

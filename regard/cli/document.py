@@ -13,14 +13,17 @@ from regard.errors import UserError
 AT_ONCE = 512  # texts that are sorted by length together
 BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # the bytes of those of UTF-8 and UTF-16
 # Formats that are not read, and whose lines are not lines of text; no suffixes of corpora, as in `corpus.ps`.
-UNREADABLE = frozenset(
+MARKUP = frozenset(
     (
-        *(".adoc", ".csv", ".dita", ".doc", ".docm", ".fodt", ".ftl", ".idml", ".indd", ".ini"),
-        *(".ipynb", ".json", ".json5", ".jsonl", ".mdx", ".mqxlz", ".numbers", ".odg", ".ods"),
-        *(".pages", ".parquet", ".pdf", ".plist", ".pot", ".ppsx", ".ppt", ".pptm", ".properties", ".resx"),
-        *(".rst", ".rtf", ".sbv", ".sdlppx", ".sdltm", ".strings", ".svg", ".tbx", ".tex", ".tmx"),
-        *(".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xls", ".xlsm", ".xlsx", ".xlz", ".xml"),
-        *(".yaml", ".yml", ".zip"),
+        *(".adoc", ".csv", ".dita", ".fodt", ".ftl", ".ini", ".ipynb", ".json", ".json5", ".jsonl"),
+        *(".mdx", ".plist", ".pot", ".properties", ".resx", ".rst", ".sbv", ".strings", ".svg", ".tbx"),
+        *(".tex", ".tmx", ".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xml", ".yaml", ".yml"),
+    )
+)
+BINARY = frozenset(  # and RTF, which has no line of plain text either
+    (
+        *(".doc", ".docm", ".idml", ".indd", ".mqxlz", ".numbers", ".odg", ".ods", ".pages", ".parquet", ".pdf"),
+        *(".ppsx", ".ppt", ".pptm", ".rtf", ".sdlppx", ".sdltm", ".xls", ".xlsm", ".xlsx", ".xlz", ".zip"),
     )
 )
 
@@ -31,10 +34,14 @@ def document(files: Sequence[Path]) -> Path | None:
 
     found = next((file for file in files if file.suffix.lower() in ENDINGS and file.suffix.lower() != ".txt"), None)
     for file in files:
-        if file.suffix.lower() in UNREADABLE or (file.suffix.lower() not in ENDINGS and is_xml(file)):
+        suffix = file.suffix.lower()
+        refused = f"{file} is not among the documents that are translated: {', '.join(sorted(ENDINGS))}"
+        if suffix in BINARY:
+            raise UserError(f"{refused}; convert it to one of them first, such as .docx, .html or .txt")
+        if suffix in MARKUP or (suffix not in ENDINGS and is_xml(file)):
             raise UserError(
-                f"{file} is not among the documents that are translated: {', '.join(sorted(ENDINGS))}; any other text "
-                f"file is translated line by line (to do so with this one: regard translate RUN < {file})"
+                f"{refused}; any other text file is translated line by line (to do so with this one: "
+                f"regard translate RUN < {file})"
             )
     if found and len(files) > 1:
         raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
