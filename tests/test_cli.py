@@ -721,6 +721,9 @@ def test_languages_that_do_not_fit_the_run_are_refused(command: Command, run: Ru
     assert other.returncode == 2
     assert "french.jsonl:1 holds de, fr, not en and de" in other.stderr
     assert direction in other.stderr
+    assert "give those as --source and --target" in other.stderr
+    with pytest.raises(UserError, match=rf"holds de, fr, not en and de; {direction}$"):  # no advice to give --source
+        list(read_pairs([run.folder], [tmp_path / "french.jsonl"], "en", "de"))
     for arguments in (("evaluate", run.folder), ("evaluate", "--hypothesis", "t.de")):
         nameless = command(*arguments, "t.en", "t.de", "--source", "en")
         assert (nameless.returncode, "names no languages" in nameless.stderr) == (2, True)

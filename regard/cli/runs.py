@@ -43,8 +43,10 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
         question(files, *wanted)
         yield from corpus.read(files, *wanted, names=not (source or target))
     except LanguageError as error:
-        own = _describe_direction(runs[0], _find_direction(runs))
-        raise UserError(f"{error}; {own}. --source and --target take the codes of the file") from error
+        direction = _find_direction(runs)
+        own = f"; {_describe_direction(runs[0], direction)}" if any(direction) else ""
+        other_codes = ". If these are the same languages under other codes, give those as --source and --target"
+        raise UserError(f"{error}{own}{'' if source or target else other_codes}") from error
 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:

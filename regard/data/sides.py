@@ -11,6 +11,7 @@ from regard.data.languages import canonical_code, find_language, matches
 from regard.errors import UserError
 
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+CHOICES = ("which is {}", "--{}", "data.{}=")  # a side in messages: in a sentence, as an option, as a recipe key
 REGION = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
 
@@ -89,9 +90,10 @@ def choose(found: Sequence[str], wish: Wish, where: str, first: str | None = Non
     if asked:
         kinds = [code for code in kinds if not matches(code, asked[0]) and not matches(asked[0], code)]
     if len(kinds) != 2 - len(asked):
+        sides = [side for side, code in (("source", wish.source), ("target", wish.target)) if not code]
+        which, options, keys = (" and ".join(form.format(side) for side in sides) for form in CHOICES)
         raise UserError(
-            f"{where} holds {listed(found)}; say which is source and which is target by their codes "
-            f"(--source and --target, in training data.source= and data.target=; en also means en-US)"
+            f"{where} holds {listed(found)}; say {which} by code ({options}, in training {keys}; en also means en-US)"
         )
     if asked:
         return Sides(wish.source or kinds[0], wish.target or kinds[0], sure=False)
@@ -132,7 +134,7 @@ def nearest_code(found: Collection[str], wanted: str) -> str | None:
 
 def not_there(asked: Sequence[str], found: Sequence[str], where: str) -> LanguageError:
     """What is said where a file has other languages than those asked for."""
-    return LanguageError(f"{where} holds {listed(found)}, not {' and '.join(asked)}; choose among its own languages")
+    return LanguageError(f"{where} holds {listed(found)}, not {' and '.join(asked)}")
 
 
 def listed(found: Sequence[str]) -> str:
