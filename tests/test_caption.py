@@ -562,6 +562,9 @@ def test_evaluation_agrees_with_predictions(run: Run, data: Path) -> None:
     for row in read_jsonl(data / "dev.jsonl"):
         references.setdefault(row["image"], []).append(row["caption"])
     made = model.predict([data / image for image in references])
+    texts = [one.text for one in made]
+    assert found["chrf"] == chrf_of_several(texts, list(references.values()), model.tokenizer.lowercase).value
+    assert found["chrf_signature"].startswith("nrefs:2|")
     right = [one.text in captions for one, captions in zip(made, references.values(), strict=True)]
     assert found["exact"] == pytest.approx(100 * np.mean(right))
     assert 0 <= found["on_object"] <= 100

@@ -13,7 +13,7 @@ from regard.config import parse
 from regard.data.files import lines, name_of
 from regard.data.ragged import Indices
 from regard.errors import UserError
-from regard.evaluate import bleu_of_several
+from regard.evaluate import bleu_of_several, chrf_of_several
 from regard.models import Seq2Seq
 from regard.search import Hypothesis, search
 from regard.tasks.asking import several
@@ -91,7 +91,7 @@ class Captioner:
         return sight
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """BLEU against all captions of an image, exact matches, perplexity, and where the model looked."""
+        """BLEU and chrF against all captions of an image, exact matches, perplexity, and where the model looked."""
         common(paths, self.data.backbone)
         examples = list(files.read(paths))
         if not examples:
@@ -101,14 +101,17 @@ class Captioner:
         captions = Captions(encoded(examples, self.eye, self.tokenizer, self.data.features), self.eye)
         truths = marks(examples, captions, self.tokenizer)
         found = judged(self.model, captions, truths, self.device, self.batch_tokens)
-        references = list(groups.values())
-        score = bleu_of_several([one.text for one in made], references, self.tokenizer.lowercase)
+        references, texts = list(groups.values()), [one.text for one in made]
+        bleu = bleu_of_several(texts, references, self.tokenizer.lowercase)
+        chrf = chrf_of_several(texts, references, self.tokenizer.lowercase)
         return {
             "images": len(groups),
             "captions": len(examples),
-            "bleu": score.value,
-            "bleu_signature": score.signature,
-            "exact": exact([one.text for one in made], references, self.tokenizer),
+            "bleu": bleu.value,
+            "chrf": chrf.value,
+            "bleu_signature": bleu.signature,
+            "chrf_signature": chrf.signature,
+            "exact": exact(texts, references, self.tokenizer),
             "loss": found.mean_loss,
             **found.figures(),
         }
