@@ -10,6 +10,7 @@ from support.training import copy_run
 
 from regard.cli.document import document
 from regard.errors import UserError
+from regard.report import write_outcome
 from regard.runs import Run
 
 
@@ -19,10 +20,19 @@ def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_pat
     done = regard("report", run.folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{run.folder / 'report.html'}\n"
-    assert "<svg" in (run.folder / "report.html").read_text(encoding="utf-8")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "BLEU by words of the source" in page
     missing = regard("report", tmp_path / "nowhere")
     assert missing.returncode == 2
     assert "nowhere is not a run" in missing.stderr
+
+
+def test_report_has_no_bleu_by_length_for_a_target_without_spaces(run: Run, tmp_path: Path) -> None:
+    run = copy_run(run, tmp_path / "run")
+    config = run.config()
+    run.write_config({**config, "data": {**config["data"], "target": "ja"}})
+    assert "BLEU by words of the source" not in write_outcome(run).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["letter.pdf", "letter.DOC", "letter.rtf", "table.xlsx", "letters.zip"])

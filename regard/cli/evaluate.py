@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.runs import load_pairs, split_runs
+from regard.cli.runs import load_pairs, resolve_languages, split_runs
 from regard.errors import UserError
 from regard.strict_json import dumps
 
@@ -47,6 +47,7 @@ def evaluate(
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
     from regard.data.corpus import pairs
+    from regard.evaluate.scores import warn_about_bleu
 
     if gold_first is not None and gold is None:
         raise UserError("--gold-first says how --gold counts; there is no --gold")
@@ -70,6 +71,7 @@ def evaluate(
         if not files:
             raise UserError("nothing to score on: name, after the run, one file that holds pairs or two text files")
         corpus = load_pairs(folders, files, source, target)
+        target = resolve_languages(folders, source, target)[1]
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare is of at least two runs, each named once")
         lots = [[folder] for folder in folders] if compare else [folders]
@@ -78,6 +80,7 @@ def evaluate(
             name = " ".join(map(str, some))
             systems[name], report = of_run(some, corpus, gold, gold_first, beam or 5)
             reports[name] = {"system": name, **report}
+    warn_about_bleu([pair.target for pair in corpus], target)
     told = side_by_side(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
     typer.echo(dumps(told) if as_json else listed(told))
 

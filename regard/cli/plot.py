@@ -87,8 +87,9 @@ def draw_sentence(translator: Translator, made: Translation, out: Path, heads: b
 def draw_lengths(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """BLEU by length of each run on one test set."""
     from regard import plot
-    from regard.cli.runs import load_pairs, split_runs
+    from regard.cli.runs import load_pairs, resolve_languages, split_runs
     from regard.evaluate import by_length
+    from regard.evaluate.scores import warn_about_bleu
     from regard.translate import load
 
     runs, files = split_runs(paths)
@@ -96,6 +97,7 @@ def draw_lengths(paths: list[Path], out: Path, beam: int, source: str | None, ta
         raise UserError("nothing to score on: name, after the runs, one file that holds pairs or two text files")
     corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
+    warn_about_bleu(references, resolve_languages(runs, source, target)[1])
     systems = {}
     for run in runs:
         written = [made.text for made in load(run).translate(sources, beam=beam, alignments=False)]

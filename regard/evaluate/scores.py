@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
+from regard.console import say
+from regard.data.scripts import has_spaces
+
 LENGTHS = (10, 20, 30, 40, 50)  # words of a source at which one group of sentences ends and the next begins
 
 Metric = sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER
@@ -64,6 +67,15 @@ def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     Letters' case never counts, and punctuation is a word of its own wherever it is written.
     """
     return measured(sacrebleu.TER(normalized=True), hypotheses, references)
+
+
+def warn_about_bleu(references: Sequence[str], language: str | None = None) -> None:
+    """Write a warning if the references have no spaces between words, so that BLEU and TER count no words."""
+    if not has_spaces("".join(references), language):
+        say(
+            "warning: the target language has no spaces between words: BLEU (tok:13a) and TER are meaningless, compare "
+            "chrF"
+        )
 
 
 def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

@@ -17,6 +17,7 @@ from regard.runs.summary import summary
 from regard.search import Floats
 from regard.symbols import EOS, NAMES
 from regard.tasks import TASKS, Prediction, Task, task_of
+from regard.tasks.text_scores import choose_measure
 from regard.translate import Translation, Translator, all_heads, load
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def translated(run: Run) -> Path:
         draw(translation, run.folder / "samples" / f"attention-{number}.png")
     both = zip(translations, references, strict=False)
     shown = [Shown(translation, reference, heads(translator, translation)) for translation, reference in both]
+    if choose_measure(references, run.config()["data"].get("target")) != "bleu":  # BLEU is meaningless, no chart of it
+        return write_page(run, best(run), shown)
     quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
     return write_page(run, best(run), shown, by_length(sources, quick, references))
 

@@ -29,6 +29,7 @@ from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
 from regard.tasks.loading import only, where
 from regard.tasks.memory import in_order
+from regard.evaluate.scores import warn_about_bleu
 from regard.text import Tokenizer
 
 Named = str | Path | Mapping[str, Any] | Picture | Array  # a picture, by its path, as in a line of JSON, or itself
@@ -102,6 +103,7 @@ class Captioner:
         truths = marks(examples, captions, self.tokenizer)
         found = judged(self.model, captions, truths, self.device, self.batch_tokens)
         references, texts = list(groups.values()), [one.text for one in made]
+        warn_about_bleu([caption for captions in references for caption in captions])
         bleu = bleu_of_several(texts, references, self.tokenizer.lowercase)
         chrf = chrf_of_several(texts, references, self.tokenizer.lowercase)
         return {
