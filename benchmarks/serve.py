@@ -234,6 +234,7 @@ def make_attacks(name: str) -> dict[str, tuple[str, str, bytes]]:
         "translate addresses": ("POST /translate", json_type, as_json(["www.a.de " * 440] * 1000)),
         "JSON of many parts": ("POST /translate", json_type, as_json(["a"] * 49_000)),
         "JSON of escapes": ("POST /detect", json_type, as_json(["\u00e4" * 600] * 1000)),
+        "JSON of long numbers": ("POST /detect", json_type, as_json([10**3999] * 990)),
         "predict many parts": ("POST /v1/predict", json_type, as_json([["a"] * 10_000] * 4)),
         "form of escapes": ("POST /detect", form_type, b"q=" + b"%C3%A4" * 600_000),
         "form of line ends": ("POST /detect", form_type, b"q=" + b"%0D" * 1_300_000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -200,3 +201,38 @@ def test_body_with_too_many_json_values_is_refused_unparsed(monkeypatch: pytest.
     assert fields.from_json(json.dumps({"q": text}).encode()) == {"q": text}, "brackets inside a string do not count"
     with pytest.raises(Refusal, match="Invalid JSON"):
         fields.from_json(b'"' + b'\\"' * 1_000_000)
+
+
+def count_parts(value: Any) -> int:
+    """Count the texts, arrays, objects and commas of a JSON value."""
+    if isinstance(value, str):
+        return 1
+    if isinstance(value, list):
+        return 1 + max(0, len(value) - 1) + sum(map(count_parts, value))
+    if isinstance(value, dict):
+        return 1 + max(0, len(value) - 1) + len(value) + sum(map(count_parts, value.values()))
+    return 0
+
+
+JSON_TEXT = st.text(st.sampled_from('\\"[{,aä\n'), max_size=6)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | JSON_TEXT,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(JSON_TEXT, inner, max_size=3),
+        max_leaves=12,
+    ),
+    st.booleans(),
+)
+def test_parts_of_json_are_counted_exactly(value: Any, ascii_only: bool) -> None:
+    body, count = json.dumps(value, ensure_ascii=ascii_only).encode(), count_parts(value)
+    assert not fields._has_more_parts(body, count)
+    assert fields._has_more_parts(body, count - 1)
+
+
+def test_long_numbers_in_json_are_parsed_as_floats() -> None:
+    body = b'{"long": %s, "huge": -%s, "short": -12, "float": 1.5}' % (b"7" * 300, b"7" * 4300)
+    found = fields.from_json(body)
+    assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -12, "float": 1.5}
+    assert [type(value) for value in found.values()] == [float, float, int, float]
