@@ -37,7 +37,7 @@ PARTING = re.compile(rf"{BEFORE}(?:{OPAQUES}|{BLOCK})", re.IGNORECASE)
 SPACE = re.compile(r"\s*+")
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
-    r"|%%|%(?:\d++\$|\(\w++\))?[-+ #0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
+    r"|%%|%(?:\d++\$|\(\w++\))?[-+#0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
     r"[sdifgGeExXucopa@](?![^\W\d_])"
 )
 MARK = re.compile(f"{TAG.pattern}|(?i:{ADDRESS.pattern})|{PLACEHOLDER.pattern}")
