@@ -14,6 +14,7 @@ from regard.data.files import lines, name_of
 from regard.data.ragged import Indices
 from regard.errors import UserError
 from regard.evaluate import bleu_of_several, chrf_of_several
+from regard.evaluate.scores import warn_about_bleu
 from regard.models import Seq2Seq
 from regard.search import Hypothesis, search
 from regard.tasks.asking import several
@@ -29,7 +30,6 @@ from regard.tasks.captioning.settings import CaptionSettings
 from regard.tasks.captioning.vocabulary import encoded, exact, kept, marks
 from regard.tasks.loading import only, where
 from regard.tasks.memory import in_order
-from regard.evaluate.scores import warn_about_bleu
 from regard.text import Tokenizer
 
 Named = str | Path | Mapping[str, Any] | Picture | Array  # a picture, by its path, as in a line of JSON, or itself
