@@ -231,8 +231,14 @@ def test_parts_of_json_are_counted_exactly(value: Any, ascii_only: bool) -> None
     assert fields._has_more_parts(body, count - 1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_json_in_utf_16_is_refused(encoding: str) -> None:
+    with pytest.raises(Refusal, match="not UTF-8"):
+        fields.from_json('{"a": "\\"", "q": [1]}'.encode(encoding))
+
+
 def test_long_numbers_in_json_are_parsed_as_floats() -> None:
-    body = b'{"long": %s, "huge": -%s, "short": -12, "float": 1.5}' % (b"7" * 300, b"7" * 4300)
+    body = b'{"long": %s, "huge": -%s, "short": -%s, "float": 1.5}' % (b"7" * 300, b"7" * 4300, b"7" * 19)
     found = fields.from_json(body)
-    assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -12, "float": 1.5}
+    assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -int("7" * 19), "float": 1.5}
     assert [type(value) for value in found.values()] == [float, float, int, float]

@@ -57,6 +57,7 @@ def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
         ("<a href=\"a>b\" c='1 > 0'>x</a>", "x", "y", [(0, 0)], "<a href=\"a>b\" c='1 > 0'>y</a>"),
         ("<b>x</b> <i>y</i>", "x y", "z", [(0, 0), (1, 0)], "<b>z</b><i></i>"),
         ("10 % d'eau", "10 % d'eau", "10 % Wasser", [(0, 0), (1, 1), (2, 2)], "10 % Wasser"),
+        ("val % d, 0%d", "val, 0", "Wert, 0", [(0, 0), (1, 1)], "Wert % d, 0%d"),
         ("100% sure %s", "100% sure", "100% sicher", [(0, 0), (1, 1)], "100% sicher %s"),
         ("plain < text", "plain < text", "a < b", [(0, 0)], "a < b"),
         ("if a<b and c>d", "if a<b and c>d", "x", [(0, 0)], "x"),

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.training import train_tiny
+from support.training import TINY, corpus_files, train_tiny
 
 from regard.runs import Run
-from regard.training import threads
+from regard.training import job, threads
 from regard.training.configuration import beginning
-from regard.training.job import train
 from regard.training.loop import Trainer
 from regard.training.position import Position
 
@@ -33,14 +32,14 @@ def four_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def pretend_idle(shares: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pretend_idle(fractions: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let /proc/stat say that each core idled for this share of the time."""
     path = folder / "stat"
 
     def write(seconds: int) -> None:
         lines = ["cpu 1 2 3 4 5 6 7 8 0 0", "intr 5 0 0"]
-        for core, share in enumerate(shares):
-            idle = int(100 * seconds * share)
+        for core, fraction in enumerate(fractions):
+            idle = int(100 * seconds * fraction)
             lines.insert(-1, f"cpu{core} {100 * seconds - idle} 0 0 {idle // 2} {idle - idle // 2} 0 0 0 0 0")
         path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
@@ -50,10 +49,10 @@ def pretend_idle(shares: list[float], folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("shares", "expected"),
+    ("idle", "expected"),
     [
-        ([1, 1, 1, 1], 4),
-        ([0.9, 1, 0.8, 0.9], 4),
+        ([1, 1, 1, 1], None),
+        ([0.9, 1, 0.8, 0.9], None),
         ([0, 1, 1, 1], 3),
         ([0.5, 0.6, 0.5, 0.5], 2),
         ([0, 0, 0, 0], 1),
@@ -61,18 +60,18 @@ def pretend_idle(shares: list[float], folder: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_new_run_takes_as_many_threads_as_cores_are_idle(
-    shares: list[float],
+    idle: list[float],
     expected: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pretend_idle(shares, tmp_path, monkeypatch)
+    pretend_idle(idle, tmp_path, monkeypatch)
     assert threads.choose_threads() == expected
-    assert ("other programs are running" in capsys.readouterr().err) == (expected < 4)
+    assert ("other programs are running" in capsys.readouterr().err) == (expected is not None)
 
 
-@pytest.mark.parametrize("setting", ["environment", "one thread", "another system"])
+@pytest.mark.parametrize("setting", ["environment", "one thread", "another system", "no file", "other core numbers"])
 def test_number_of_threads_that_is_set_or_unknown_is_left_to_pytorch(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +80,10 @@ def test_number_of_threads_that_is_set_or_unknown_is_left_to_pytorch(
         monkeypatch.setenv("OMP_NUM_THREADS", "4")
     elif setting == "one thread":
         torch.set_num_threads(1)
+    elif setting == "no file":
+        monkeypatch.setattr(threads, "PROC_STAT", tmp_path / "missing")
+    elif setting == "other core numbers":
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 6, 7})
     else:
         monkeypatch.setattr(sys, "platform", "darwin")
     assert threads.choose_threads() is None
@@ -100,9 +103,25 @@ def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, m
     folder = train_tiny("bahdanau2015", corpus, tmp_path / "run", **short, **{"training.steps": 1}).folder
     pretend_idle([1, 1, 1, 1], tmp_path, monkeypatch)
     more: dict[str, Any] = {"training.steps": 2}
-    train(None, None, folder, resume=True, **more)
+    job.train(None, None, folder, resume=True, **more)
     assert used == [2, 2]
     assert torch.get_num_threads() == 4
     assert Run(folder).config()["training"]["threads"] == 2
     successor = beginning(Run(tmp_path / "next"), None, {"training.init_from": str(folder)})
     assert successor["training"]["threads"] is None
+
+
+def test_resumed_run_does_not_use_more_threads_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert threads.threads_of_resumed_run(3) == 3
+    assert threads.threads_of_resumed_run(8) is None
+    assert "training with 4 CPU threads, not training.threads=8" in capsys.readouterr().err
+
+
+def test_search_for_a_learning_rate_uses_the_given_threads(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+    monkeypatch.setattr(job, "find", lambda _: used.append(torch.get_num_threads()))
+    changes: dict[str, Any] = {**TINY, "training.threads": 3}
+    job.find_rate("bahdanau2015", corpus_files(corpus, "train"), **changes)
+    assert used == [3]

@@ -46,7 +46,7 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
         direction = _find_direction(runs)
         own = f"; {_describe_direction(runs[0], direction)}" if any(direction) else ""
         other_codes = ". If these are the same languages under other codes, give those as --source and --target"
-        raise UserError(f"{error}{own}{'' if source or target else other_codes}") from error
+        raise UserError(f"{error}{own}{'' if source and target else other_codes}") from error
 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:

@@ -84,7 +84,7 @@ def translated(
         raise DocumentError(f"{in_a_line(name)} {error}") from error
     for side, stated, known in zip(("source", "target"), draft.languages, languages, strict=True):
         if are_different_languages(stated, known):
-            raise DocumentError(f"{in_a_line(name)} states {stated} as its {side} language, and the model's is {known}")
+            raise DocumentError(f"{in_a_line(name)} states {stated} as its {side} language, not {known}")
     if not draft.texts:
         return content
     answers = translate(draft.texts)

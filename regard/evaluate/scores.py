@@ -70,12 +70,9 @@ def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def warn_about_bleu(references: Sequence[str], language: str | None = None) -> None:
-    """Write a warning if the references have no spaces between words, so that BLEU and TER count no words."""
+    """Write a warning if the references have no spaces between words, so that BLEU counts no words."""
     if not has_spaces("".join(references), language):
-        say(
-            "warning: the target language has no spaces between words: BLEU (tok:13a) and TER are meaningless, compare "
-            "chrF"
-        )
+        say("warning: the target language has no spaces between words: BLEU (tok:13a) is meaningless, compare chrF")
 
 
 def measured(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

@@ -146,7 +146,9 @@ def _unquote(quoted: bytes) -> str:
 
 
 def from_json(body: bytes) -> dict[str, Any]:
-    """The object that a body holds."""
+    """The object that a body holds, in UTF-8: parts are counted in bytes, which other encodings would escape."""
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in body[:4]:
+        raise Refusal("Invalid JSON format: not UTF-8")
     if _has_more_parts(body, PARTS):
         raise Refusal(f"Invalid request: the body has more than {PARTS} parts", 413)
     try:
@@ -174,7 +176,7 @@ def _has_more_parts(body: bytes, most: int) -> bool:
 
 # Functions of Python, although `float` would do: the interpreter lock is released between numbers.
 def _parse_int(digits: str) -> float:
-    return int(digits) if len(digits) < DIGITS else float(digits)
+    return int(digits) if len(digits.lstrip("-")) < DIGITS else float(digits)
 
 
 def _parse_float(digits: str) -> float:

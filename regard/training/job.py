@@ -25,7 +25,7 @@ from regard.training.finder import Tried, find
 from regard.training.loop import Trainer
 from regard.training.processes import ALONE, Processes, joined, several, was_restarted
 from regard.training.settings import TrainingSettings
-from regard.training.threads import choose_threads, limit_threads
+from regard.training.threads import choose_threads, limit_threads, threads_of_resumed_run
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -58,7 +58,7 @@ def train(
         device = choose_device(settings.device)  # or say that there is none, before anything is written
         with joined(settings.device) as processes:
             job = task_of(config).prepared(run, config, resume)
-            threads = settings.threads
+            threads = threads_of_resumed_run(settings.threads) if resume else settings.threads
             if threads is None and not resume and processes.count == 1 and device.type == "cpu":
                 threads = choose_threads()
                 job = job._replace(config=override(job.config, {"training.threads": threads}))
@@ -88,8 +88,10 @@ def find_rate(recipe: Named, data: Paths | None, *, dev: Paths | None = None, **
         run = Run(Path(folder) / "run")
         changes = {**overrides, **files("data.train", data, copies), **files("data.dev", dev, copies)}
         config = beginning(run, recipe, changes)
-        check(config)
-        return find(trainer(task_of(config).prepared(run, config, False), ALONE))
+        threads = check(config).threads
+        job = task_of(config).prepared(run, config, False)
+        with limit_threads(threads):
+            return find(trainer(job, ALONE))
 
 
 def trainer(job: Job, processes: Processes) -> Trainer:

@@ -2,7 +2,7 @@
 
 Threads of one operation wait for the slowest of them. Where another process takes turns with one, all run at its pace:
 two threads on two cores, of which one is busy, are slower than one thread. A new run therefore takes the idle cores
-only. The number is kept in its config, because sums depend on it in the last bit.
+only. A number below PyTorch's own is kept in the run's config, because sums depend on it in the last bit.
 """
 
 from __future__ import annotations
@@ -23,33 +23,40 @@ SAMPLE_SECONDS = 0.2
 
 
 def choose_threads() -> int | None:
-    """Return the number of idle cores, at most PyTorch's number of threads; None where the user set that number."""
+    """Return the number of idle cores if it is below PyTorch's number of threads and the user has not set that."""
     usual = torch.get_num_threads()
     if usual == 1 or "OMP_NUM_THREADS" in os.environ or sys.platform != "linux":
         return None
     idle = count_idle_cores()
-    if idle >= usual:
-        return usual
+    if idle is None or idle >= usual:
+        return None
     say(f"training with {idle} of {usual} CPU threads: other programs are running; training.threads sets the number")
     return idle
 
 
-def count_idle_cores() -> int:
-    """Return how many of the cores that this process may use idle for a moment, rounded, at least 1."""
+def count_idle_cores() -> int | None:
+    """Return how many of the cores that this process may use idle for a moment, rounded, at least 1; None: unknown."""
     before = read_core_times()
     time.sleep(SAMPLE_SECONDS)
     after = read_core_times()
-    shares = []
-    for core in before.keys() & after.keys() & os.sched_getaffinity(0):
+    cores = os.sched_getaffinity(0)
+    if not cores <= before.keys() & after.keys():  # in some containers the cores have other numbers
+        return None
+    idle_cores = 0.0
+    for core in cores:
         idle, total = (end - start for start, end in zip(before[core], after[core], strict=True))
-        shares.append(idle / total if total else 1.0)  # a core that sleeps deeply may count no time at all
-    return max(1, round(sum(shares)))
+        idle_cores += idle / total if total else 1.0  # a core that sleeps deeply may count no time at all
+    return max(1, round(idle_cores))
 
 
 def read_core_times() -> dict[int, tuple[int, int]]:
-    """Return the idle and the total time of each core since the system started, in clock ticks."""
+    """Return the idle and the total time of each core since the system started, in clock ticks; {} where unknown."""
+    try:
+        lines = PROC_STAT.read_text(encoding="ascii").splitlines()
+    except OSError:  # sandboxes hide the file
+        return {}
     found = {}
-    for line in PROC_STAT.read_text(encoding="ascii").splitlines():
+    for line in lines:
         name, *fields = line.split()
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(field) for field in fields[:8]]  # user, nice, system, idle, iowait, irq, softirq, steal
@@ -67,3 +74,12 @@ def limit_threads(threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(usual)
+
+
+def threads_of_resumed_run(threads: int | None) -> int | None:
+    """Return the threads of a run's config, or None if this machine or `OMP_NUM_THREADS` offers fewer."""
+    usual = torch.get_num_threads()
+    if threads is None or threads <= usual:
+        return threads
+    say(f"training with {usual} CPU threads, not training.threads={threads} of the run: no more are available")
+    return None

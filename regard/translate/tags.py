@@ -37,7 +37,8 @@ PARTING = re.compile(rf"{BEFORE}(?:{OPAQUES}|{BLOCK})", re.IGNORECASE)
 SPACE = re.compile(r"\s*+")
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
-    r"|%%|%(?:\d++\$|\(\w++\))?[-+#0]*+(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
+    r"|%%|%(?:\d++\$|\(\w++\))?(?:(?<!\d%)(?<!\d[ \xa0\u202f]%)[-+ #0]*+|[-+#0]*+)"  # not "10 % d'eau"
+    r"(?:\d++|\*)?+(?:\.(?:\d++|\*))?+(?:hh?|ll?|[Lzjt])?"
     r"[sdifgGeExXucopa@](?![^\W\d_])"
 )
 MARK = re.compile(f"{TAG.pattern}|(?i:{ADDRESS.pattern})|{PLACEHOLDER.pattern}")
