@@ -22,7 +22,7 @@ from support.in_process import run_in_process
 from support.training import TINY, copy_run, corpus_files, format_overrides, train_tiny
 
 from regard import api
-from regard.cli.app import app
+from regard.cli.app import app, main
 from regard.cli.failure import fail
 from regard.cli.runs import read_pairs
 from regard.cli.train import spread
@@ -844,3 +844,20 @@ def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp
     done = command("translate", run.folder, "not.docx")
     assert (done.returncode, done.stdout) == (2, "")
     assert "not.docx" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes")]
+)
+def test_lack_of_memory_is_one_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("regard.cli.app.app", fail)
+    monkeypatch.delenv("REGARD_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("regard: not enough memory: ")

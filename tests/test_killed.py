@@ -20,9 +20,10 @@ import pytest
 import torch
 from support.combinations import slow_after
 from support.commands import environment, regard_command
-from support.training import TINY, corpus_files, format_overrides, make_trainer, train_tiny
+from support.training import TINY, are_state_dicts_equal, corpus_files, format_overrides, make_trainer, train_tiny
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.runs import Run, checkpoint
 from regard.runs.lock import held
 from regard.training import Interrupted, loop, train
@@ -195,6 +196,32 @@ def test_full_disk_keeps_the_last_checkpoint_and_training_resumes(corpus: Path, 
     assert again.returncode == 0, again.stderr
     left, right = (checkpoint.read_tensors(one.checkpoint_folder(24), checkpoint.MODEL) for one in (whole, run))
     assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="data workers are forked")
+def test_killed_data_worker_costs_no_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("killed", "whole"):
+        (tmp_path / name).mkdir()
+    trainer, update = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100), loop.Trainer.update
+    trainer.data = replace(trainer.data, workers=1)
+
+    def kill_worker_during_third_update(self: loop.Trainer, batches: Any) -> Any:
+        if self.position.step == 2:
+            (worker,) = multiprocessing.active_children()
+            worker.kill()
+            os.waitid(os.P_PID, worker.pid or 0, os.WEXITED | os.WNOWAIT)
+        return update(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Trainer, "update", kill_worker_during_third_update)
+        with pytest.raises(UserError, match=r"reading training data came to a stop: DataLoader worker .*killed"):
+            trainer.fit()
+    assert max(trainer.run.steps()) == 3
+    resumed = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100)
+    resumed.resume()
+    whole = make_trainer(tmp_path / "whole", steps=6, checkpoint_every=100)
+    assert (resumed.fit().step, whole.fit().step) == (6, 6)
+    assert are_state_dicts_equal(resumed.model.state_dict(), whole.model.state_dict())
 
 
 def make_trainer_with_workers(folder: Path) -> loop.Trainer:

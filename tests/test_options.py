@@ -1356,15 +1356,15 @@ def check_training_device(factory: TrainerFactory) -> None:
 
 
 def check_training_threads(factory: TrainerFactory) -> None:
-    before = torch.get_num_threads()
-    found = []
+    used, number = [], [4]
     with factory.patch.context() as patch:
-        patch.setattr(Trainer, "fit", lambda _: found.append(torch.get_num_threads()))
-        for value in (2, 3, None):
+        patch.setattr(torch, "get_num_threads", lambda: number[0])
+        patch.setattr(torch, "set_num_threads", lambda threads: number.__setitem__(0, threads))
+        patch.setattr(Trainer, "fit", lambda _: used.append(torch.get_num_threads()))
+        for value in (2, 3):
             changes = {**TINY, "model.size": 8, "training.threads": value}
             train("bahdanau2015", corpus_files(factory.corpus, "train"), factory.new_folder() / "run", **changes)
-    assert found == [2, 3, before]
-    assert torch.get_num_threads() == before, "the number of the program"
+    assert (used, number) == ([2, 3], [4])
 
 
 def check_training_seed(factory: TrainerFactory) -> None:

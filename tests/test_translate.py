@@ -129,6 +129,8 @@ def test_alignments_can_be_switched_off(translator: Translator, sources: list[st
 
 
 def test_single_string_instead_of_a_list_is_a_type_error(translator: Translator) -> None:
+    with pytest.raises(TypeError, match=r"a text to translate is a str, not bytes: b'x'"):
+        translator.translate(["a", b"x"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="list of texts"):
         translator.translate("one text")
 

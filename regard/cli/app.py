@@ -86,5 +86,11 @@ def main() -> None:
         fail(str(error))
     except WRONG_USAGE as error:
         fail(error.format_message())
+    except (MemoryError, RuntimeError) as error:
+        from regard.tasks.memory import lacks_memory  # imports PyTorch, as what failed did
+
+        if isinstance(error, RuntimeError) and not lacks_memory(error):
+            raise
+        fail(f"not enough memory: {' '.join(str(error).split())[:200] or 'the allocation failed'}")
     except OSError as error:  # a full disk, a folder that may not be written to, a file where a folder should be
         fail(f"{error.filename or 'the disk'}: {error.strerror or error}")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
+from types import FrameType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -110,25 +113,56 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
+class _ChildHandler(NamedTuple):
+    """Handler of SIGCHLD that does nothing between two reads, as long as the batches exist."""
+
+    handler: Any
+    batches: weakref.ref[LoadedBatches]  # weak, so that batches which nobody closed end their workers when they go
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        batches = self.batches()
+        if batches is None or batches.is_reading:
+            self.handler(number, frame)
+
+
 class LoadedBatches:
-    """Iterator over the batches of each update; `close` ends its workers, also before the first batch."""
+    """Iterator over the batches of each update; `close` ends its workers, also before the first batch.
+
+    PyTorch's handler of SIGCHLD raises an exception for a dead worker wherever the program is, even in the middle of an
+    update. Here it is called while a batch is read: between two updates, where a checkpoint can still be saved.
+    """
 
     def __init__(self, batches: Any) -> None:
         self._batches = batches  # an iterator of PyTorch's DataLoader
+        self.is_reading = False
+        self._raise_if_dead: Any = None  # PyTorch's handler of SIGCHLD
+        if hasattr(batches, "_shutdown_workers") and hasattr(signal, "SIGCHLD"):  # with workers, not on Windows
+            handler = signal.getsignal(signal.SIGCHLD)
+            if callable(handler) and threading.current_thread() is threading.main_thread():
+                self._raise_if_dead = handler.handler if isinstance(handler, _ChildHandler) else handler
+                signal.signal(signal.SIGCHLD, _ChildHandler(self._raise_if_dead, weakref.ref(self)))
 
     def __iter__(self) -> LoadedBatches:
         return self
 
     def __next__(self) -> Share:
         try:
+            self.is_reading = True
+            if self._raise_if_dead is not None:
+                self._raise_if_dead(signal.SIGCHLD, None)  # for a worker that died since the last batch
             share: Share = next(self._batches)
         except BaseException:
             self.close()
             raise
+        finally:
+            self.is_reading = False
         return share
 
     def close(self) -> None:
         """End the workers, also if an exception still refers to the iterator."""
+        if self._raise_if_dead is not None:
+            signal.signal(signal.SIGCHLD, self._raise_if_dead)
+            self._raise_if_dead = None
         if hasattr(self._batches, "_shutdown_workers"):  # not without workers
             self._batches._shutdown_workers()
 
@@ -157,11 +191,11 @@ def load(
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """A reader that dies or hangs is reported as such; its death may be noticed anywhere, not only where it is read."""
+    """Raise a UserError for a data worker that died or hangs."""
     try:
         yield
-    except RuntimeError as error:
-        if "DataLoader" not in str(error):
+    except (RuntimeError, ConnectionError) as error:  # a connection to a worker that was killed
+        if isinstance(error, RuntimeError) and "DataLoader" not in str(error):
             raise
         said = " ".join(str(error).split())
         raise UserError(f"reading training data came to a stop: {said} (data.workers, data.timeout)") from error

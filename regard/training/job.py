@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from regard.config import parse
 from regard.console import say
 from regard.data.piped import Copies, copying, is_pipe
@@ -59,8 +61,8 @@ def train(
         with joined(settings.device) as processes:
             job = task_of(config).prepared(run, config, resume)
             threads = threads_of_resumed_run(settings.threads) if resume else settings.threads
-            if threads is None and not resume and processes.count == 1 and device.type == "cpu":
-                threads = choose_threads()
+            if threads is None and not resume and device.type == "cpu":
+                threads = choose_threads() if processes.count == 1 else torch.get_num_threads()
                 job = job._replace(config=override(job.config, {"training.threads": threads}))
             with held(run.folder) if processes.first else nullcontext(), limit_threads(threads):
                 fit(job, processes, resume, copies)

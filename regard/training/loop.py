@@ -142,7 +142,7 @@ class Trainer:
                 self.recall_best()
             task = progress.add_task("training", total=self.last_step(), completed=self.position.step, note="")
             while not self.finished():
-                figures, stop = self.update(next(shares))
+                figures, stop = self.update(self.read_batches(shares))
                 short = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
                 progress.update(task, completed=self.position.step, note=short)
                 self.after(figures)
@@ -162,6 +162,15 @@ class Trainer:
         )
         workers = 0 if self.finished() else self.data.workers
         return load(self.source, wanted, workers, self.data.timeout, self.device.type == "cuda")
+
+    def read_batches(self, shares: LoadedBatches) -> Share:
+        """Return the batches of the next update; if that fails, save what was trained since the last checkpoint."""
+        try:
+            return next(shares)
+        except Exception:
+            if self.processes.count == 1 and self.position.step > max(self.saved, 0):
+                self.save(interim=True)
+            raise
 
     def after(self, figures: dict[str, float]) -> None:
         """What is due after an update: a line, a validation, a checkpoint."""

@@ -2,7 +2,7 @@
 
 Threads of one operation wait for the slowest of them. Where another process takes turns with one, all run at its pace:
 two threads on two cores, of which one is busy, are slower than one thread. A new run therefore takes the idle cores
-only. A number below PyTorch's own is kept in the run's config, because sums depend on it in the last bit.
+only. The number is kept in the run's config, because sums depend on it in the last bit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PROC_STAT = Path("/proc/stat")
 SAMPLE_SECONDS = 0.2
 
 
-def choose_threads() -> int | None:
-    """Return the number of idle cores if it is below PyTorch's number of threads and the user has not set that."""
+def choose_threads() -> int:
+    """Return the number of idle cores, at most PyTorch's number of threads; that itself where the user set it."""
     usual = torch.get_num_threads()
     if usual == 1 or "OMP_NUM_THREADS" in os.environ or sys.platform != "linux":
-        return None
+        return usual
     idle = count_idle_cores()
     if idle is None or idle >= usual:
-        return None
+        return usual
     say(f"training with {idle} of {usual} CPU threads: other programs are running; training.threads sets the number")
     return idle
 
@@ -81,5 +81,8 @@ def threads_of_resumed_run(threads: int | None) -> int | None:
     usual = torch.get_num_threads()
     if threads is None or threads <= usual:
         return threads
-    say(f"training with {usual} CPU threads, not training.threads={threads} of the run: no more are available")
+    say(
+        f"training with {usual} CPU threads, not training.threads={threads} of the run, because no more are available: "
+        "results may differ in the last digits"
+    )
     return None

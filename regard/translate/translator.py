@@ -115,6 +115,8 @@ class Translator:
     def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
         """The texts in pieces that the model can take."""
         for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"a text to translate is a str, not {type(text).__name__}: {text!r}"[:200])
             check_unicode(text)
         options = plan.options
         carry = of_markup if options.tags else of_text if options.addresses else Whole
