@@ -278,6 +278,18 @@ def test_tags_in_one_long_word_are_placed_in_linear_time(repeated: str) -> None:
     assert not grows_faster(place, 2000)
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [("<b>a</b> ", "- "), ("<b>a</b> ", "x "), ("<i><b>a</b> -</i> <br/> ", "- x ")]
+)
+def test_empty_pairs_are_filled_in_linear_time(source: str, target: str) -> None:
+    def place(size: int) -> None:
+        count = size // len(source)
+        tag_placement.restore(tags.parse(source * count), [target * count], [[]])
+        tag_placement.restore(tags.parse(f"x {source * count}"), [f"x {target * count}"], [[(0, 0)]])
+
+    assert not grows_faster(place, 1000)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("repeated", TEXTS)
 def test_tags_of_a_long_hostile_text_take_linear_time(repeated: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.translate.tag_placement import count_unaligned, restore
-from regard.translate.tags import Ends, parse, partings
+from regard.translate.tags import Ends, Node, parse, partings
 
 
 def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
@@ -94,6 +94,26 @@ def test_detached_punctuation_belongs_to_its_word(
 
 
 @pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("cinquante <span>%</span> de tous", "fünfzig % von allen", "fünfzig <span>%</span> von allen"),
+        ("Prix <b>:</b> dix", "Preis : zehn", "Preis <b>:</b> zehn"),
+        ("use <code>?</code> to ask", "nimm ? zum Fragen", "nimm <code>?</code> zum Fragen"),
+        ("a <code>!=</code> y now", "x != y jetzt", "x <code>!=</code> y jetzt"),
+        ("press <i><kbd>;</kbd></i> now", "drücke ; jetzt", "drücke <i><kbd>;</kbd></i> jetzt"),
+        ("press <kbd>;</kbd> ! <b>now ?</b>", "drücke ; ! jetzt ?", "drücke <kbd>;</kbd> ! <b>jetzt ?</b>"),
+        ("type <kbd>«</kbd> dog now", "tippe « Hund jetzt", "tippe <kbd>«</kbd> Hund jetzt"),
+        ("type <kbd>?</kbd> now", "tippe Fragezeichen jetzt", "tippe <kbd>Fragezeichen</kbd> jetzt"),
+    ],
+)
+def test_pair_around_detached_punctuation_alone_leaves_the_word_beside_it_outside(
+    text: str, target: str, expected: str
+) -> None:
+    links = [(number, number) for number in range(len(target.split()))]
+    assert restore_tags(text, target, links) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("an <b>old</b> dog", "<b>x y.</b>"),
@@ -134,11 +154,86 @@ def test_pair_without_linked_words_goes_around_the_nearest_word(
     assert restore_tags(text, target, links) == expected
 
 
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=6), st.integers(0, 4))
-def test_no_pair_is_empty_if_there_are_words_enough(lengths: list[int], more: int) -> None:
-    text = " ".join(f"<b>{'a ' * length}</b>" for length in lengths)
-    made = restore_tags(text, " ".join(["x,"] * (len(lengths) + more)), [])
-    assert made.count("<b>x") == len(lengths)
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        (
+            "<br/><a>Home</a><br/>go back now",
+            "geh jetzt zurück",
+            [(1, 0), (2, 2), (3, 1)],
+            "<br/><a>geh</a><br/>jetzt zurück",
+        ),
+        ("Hello {name} <b>please</b> {x} click", "Hallo klick", [(0, 0), (2, 1)], "Hallo {name} <b>klick</b> {x}"),
+        ("go {x} <a>there</a> <b>now</b>", "geh jetzt", [(0, 0), (2, 1)], "{x} <a>geh</a> <b>jetzt</b>"),
+    ],
+)
+def test_tags_without_words_do_not_keep_a_pair_from_the_nearest_word(
+    text: str, target: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert restore_tags(text, target, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        (
+            "go <a>there</a> <b>big dog</b>",
+            "geh großer Hund",
+            [(0, 0), (2, 1), (3, 2)],
+            "<a>geh</a> <b>großer Hund</b>",
+        ),
+        (
+            "<b>big dog</b> <a>there</a> go",
+            "großer Hund geh",
+            [(0, 0), (1, 1), (3, 2)],
+            "<b>großer Hund</b> <a>geh</a>",
+        ),
+        (
+            "<i>a b</i> <a>c</a> <b>d</b> <q>e f</q>",
+            "u v w x y",
+            [(0, 0), (1, 1), (3, 2), (4, 3), (5, 4)],
+            "<i>u</i> <a>v</a> <b>w</b> <q>x y</q>",
+        ),
+        (
+            "<a>a</a> <b>b</b> <i>c d e</i>",
+            "u v w x",
+            [(1, 0), (2, 1), (3, 2), (4, 3)],
+            "<a>u</a> <b>v</b> <i>w x</i>",
+        ),
+        (
+            "<i>a b c</i> <b>d</b> <a>e</a>",
+            "u v w x",
+            [(0, 0), (1, 1), (2, 2), (3, 3)],
+            "<i>u v</i> <b>w</b> <a>x</a>",
+        ),
+        ("<i><a>a</a> <b>b</b></i> c", "x y", [(0, 0), (2, 1)], "<i><a>x</a> <b>y</b></i>"),
+    ],
+)
+def test_empty_pair_takes_a_free_word_before_one_of_its_neighbours(
+    text: str, target: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert restore_tags(text, target, links) == expected
+
+
+def nested_pairs(depth: int) -> st.SearchStrategy[str]:
+    leaf = st.sampled_from(["a", "a", "b, c", "<br/>", "{x}"])
+    inner = st.lists(nested_pairs(depth - 1) if depth else leaf, min_size=1, max_size=3).map(" ".join)
+    return st.one_of(leaf, inner.map(lambda text: f"<b>{text} a</b>"))
+
+
+def count_needed_words(nodes: list[Node]) -> int:
+    return sum(max(1, count_needed_words(node.inside)) for node in nodes if not node.alone)
+
+
+@given(st.lists(nested_pairs(2), min_size=1, max_size=4).map(" ".join), st.integers(0, 3), st.data())
+def test_no_pair_is_empty_if_there_are_words_enough(text: str, more: int, data: st.DataObject) -> None:
+    marked = parse(f"{text} a")
+    count, needed = len(marked.pieces[0].plain.split()), count_needed_words(marked.pieces[0].tags)
+    words = ["x,"] * max(needed + more, 1)
+    left = data.draw(st.lists(st.integers(-count, count - 1), min_size=len(words), max_size=len(words)))
+    links = [(word, number) for number, word in enumerate(left) if word >= 0]
+    made = restore(marked, [" ".join(words)], [links])
+    assert "<b></b>" not in re.sub(r"<br/>|\{x\}|\s", "", made)
 
 
 def test_tag_behind_an_unaligned_word_goes_before_the_next_aligned_one() -> None:

@@ -154,8 +154,8 @@ def pairs(made: Translation) -> list[tuple[int, int]]:
 
 def put_back(line: str, piece: tags.Inline, made: Translation) -> Translation:
     """A translation, and its alternatives, of a line with addresses."""
-    nodes = tag_placement.carried(piece, made.text, pairs(made))
-    text = tag_placement.written(nodes, made.text, 0, len(made.text), None)
+    nodes = tag_placement.place_tags(piece, made.text, pairs(made))
+    text = tag_placement.write_tags(nodes, made.text, 0, len(made.text), None)
     alignment = None
     if made.alignment is not None:
         read = Words(line, piece.plain, [node.opening for node in piece.tags])
