@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import random
 import re
@@ -12,6 +13,8 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from html.parser import HTMLParser
+from itertools import permutations
+from math import factorial
 from typing import Any
 from xml.parsers import expat
 
@@ -918,6 +921,25 @@ def test_html_characters_are_written_as_in_the_source(characters: list[str], tem
         assert made == content.replace("end", "ends")
 
 
+HTML_SIGNS = ["<", "&copy", "&", ">", "&#169", "&lt;", "©"]
+TWO_FORMS = ["/ &sol;", "! &excl;", "? &quest;", "# &num;", "= &equals;", "; &semi;", "] &#93;"]
+
+
+@given(st.sampled_from(HTML_SIGNS), st.sampled_from(TWO_FORMS), st.sampled_from(["x", "b;", "amp"]))
+def test_html_signs_beside_new_neighbours_keep_their_meaning(sign: str, two: str, word: str) -> None:
+    answers: list[str] = []
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        orders = permutations(texts[0].split())
+        answers.extend("".join(words) for _, words in zip(texts, orders, strict=True))
+        return answers
+
+    made = translated("a.html", (f"<p>{sign} {two} {word}</p>" * factorial(4)).encode(), translate).decode()
+    for text, answer in zip(made.removeprefix("<p>").removesuffix("</p>").split("</p><p>"), answers, strict=True):
+        assert html.unescape(text) == html.unescape(answer)
+        assert not re.search(r"<[A-Za-z!?/]|\]\]>", text)
+
+
 def test_html_keeps_its_legacy_encoding() -> None:
     content = '<meta charset="iso-8859-1"><p>caf\xe9 “x”</p>'.encode("cp1252")
     made = translated("a.html", content, lambda texts: [f"{text} Ω" for text in texts])
@@ -984,6 +1006,7 @@ def test_html_line_breaks_between_words_are_kept() -> None:
     [
         ("AT&T", "die AT&amp;T", "die AT&T"),
         ("R&D", "&amp;copy", "&amp;copy"),
+        ("R&D", "&amp;ampa", "&amp;ampa"),
         ("a < b", "x &lt; y", "x < y"),
         ("a < b", "x &lt;y", "x &lt;y"),
         ("a > b &gt; c", "x &gt; y &gt; z", "x > y &gt; z"),
@@ -992,6 +1015,11 @@ def test_html_line_breaks_between_words_are_kept() -> None:
         ('a "b" &quot;c&quot;', "x &quot;y&quot; &quot;z&quot; &quot;", 'x "y" &quot;z&quot; "'),
         ("&copy a &copy; b ©", "© x © y © z ©", "&copy x &copy; y © z ©"),
         ("&copy a &not b", "©x ¬; y", "©x ¬; y"),
+        ("a < b / c &sol; d", "x &lt;&sol;b y", "x &lt;/b y"),
+        ("a < b ! c &excl; d", "x &lt;&excl;b y", "x &lt;!b y"),
+        ("&copy a ; &semi; b", "&copy;&semi; x", "©; x"),
+        ("a & b # c &num; d", "x &amp;&num;65; y", "x &amp;#65; y"),
+        ("a > b ] c &#93; d", "x &#93;&#93;&gt; y", "x ]&#93;&gt; y"),
     ],
 )
 def test_html_special_characters_are_written_as_in_the_source(source: str, answer: str, expected: str) -> None:

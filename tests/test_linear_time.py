@@ -173,6 +173,7 @@ HOSTILE: dict[str, tuple[str, Callable[[int], bytes]]] = {
     "html: ends of comments": ("a.html", lambda n: b"<!--->" * (n // 6)),
     "html: numbers without end": ("a.html", lambda n: b"x &#" + b"1" * n),
     "html: entities": ("a.html", lambda n: b"x &amp" * (n // 6)),
+    "html: different entities": ("a.html", lambda n: b"x " + numbered("&#1%;", n // 7).encode()),
     "html: class attributes": ("a.html", lambda n: b'<p class="' + b" class=" * (n // 7)),
     "md: blanks behind a heading": ("a.md", lambda n: b"# a" + b" \t" * (n // 2) + b"{"),
     "md: list markers": ("a.md", lambda n: b"- " * (n // 2) + b"x"),

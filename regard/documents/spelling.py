@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import string
 from collections.abc import Callable, Collection, Container
 from html.entities import html5
 
@@ -14,8 +13,9 @@ from regard.text.entities import unescape
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
 # In HTML, numbers and the oldest names need no semicolon. The longest name comes first.
 OLD_NAMES = "|".join(sorted((name for name in html5 if name[-1] != ";"), reverse=True))
-HTML_ENTITY = re.compile(rf"({ENTITY.pattern}|&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|{OLD_NAMES}))")
-PLAIN = frozenset(string.ascii_letters + string.digits + string.whitespace)
+HTML_ENTITY = rf"{ENTITY.pattern}|&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|{OLD_NAMES})"
+SIGN = re.compile(rf"({HTML_ENTITY}|[^A-Za-z0-9 \t\n\r\f\v])")
+AHEAD = 40  # characters that show whether an entity begins; the longest name has 33
 # What XML has no way to write, not even as a number.
 UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # From the beginning of white space on: a run of blanks without a line break is read once, not from each blank.
@@ -53,28 +53,35 @@ def make_spelling(source: str, kept: Collection[str]) -> Callable[[str], str]:
     Signs are &, < and >, and those that the source has as entities, with a semicolon or without. Where a form would
     mean something else beside its new neighbours, `spelled` decides.
     """
-    entities = {entity: unescape(entity) for entity in HTML_ENTITY.findall(source)}
-    signs = {"&", "<", ">", *(sign for sign in entities.values() if len(sign) == 1 and sign not in PLAIN)}
-    bare = re.compile(f"[{''.join(map(re.escape, sorted(signs)))}]")
-    forms: dict[str, list[str]] = {sign: [] for sign in signs}
-    for number, part in enumerate(HTML_ENTITY.split(source)):
-        for form in [part] if number % 2 else bare.findall(part):
-            forms.get(entities.get(form, form), []).append(form)
-    rest = {sign: iter(some) for sign, some in forms.items()}
-    seen_bare = {sign for sign, some in forms.items() if sign in some} - {"&", "<", ">"}
+    known = frozenset(kept)
+    forms: dict[str, list[str]] = {"&": [], "<": [], ">": []}
+    for form in SIGN.findall(source):
+        forms.setdefault(read_sign(form), []).append(form)
+    rest = {sign: iter(some) for sign, some in forms.items() if sign in "&<>" or set(some) != {sign}}
+    seen_bare = {sign for sign in rest if sign in forms[sign]} - {"&", "<", ">"}
+
+    def choose(form: str) -> str:
+        sign = read_sign(form)
+        return next(rest[sign], sign if sign in seen_bare else form) if sign in rest else form
 
     def spell(markup: str) -> str:
-        def write(found: re.Match[str]) -> str:
-            sign = html.unescape(found[0])
-            written = next(rest.get(sign, iter(())), sign if sign in seen_bare else found[0])
-            start, end = found.span()
-            before, after = text[max(start - 1, 0) : start], text[end : end + 40]
-            return written if is_harmless(before, written, after) else found[0]
-
-        text = spelled(markup, kept)
-        return re.sub(f"{ENTITY.pattern}|{bare.pattern}", write, text)
+        parts = SIGN.split(spelled(markup, known))  # every second one is a sign
+        chosen = [choose(form) for form in parts[1::2]]
+        after = parts[-1][:AHEAD]
+        for number in range(len(parts) - 2, 0, -2):  # from the end, so that what follows a sign is as it will be
+            form = chosen.pop()
+            if form != parts[number]:
+                before = read_sign(parts[number - 2]) if number > 1 and not parts[number - 1] else ""
+                parts[number] = form if is_harmless(before, form, after) else parts[number]
+            after = f"{parts[number - 1][:AHEAD]}{parts[number]}{after}"[:AHEAD]
+        return "".join(parts)
 
     return spell
+
+
+def read_sign(form: str) -> str:
+    """Return the sign that a form, bare or an entity, stands for."""
+    return form if len(form) == 1 else unescape(form)
 
 
 def is_harmless(before: str, written: str, after: str) -> bool:
@@ -84,7 +91,7 @@ def is_harmless(before: str, written: str, after: str) -> bool:
     if written == ">":
         return before != "]"  # XML has no ]]> in its text
     if written == "&":
-        return html.unescape(written + after).startswith(written + after[:1])
+        return not re.match(HTML_ENTITY, written + after)
     return written[0] != "&" or written[-1] == ";" or not re.match(r"[\w=;]", after)
 
 
