@@ -1227,6 +1227,15 @@ def test_docx_marks_white_space_as_kept_only_where_it_is_needed(answer: str, end
     assert read_docx_body(translated("a.docx", content, lambda texts: [answer])) == expected
 
 
+@pytest.mark.parametrize("tag", ['<w:t xml:space="default">', "<w:t xml:space = 'default'>", "<w:t>"])
+@pytest.mark.parametrize("end", ["DOG ", "DOG&#32;", "DOG&#x9;"])
+def test_docx_text_that_ends_in_a_space_has_it_preserved(tag: str, end: str) -> None:
+    bold = f"<w:r>{BOLD}<w:t>x</w:t></w:r>"
+    content = wrap_in_docx(f"<w:p><w:r>{tag}dog&#32;&#x9;</w:t></w:r>{bold}</w:p>")
+    made = read_docx_body(translated("a.docx", content, lambda texts: [f"{end}<r1>x</r1>"]))
+    assert made == f'<w:p><w:r><w:t xml:space="preserve">{end}</w:t></w:r>{bold}</w:p>'
+
+
 def test_docx_text_translated_to_itself_stays_byte_identical() -> None:
     body = (
         f"<w:p><w:r><w:t>an</w:t></w:r><w:r><w:br/></w:r><w:proofErr/><w:r><w:t>old</w:t></w:r>{make_run('dog')}</w:p>"

@@ -13,7 +13,7 @@ from regard.documents.errors import DocumentError
 from regard.documents.paragraphs import drafted as drafted_paragraphs
 from regard.documents.passage import DEEP, Node, Part, Passage, Style, literal, nested
 from regard.documents.spelling import meant
-from regard.documents.tree import TEXT, Element
+from regard.documents.tree import TEXT, Element, attributes
 
 NAMESPACES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
@@ -29,6 +29,7 @@ AROUND = frozenset(("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customX
 SETTINGS = frozenset(("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr"))  # before the words inside these
 STALE = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))  # true of the old words, and made anew by Word
 SEPARATING = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
+SPACE = re.compile(r"""\sxml:space\s*=\s*(?:"[^"]*"|'[^']*')""")
 RANGE = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
 WORD = re.compile(r"word/(?:(?:document|header|footer|footnotes|endnotes|comments)|charts/chart|diagrams/\w+?)\d*\.xml")
 SLIDES = re.compile(r"ppt/(?:slides|notesSlides|charts|diagrams|comments)/[^/]+\.xml")
@@ -99,7 +100,8 @@ def run(element: Element) -> Iterator[Piece]:
     for child in element.inside:
         if child.name in TEXTS:
             tag = child.opening
-            spaced = tag if "xml:space" in tag else f"{tag[:-1]}{TEXTS[child.name]}>"
+            is_preserved = dict(attributes(tag)).get("xml:space") == "preserve"
+            spaced = tag if is_preserved else f"{SPACE.sub('', tag)[:-1]}{TEXTS[child.name]}>"
             yield Piece(Node(child.text, style._replace(before=tag, before_space=spaced, after=child.closing)))
         elif child.name not in LOOKS | STALE and not (child.name == TEXT and child.markup.isspace()):
             field = child.attribute("fldCharType") if child.name == "w:fldChar" else ""

@@ -35,7 +35,8 @@ class Style(NamedTuple):
 
     def holds(self, text: str) -> str:
         """Text inside the run."""
-        return f"{self.before if text == text.strip() else self.before_space}{text}{self.after}"
+        plain = meant(text)
+        return f"{self.before if plain == plain.strip() else self.before_space}{text}{self.after}"
 
 
 class Part(NamedTuple):
