@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.serve import listening
 from regard.serve.batching import SLICE
+from regard.serve.server import tell
 
 
 class ServeProcess:
@@ -219,6 +221,26 @@ def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) 
     done = subprocess.run([python, "-c", code], env={**environment(), "TMPDIR": str(folder)}, check=False)
     assert done.returncode == 128 + signal.SIGTERM
     assert list(folder.iterdir()) == []
+
+
+def make_idle_service() -> Any:
+    """Return what the greeting needs of a service, without models."""
+    return SimpleNamespace(
+        fleet=SimpleNamespace(served={}), crew=SimpleNamespace(hands={}), settings=SimpleNamespace(url_prefix="")
+    )
+
+
+def test_service_starts_with_standard_output_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)  # as Python has it after `>&-`
+    tell(make_idle_service(), "http://127.0.0.1:5000")
+
+
+def test_service_starts_if_its_output_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:  # closing it fails if anything is left to write, as at exit
+        monkeypatch.setattr("sys.stdout", output)
+        tell(make_idle_service(), "http://127.0.0.1:5000")
 
 
 def list_workers(server: int) -> list[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -89,5 +91,11 @@ def tell(service: Service, url: str) -> None:
         logs.note("model", name=hand.name, run=str(hand.folder), task=hand.task)
         pairs.append(f"{hand.name} ({hand.task})")
     logs.note(f"running on {url}")
-    sys.stdout.write(f"regard serves {', '.join(pairs)} at {url}{prefix(service.settings.url_prefix)}\n")
-    sys.stdout.flush()
+    if sys.stdout is None:  # closed before the start, as by `>&-`
+        return
+    try:
+        sys.stdout.write(f"regard serves {', '.join(pairs)} at {url}{prefix(service.settings.url_prefix)}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # not read any more; what is still buffered must not fail at exit either
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
