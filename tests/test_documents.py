@@ -1479,6 +1479,7 @@ def make_docx_with_prologue(prologue: str) -> bytes:
         ("a.docx", make_docx()[:-30], "is damaged or cut off, it cannot be unpacked"),
         ("a.docx", make_docx()[:2000], "is damaged or cut off, it cannot be unpacked"),
         ("a.docx", make_pptx(), "it has no word/document.xml"),
+        ("a.docx", make_zip({"word/document.xml": "<a/>"}), "it has no [Content_Types].xml"),
         ("a.pptx", make_docx(), "it has no ppt/presentation.xml"),
         ("a.odt", make_odp(), "its type is 'application/vnd.oasis.opendocument.presentation'"),
         ("a.odp", make_docx(), "its type is 'nothing'"),

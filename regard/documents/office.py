@@ -55,8 +55,10 @@ def slides(entries: Mapping[str, Entry], limits: Limits) -> Draft:
 
 def document(entries: Mapping[str, Entry], main: str, parts: re.Pattern[str], limits: Limits) -> Draft:
     """A document with a main part, and all parts with text."""
-    if "[Content_Types].xml" not in entries or not any(name.startswith(main) for name in entries):
+    if not any(name.startswith(main) for name in entries):
         raise DocumentError(f"is not what its ending says: it has no {main}.xml")
+    if "[Content_Types].xml" not in entries:
+        raise DocumentError("is not what its ending says: it has no [Content_Types].xml")
     return drafted(entries, {name: draft for name in entries if parts.fullmatch(name)}, limits)
 
 
