@@ -19,6 +19,7 @@ from support.server import TIMEOUT, Client, serve_in_thread
 
 from regard.runs import Run
 from regard.serve import connection
+from regard.serve.guard import GONE
 from regard.serve.service import Service
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -171,6 +172,13 @@ def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"error"}
     assert_alive(server)
+
+
+def test_malformed_chunk_is_not_logged_as_an_error_of_the_service(fluent_run: Run) -> None:
+    with serve_in_thread(fluent_run.folder) as server:
+        send_raw(server, POST + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        assert server.logged("/translate")["status"] == GONE
+        assert not [line for line in server.log if line["level"] == "error"]
 
 
 def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ class Client:
                     self.watch = asyncio.create_task(self.until_gone())
                 return message
             self.gone.set()
+            await asyncio.Event().wait()  # until the request is cancelled: an incomplete body is no error to report
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
