@@ -123,6 +123,10 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
     assert (
         refusal("long.txt", b"a " * 10_001) == "Invalid request: a text of the file (20001) exceeds text limit (20000)"
     )
+    message = "Invalid request: a text of the file{} exceeds text limit (20000)"
+    assert refusal("tags.html", b"<b>x</b>" * 20_001) == message.format(" (20001)")
+    tagged = refusal("tags.html", b"<b>x</b>" * 2_000)
+    assert tagged == message.format(" with entities and numbered tags (29786)")
     assert upload(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
 
 

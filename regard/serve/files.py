@@ -123,10 +123,12 @@ async def whole(
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
-        service.check_lengths(texts, key, "a text of the file")
+        plain = [bare(text) for text in texts]
+        service.check_lengths(plain, key, "a text of the file")
+        service.check_lengths(texts, key, "a text of the file with entities and numbered tags")  # as it is decoded
         if (cost := math.ceil(sum(map(len, texts)) / CHARACTERS_PER_REQUEST)) > 1:
             service.asking(charge(cost), loop)
-        spoken, wanted, _ = service.languages(*pair, [bare(text) for text in texts])
+        spoken, wanted, _ = service.languages(*pair, plain)
         route = service.route(spoken, wanted)
         unaligned = 0
         for start in range(0, len(texts), AT_ONCE):
