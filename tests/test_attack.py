@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 import select
@@ -48,6 +49,30 @@ def test_oversized_bodies_are_refused(server: Client) -> None:
     headers = {"Content-Type": "application/json"}
     assert server.http.post("/translate", content=chunks(), headers=headers).status_code == 413
     assert_alive(server)
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["content length", "chunked"])
+def test_client_that_sends_all_before_it_reads_gets_the_refusal(server: Client, chunked: bool) -> None:
+    headers = {"Content-Type": "application/json"}
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT)) as client:
+        body = b"a" * 20_000_000
+        client.request("POST", "/translate", iter([body]) if chunked else body, headers, encode_chunked=chunked)
+        answer = client.getresponse()
+        assert answer.status == 413
+        assert json.loads(answer.read()) == {"error": "Invalid request: the body exceeds 2000000 bytes"}
+        client.request("GET", "/health")  # on the same connection
+        assert client.getresponse().status == 200
+
+
+def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "DISCARD_LIMIT", 10_000)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
+        client.sendall(POST + b"Content-Length: 9999999999\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 413")
+        with suppress(ConnectionError):
+            client.sendall(b"a" * 20_000)
+            while client.recv(65536):
+                pass
 
 
 def send_raw(server: Client, sent: bytes, close: bool = True) -> bytes:
@@ -174,11 +199,14 @@ def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> 
     assert_alive(server)
 
 
-def test_malformed_chunk_is_not_logged_as_an_error_of_the_service(fluent_run: Run) -> None:
-    with serve_in_thread(fluent_run.folder) as server:
-        send_raw(server, POST + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
-        assert server.logged("/translate")["status"] == GONE
-        assert not [line for line in server.log if line["level"] == "error"]
+def test_malformed_chunk_is_not_logged_as_an_error_of_the_service(server: Client) -> None:
+    own = "127.0.0.2"  # tells the log line of this request from those of other tests
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT, source_address=(own, 0)) as client:
+        head = POST.replace(b"/translate", b"/detect") + b"Content-Type: application/json\r\n"
+        client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 400")
+    assert server.logged("/detect", own)["status"] == GONE
+    assert not [line for line in server.log if (line["level"], line.get("path")) == ("error", "/detect")]
 
 
 def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:

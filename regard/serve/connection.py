@@ -16,6 +16,7 @@ from regard.serve.guard import BEYOND_LIMIT
 CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers where there are too many
 SOON = 5.0  # seconds that whoever says no more is still worked for
 PACE = 1000  # bytes in a second that whoever listens must take
+DISCARD_LIMIT = 256 << 20  # bytes that are read after an early answer, for clients that read it only when all is sent
 AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
 
 
@@ -26,6 +27,7 @@ class Connection(H11Protocol):
     timer: asyncio.TimerHandle | None = None
     listening: asyncio.TimerHandle | None = None
     silent: asyncio.TimerHandle | None = None
+    discarded = 0  # bytes since the last answer that belong to no further request
     left = 0  # bytes of an answer that were not taken when they were last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -58,12 +60,17 @@ class Connection(H11Protocol):
             self.connections.discard(idlest)  # uvicorn does so later, when it hears of the end
 
     def data_received(self, data: bytes) -> None:
-        """Waits while headers come; a body is waited for elsewhere."""
+        """Waits while headers come; a body is waited for elsewhere, but the rest of a refused one is discarded here."""
         if not self.busy:
             self.wait()
+            self.discarded += len(data)
+            if self.discarded > DISCARD_LIMIT:
+                self.transport.close()
+                return
         super().data_received(data)
         if self.busy:
             self.rest()
+            self.discarded = 0
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """A client that says no more is answered all the same, if it is soon, and then the connection ends.

@@ -99,7 +99,7 @@ class Guard:
         text = f"Invalid request: the {'file' if is_file else 'body'} exceeds {limit} bytes"
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if declared.isdigit() and int(declared) > limit:
-            raise Refusal(text, 413, {"Connection": "close"})
+            raise Refusal(text, 413)
         size, whole = 0, False
         deadline = time.monotonic() + self.settings.patience
 
@@ -114,7 +114,7 @@ class Guard:
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if size > limit:
-                raise Refusal(text, 413, {"Connection": "close"})
+                raise Refusal(text, 413)
             return message
 
         return bounded
