@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -113,10 +114,11 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-class _ChildHandler(NamedTuple):
+@dataclass(frozen=True)
+class _ChildHandler:
     """Handler of SIGCHLD that does nothing between two reads, as long as the batches exist."""
 
-    handler: Any
+    handler: Callable[[int, FrameType | None], Any]
     batches: weakref.ref[LoadedBatches]  # weak, so that batches which nobody closed end their workers when they go
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
