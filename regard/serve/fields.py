@@ -148,7 +148,7 @@ def _unquote(quoted: bytes) -> str:
 def from_json(body: bytes) -> dict[str, Any]:
     """The object that a body holds, in UTF-8: parts are counted in bytes, which other encodings would escape."""
     if body[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in body[:4]:
-        raise Refusal("Invalid JSON format: not UTF-8")
+        raise Refusal("Invalid JSON format")
     if _has_more_parts(body, PARTS):
         raise Refusal(f"Invalid request: the body has more than {PARTS} parts", 413)
     try:
