@@ -230,9 +230,12 @@ def make_idle_service() -> Any:
     )
 
 
-def test_service_starts_with_standard_output_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_starts_with_standard_output_closed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdout", None)  # as Python has it after `>&-`
     tell(make_idle_service(), "http://127.0.0.1:5000")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_service_starts_if_its_output_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +244,7 @@ def test_service_starts_if_its_output_is_not_read(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(writer, "w") as output:  # closing it fails if anything is left to write, as at exit
         monkeypatch.setattr("sys.stdout", output)
         tell(make_idle_service(), "http://127.0.0.1:5000")
+        assert os.fstat(output.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
 
 
 def list_workers(server: int) -> list[int]:

@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 0.2
 
 
 def choose_threads() -> int:
-    """Return the number of idle cores, at most PyTorch's number of threads; that itself where the user set it."""
+    """Return the number of idle cores, or PyTorch's number of threads if that is smaller or the user has set it."""
     usual = torch.get_num_threads()
     if usual == 1 or "OMP_NUM_THREADS" in os.environ or sys.platform != "linux":
         return usual
