@@ -58,9 +58,10 @@ learn: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m learn
 	$(BIN)/python docs/draw.py
 
-# Property-based tests with 10,000 examples each.
+# Property-based tests with many random examples each; `make fuzz EXAMPLES=10000` takes hours.
+EXAMPLES ?= 1000
 fuzz: .venv/dev
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m hypothesis
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=fuzz EXAMPLES=$(EXAMPLES) $(BIN)/pytest -n 2 -m hypothesis
 
 # On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
 test-gpu:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # importing regard.runs imports torch, which tests of pure Py
     from regard.runs import Run
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=60, derandomize=True)
-hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=10_000)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "1000")))
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # A shell starts background jobs (`nohup make test &`) with SIGINT ignored, and child processes would inherit that.

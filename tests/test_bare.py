@@ -62,7 +62,7 @@ def test_numpy_search_supports_penalties_and_length_limits(options: dict[str, An
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6),
     st.floats(-1, 2), st.integers(1, 20), st.integers(0, 99), st.floats(0.1, 1.5),

@@ -78,7 +78,7 @@ def test_sources_may_join_a_search_with_a_cached_decoder() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=settings().max_examples // 5)
 @given(
     st.lists(st.tuples(st.lists(LENGTH, min_size=1, max_size=4), st.integers(0, 6)), min_size=1, max_size=4),
     st.sampled_from((1, 2, 3, 5, WIDEST + 1)), st.sampled_from(list(MODELS)), st.integers(2, 2 * CHUNK),

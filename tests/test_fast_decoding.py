@@ -82,7 +82,7 @@ def test_device_search_supports_penalties_and_length_limits(options: dict[str, A
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=settings().max_examples // 5)
 @given(
     st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6), st.booleans(),
     st.floats(0, 2), st.integers(1, 30), st.integers(0, 99),

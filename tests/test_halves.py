@@ -70,7 +70,6 @@ def make_matrix(rows: int, columns: int, layout: str, scale: float = 1.0) -> Ten
 LAYOUTS = st.sampled_from(["rows", "columns", "padded", "strided"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 70), st.integers(1, 300), st.integers(1, 70), LAYOUTS, LAYOUTS, st.sampled_from([1e-12, 1.0, 1e9]),
     st.booleans(), st.integers(0, 9),
@@ -117,7 +116,7 @@ def test_partial_sums_do_not_overflow_fp16() -> None:
     assert product_error(kernels().mm(a, b), a, b) < 0.02
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(1, 90), st.integers(1, 60), st.integers(1, 60), LAYOUTS)
 def test_gradients_of_a_linear_layer(rows: int, into: int, out: int, layout: str) -> None:
     torch.manual_seed(0)
@@ -220,7 +219,7 @@ def test_products_of_a_strided_row_or_column(shape: tuple[int, int]) -> None:
     assert torch.allclose(kernels().slopes(a, torch.ones(shape[0], 2))[1], a.sum(0))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(1, 9), st.integers(1, 70), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.1, 3.0, 60.0]))
 def test_cross_entropy_is_that_of_the_reference(rows: int, words: int, smoothing: float, std: float) -> None:
     torch.manual_seed(rows)

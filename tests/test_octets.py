@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
-import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -126,7 +125,6 @@ def compile_kernels(lanes: int) -> ctypes.CDLL:
 
 
 @each_lanes
-@hypothesis.settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.integers(1, 41), st.integers(1, 70), st.integers(1, 120), st.booleans(), st.integers(0, 9))
 def test_int8_products_are_those_of_integers(
     lanes: int, rows: int, inside: int, outside: int, relu: bool, seed: int

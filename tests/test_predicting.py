@@ -201,7 +201,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(q=json_values, model=st.sampled_from([*RECIPES, ""]))
 def test_random_inputs_are_answered_or_refused(q: Any, model: str, server: Client) -> None:
     answer = server.http.post("/v1/predict", json={"q": q, "model": model})
