@@ -353,11 +353,12 @@ def test_damaged_checkpoint_is_a_one_line_error(command: Command, run: Run, tmp_
     ("recipe", "number"),
     [
         ("sutskever2014", signal.SIGINT),
-        pytest.param("bahdanau2015", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("bahdanau2015", signal.SIGTERM, marks=pytest.mark.slow),
+        ("bahdanau2015", signal.SIGINT),
+        ("bahdanau2015", signal.SIGTERM),
     ],
     ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
 )
+@pytest.mark.slow
 def test_resume_after_a_signal_is_bit_identical_to_an_uninterrupted_run(
     command: Command, corpus: Path, tmp_path: Path, recipe: str, number: signal.Signals
 ) -> None:

@@ -100,6 +100,7 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
     assert "docs/classify.md" not in print_demo("cui2017")
 
 
+@pytest.mark.slow
 def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     first = run_demo("bahdanau2015", out, 200, **SHORT)

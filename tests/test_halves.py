@@ -74,6 +74,7 @@ LAYOUTS = st.sampled_from(["rows", "columns", "padded", "strided"])
     st.integers(1, 70), st.integers(1, 300), st.integers(1, 70), LAYOUTS, LAYOUTS, st.sampled_from([1e-12, 1.0, 1e9]),
     st.booleans(), st.integers(0, 9),
 )  # fmt: skip
+@settings(max_examples=settings().max_examples // 2)
 def test_fp16_products_are_those_of_numpy(
     m: int, k: int, n: int, left: str, right: str, scale: float, often: bool, seed: int
 ) -> None:

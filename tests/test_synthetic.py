@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import typer
+from support.combinations import slow_after
 from support.commands import Command, environment
 from support.files import write_jsonl
 from support.training import corpus_files
@@ -162,11 +163,12 @@ app.main()
     ("signal_name", "code", "batches"),
     [
         ("SIGKILL", -9, 2),
-        pytest.param("SIGKILL", -9, 0, marks=pytest.mark.slow),
-        pytest.param("SIGINT", 130, 0, marks=pytest.mark.slow),
-        pytest.param("SIGINT", 130, 2, marks=pytest.mark.slow),
+        ("SIGKILL", -9, 0),
+        ("SIGINT", 130, 0),
+        ("SIGINT", 130, 2),
     ],
 )
+@pytest.mark.slow
 def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
     run: Run, monolingual_text: Path, tmp_path: Path, signal_name: str, code: int, batches: int
 ) -> None:
@@ -218,7 +220,7 @@ def interrupt_back_translation(
     interrupt(monkeypatch, lambda: back_translate([run.folder, text], out=out, sample=True), batches)
 
 
-@pytest.mark.parametrize("batches", [0, 2])
+@pytest.mark.parametrize("batches", slow_after(1, [2, 0]))
 def test_resume_after_ctrl_c_is_identical_to_an_uninterrupted_run(
     run: Run,
     monolingual_text: Path,
