@@ -34,7 +34,7 @@ from regard.tasks.captioning import Captioner, Picture, embedded, files
 from regard.tasks.captioning.embedded import CELL, CHANGES, COLOURS, PAPER, SIDE, SPLITS, Thing, is_held, scene
 from regard.tasks.captioning.embedded import told as caption_of
 from regard.tasks.captioning.examples import Captions, Encoded
-from regard.tasks.captioning.eye import Eye
+from regard.tasks.captioning.eye import Extent, Eye
 from regard.tasks.captioning.files import Example
 from regard.tasks.captioning.preparation import survey
 from regard.tasks.captioning.settings import CaptionSettings
@@ -758,3 +758,7 @@ def test_predict_and_evaluate_commands_read_files(run: Run, data: Path, regard: 
     assert (captions.returncode, captions.stdout.count("\n")) == (0, 12), captions.stderr
     metrics = tasks.check_evaluate_command(regard, run.folder, data / "dev.jsonl", {"exact"})
     assert {"bleu", "exact", "entropy", "on_object", "perplexity"} <= set(metrics)
+
+
+def test_fingerprint_text_of_images_is_that_of_existing_runs() -> None:
+    assert Extent(2, 3, 4, True).fingerprint() == "Extent(rows=2, columns=3, features=4, of_pixels=True)"

@@ -18,7 +18,7 @@ FILE = "viewpoint.json"
 def write(folder: Path, viewpoint: Viewpoint) -> None:
     """What was found."""
     beside = folder / f".{FILE}.part"
-    beside.write_text(json.dumps(viewpoint._asdict()) + "\n", encoding="utf-8")
+    beside.write_text(json.dumps({"layer": viewpoint.layer, "head": viewpoint.head, "after": viewpoint.after}) + "\n", encoding="utf-8")
     beside.replace(folder / FILE)
 
 

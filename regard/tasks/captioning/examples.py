@@ -44,7 +44,7 @@ class Captions:
         self.dropout = dropout
         places = np.array([one.extent.places for one in encoded], dtype=np.int64)
         self.sizes = np.maximum(places, self.captions.lengths + 1).astype(np.int32)
-        found = hashlib.sha256("".join(f"{one.digest} {one.extent}\n" for one in encoded).encode())
+        found = hashlib.sha256("".join(f"{one.digest} {one.extent.fingerprint()}\n" for one in encoded).encode())
         found.update(np.ascontiguousarray(self.captions.numbers, dtype=np.int64).tobytes())
         found.update(self.captions.offsets.tobytes())
         self.fingerprint = found.hexdigest()

@@ -30,6 +30,12 @@ class Extent(NamedTuple):
         """How many there are."""
         return self.rows * self.columns
 
+    def fingerprint(self) -> str:
+        """Return the text that the fingerprint of a dataset hashes; it is in state.json and must not change."""
+        return (
+            f"Extent(rows={self.rows}, columns={self.columns}, features={self.features}, of_pixels={self.of_pixels})"
+        )
+
 
 class Sight(NamedTuple):
     """What a model sees: places L,F+2, each with its row and column at the end; and the image, if there is one.
