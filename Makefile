@@ -67,16 +67,16 @@ fuzz: .venv/dev
 test-gpu:
 	$(PYTHON) -m pytest -m gpu tests/test_gpu.py
 
-# On a machine with a GPU: benchmarks/gpu.py and benchmarks/packed.py. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
+# On a machine with a GPU: benchmarks/gpu.py and benchmarks/packed_training.py. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
 bench: .venv/dev
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/decode.py
-	$(BIN)/python benchmarks/engines.py
-	$(BIN)/python -m benchmarks.ways
-	$(BIN)/python -m benchmarks.abreast
-	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/training_vs_torch.py
+	$(BIN)/python benchmarks/beam_search.py
+	$(BIN)/python benchmarks/decoding_backends.py
+	$(BIN)/python -m benchmarks.fast_vs_reference
+	$(BIN)/python -m benchmarks.batch_parallelism
+	$(BIN)/python benchmarks/data_preparation.py
 	$(BIN)/python benchmarks/checkpoint.py
-	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/corpus_readers.py
 	$(BIN)/regard demo --out runs/demo
 	$(BIN)/python benchmarks/serve.py runs/demo
 

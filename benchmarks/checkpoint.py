@@ -17,27 +17,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.data.examples import Examples
-from regard.data.ragged import Ragged
+from regard.data.dataset import ParallelDataset
+from regard.data.indexed_dataset import RaggedArray
 from regard.models import build
 from regard.runs import Run
 from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings
 
 
-def trainer(folder: Path, batch_tokens: int) -> Trainer:
+def make_trainer(folder: Path, batch_tokens: int) -> Trainer:
     """The Transformer base with 32,000 pieces, one update old."""
     random = np.random.default_rng(0)
-    rows = Ragged.of(random.integers(4, 32_000, 25) for _ in range(400))
+    rows = RaggedArray.from_rows(random.integers(4, 32_000, 25) for _ in range(400))
     settings = TrainingSettings(batch_tokens=batch_tokens, steps=9, tensorboard=False)
     model = build("vaswani2017-base", 32_000, 32_000)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Trainer(
-        model, Examples(rows, rows), lambda *_: Validation(0, {"bleu": 0}, "bleu"), settings, Run(folder), device
+        model, ParallelDataset(rows, rows), lambda *_: Validation(0, {"bleu": 0}, "bleu"), settings, Run(folder), device
     )
 
 
-def plain(folder: Path, size: int) -> float:
+def measure_disk_write(folder: Path, size: int) -> float:
     """Seconds that the disk takes for so many bytes."""
     content = os.urandom(1 << 20)
     begun = time.monotonic()
@@ -57,18 +57,18 @@ if __name__ == "__main__":
     parser.add_argument("--batch-tokens", type=int, default=1000)
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=wanted.folder) as name:
-        job = trainer(Path(name) / "run", wanted.batch_tokens)
-        shares = job.shares()
+        job = make_trainer(Path(name) / "run", wanted.batch_tokens)
+        shares = job.load_update_batches()
         count = sum(parameter.numel() for parameter in job.model.parameters())
         steps, saves, disks = [], [], []
         for _ in range(4):
             begun = time.monotonic()
-            job.update(next(shares))
+            job.train_step(next(shares))
             steps.append(time.monotonic() - begun)
             begun = time.monotonic()
             job.save()
             saves.append(time.monotonic() - begun)
-            disks.append(plain(Path(name), 12 * count))
+            disks.append(measure_disk_write(Path(name), 12 * count))
         step, save, disk = (statistics.median(times[1:]) for times in (steps, saves, disks))
         print(
             f"{count:,} parameters: checkpoint {save:.2f} s, the disk alone {disk:.2f} s, a step of "

@@ -27,21 +27,21 @@ from regard.fast.feeding.way import played
 from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.models import build
-from regard.models.luong import one_by_one
-from regard.models.seq2seq import Encoded, added_up
-from regard.models.stepping import one_by_one as bahdanau_loop
+from regard.models.base import Encoded, default_loss_sum
+from regard.models.luong2015 import unroll_luong_decoder
+from regard.models.rnn_common import unroll_decoder as bahdanau_loop
 from regard.search import search
 
-WARM, ROUNDS = 5, 20
-ROW = 5  # steps of training in a row: nobody waits for one, and the host works ahead
-OUT = 32  # tokens in and out of a search
-SIZE, LAYERS, WORDS, VOCABULARY = 1000, 2, 30, 32000
+WARMUP_ROUNDS, ROUNDS = 5, 20
+STEPS_PER_ROUND = 5  # steps of training in a row: nobody waits for one, and the host works ahead
+TARGET_LENGTH = 32  # tokens in and out of a search
+SIZE, LAYERS, SENTENCE_LENGTH, VOCABULARY = 1000, 2, 30, 32000
 LUONG: dict[str, Any] = {"config": "luong2015-global", "size": SIZE, "layers": LAYERS, "score": "general"}
 TRANSFORMER: dict[str, Any] = {"config": "vaswani2017-base"}
 BAHDANAU: dict[str, Any] = {"config": "bahdanau2015", "size": SIZE}
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """What one call has to do at the least."""
 
     tokens: int
@@ -49,138 +49,163 @@ class Work(NamedTuple):
     bytes: float  # that have to come from the card's memory, whatever it keeps nearer
 
 
-def seconds(call: Callable[[], object], row: int) -> float:
+def measure_seconds(call: Callable[[], object], repeats: int) -> float:
     """How long a call takes on the card, of so many in a row."""
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     began.record()
-    for _ in range(row):
+    for _ in range(repeats):
         call()
     ended.record()
     torch.cuda.synchronize()
-    return float(began.elapsed_time(ended)) / 1000 / row
+    return float(began.elapsed_time(ended)) / 1000 / repeats
 
 
-def measured(calls: Mapping[str, Callable[[], object]], row: int = 1) -> dict[str, list[float]]:
+def measure_rounds(calls: Mapping[str, Callable[[], object]], repeats: int = 1) -> dict[str, list[float]]:
     """The seconds of each in every round, after some that do not count."""
     for call in calls.values():
-        for _ in range(WARM):
+        for _ in range(WARMUP_ROUNDS):
             call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            times[name].append(seconds(call, row))
+            times[name].append(measure_seconds(call, repeats))
     return times
 
 
-def limits() -> tuple[float, float]:
+def measure_card_limits() -> tuple[float, float]:
     """Operations a second of a matrix product in bf16, bytes a second of a copy (read and written)."""
     one = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     many = torch.empty(2**30, device="cuda", dtype=torch.uint8)
     other = torch.empty_like(many)
-    times = measured({"product": lambda: one @ one, "copy": lambda: other.copy_(many)})
+    times = measure_rounds({"product": lambda: one @ one, "copy": lambda: other.copy_(many)})
     fastest = {name: min(found) for name, found in times.items()}
     return 2 * 8192**3 / fastest["product"], 2 * 2**30 / fastest["copy"]
 
 
-def table(
+def print_table(
     title: str,
-    work: Work,
+    workload: Workload,
     calls: Mapping[str, Callable[[], object]],
-    card: tuple[float, float] | None = None,
-    row: int = 1,
+    card_limits: tuple[float, float] | None = None,
+    repeats: int = 1,
 ) -> None:
     """One line for each alternative, and the limits, where they are known."""
     print(f"\n{title}")
     print(f"| {'':<34} | {'tokens/s':>10} | {'from':>10} | {'to':>10} | {'ms':>8} |")
     print(f"|{'-' * 36}|{'-' * 11}:|{'-' * 11}:|{'-' * 11}:|{'-' * 9}:|")
-    for name, times in measured(calls, row).items():
-        middle, slow, fast = (work.tokens / time for time in (statistics.median(times), max(times), min(times)))
-        print(f"| {name:<34} | {middle:10,.0f} | {slow:10,.0f} | {fast:10,.0f} | {1e3 * work.tokens / middle:8.2f} |")
-    if card is None:
+    for name, times in measure_rounds(calls, repeats).items():
+        middle, slow, fast = (workload.tokens / time for time in (statistics.median(times), max(times), min(times)))
+        print(
+            f"| {name:<34} | {middle:10,.0f} | {slow:10,.0f} | {fast:10,.0f} | {1e3 * workload.tokens / middle:8.2f} |"
+        )
+    if card_limits is None:
         return
-    for name, time in (("limit: products", work.operations / card[0]), ("limit: memory", work.bytes / card[1])):
-        print(f"| {name:<34} | {work.tokens / time:10,.0f} | {'':>10} | {'':>10} | {1e3 * time:8.2f} |")
+    for name, time in (
+        ("limit: products", workload.operations / card_limits[0]),
+        ("limit: memory", workload.bytes / card_limits[1]),
+    ):
+        print(f"| {name:<34} | {workload.tokens / time:10,.0f} | {'':>10} | {'':>10} | {1e3 * time:8.2f} |")
 
 
-def decoder_work(sentences: int) -> Work:
+def estimate_luong_decoder(sentences: int) -> Workload:
     """Of Luong's decoder over whole targets, forwards and backwards, without the output layer."""
-    H, S, T = SIZE, WORDS, WORDS
+    H, S, T = SIZE, SENTENCE_LENGTH, SENTENCE_LENGTH
     first, further = 2 * 4 * H * 3 * H, 2 * 4 * H * 2 * H  # [word; h̃; h] and [h below; h]
     each = first + (LAYERS - 1) * further + 2 * H * 2 * H + 2 * S * 2 * H + 2 * H * H * S / T
     weights = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * H
     memory = 2 * 2 * sentences * S * H  # keys and values, in bf16
     states = sentences * T * H * (LAYERS * (4 * 2 + 4 + 2) + 2 * 2)  # gates, c and h of each layer, context and h̃
     # weights are read and their gradients written; of the rest this is done forwards, and once more backwards
-    return Work(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
+    return Workload(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
 
 
-def luong() -> None:
+def benchmark_luong_training() -> None:
     """Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
     output.FIRST = 0  # what is measured comes later
-    card = limits()
+    card = measure_card_limits()
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):
         loops = {
-            "readable loop": one_by_one,
+            "readable loop": unroll_luong_decoder,
             "fast, without graphs": partial(played, captured=None),
             "fast": partial(played, captured=Captured()),
         }
-        decoding = {name: decoding_step(model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()}
-        table(f"decoder, {sentences} sentences, forwards and backwards", decoder_work(sentences), decoding, card, ROW)
-        training = {
-            "readable": training_step(model(LUONG, one_by_one, 0.2, added_up), sentences),
-            "fast loop, readable loss": training_step(model(LUONG, loops["fast"], 0.2, added_up), sentences),
-            "fast": training_step(model(LUONG, partial(played, captured=Captured()), 0.2), sentences),
+        decoding = {
+            name: make_decoder_step(build_training_model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()
         }
-        table(
+        print_table(
+            f"decoder, {sentences} sentences, forwards and backwards",
+            estimate_luong_decoder(sentences),
+            decoding,
+            card,
+            STEPS_PER_ROUND,
+        )
+        training = {
+            "readable": make_training_step(
+                build_training_model(LUONG, unroll_luong_decoder, 0.2, default_loss_sum), sentences
+            ),
+            "fast loop, readable loss": make_training_step(
+                build_training_model(LUONG, loops["fast"], 0.2, default_loss_sum), sentences
+            ),
+            "fast": make_training_step(
+                build_training_model(LUONG, partial(played, captured=Captured()), 0.2), sentences
+            ),
+        }
+        print_table(
             f"whole model with dropout, {sentences} sentences, forwards, backwards and Adam",
-            model_work(sentences),
+            estimate_luong_training(sentences),
             training,
             card,
-            ROW,
+            STEPS_PER_ROUND,
         )
 
 
-def bahdanau() -> None:
+def benchmark_bahdanau_training() -> None:
     """Bahdanau's decoder, a GRU of 1000, 30 words in and out, bf16: the readable loop, and the same by graphs."""
-    card = limits()
+    card = measure_card_limits()
     for sentences in (128, 512):
         plain = bahdanau_loop
         graphed = partial(replayed, plain, drops_input=False, captured=Captured())
         calls = {
-            name: decoding_step(model(BAHDANAU, loop, 0.0), sentences)
+            name: make_decoder_step(build_training_model(BAHDANAU, loop, 0.0), sentences)
             for name, loop in (("readable loop", plain), ("readable loop, by graphs", graphed))
         }
-        table(f"decoder, {sentences} sentences, forwards and backwards", bahdanau_work(sentences), calls, card, ROW)
+        print_table(
+            f"decoder, {sentences} sentences, forwards and backwards",
+            estimate_bahdanau_decoder(sentences),
+            calls,
+            card,
+            STEPS_PER_ROUND,
+        )
 
 
-def bahdanau_work(sentences: int) -> Work:
+def estimate_bahdanau_decoder(sentences: int) -> Workload:
     """Of Bahdanau's decoder over whole targets, forwards and backwards, without the deep output."""
-    H, S, T = SIZE, WORDS, WORDS
+    H, S, T = SIZE, SENTENCE_LENGTH, SENTENCE_LENGTH
     each = 2 * 3 * H * 4 * H + 2 * H * H + 2 * S * 3 * H + 2 * 2 * H * H * S / T  # gates, query, look, keys
     weights = 3 * H * 4 * H + H * H + 2 * H * H
     memory = 2 * sentences * S * 3 * H
     states = sentences * T * H * (3 * 2 + 2 + 2 * 2)
-    return Work(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
+    return Workload(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
 
 
-def model(form: dict[str, Any], loop: Any, dropout: float, way: Any = None) -> Any:
+def build_training_model(options: dict[str, Any], loop: Any, dropout: float, loss_function: Any = None) -> Any:
     """A model, its decoder with this loop, its loss added up in this way."""
     torch.manual_seed(0)
-    made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **form)).cuda()
+    made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
     made.decoder.loop = loop
-    made.way = way or made.way
+    made.way = loss_function or made.way
     return made
 
 
-def decoding_step(whole: Any, sentences: int) -> Callable[[], None]:
+def make_decoder_step(model: Any, sentences: int) -> Callable[[], None]:
     """From the encoder's states to what the output layer reads, and back."""
-    decoder, (source, lengths, target) = whole.decoder, batch(sentences)
+    decoder, (source, lengths, target) = model.decoder, make_batch(sentences)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        memory, state = whole.encode(source, lengths)
+        memory, state = model.encode(source, lengths)
     states = memory.keys.requires_grad_()
     encoded = Encoded(memory._replace(keys=states, values=states), state)
-    came = torch.randn(sentences, WORDS, SIZE, device="cuda", dtype=torch.bfloat16)
+    came = torch.randn(sentences, SENTENCE_LENGTH, SIZE, device="cuda", dtype=torch.bfloat16)
 
     def step() -> None:
         decoder.zero_grad()
@@ -192,24 +217,24 @@ def decoding_step(whole: Any, sentences: int) -> Callable[[], None]:
     return step
 
 
-def training_step(whole: Any, sentences: int) -> Callable[[], None]:
+def make_training_step(model: Any, sentences: int) -> Callable[[], None]:
     """Loss, gradients and Adam."""
-    source, lengths, target = batch(sentences)
-    optimizer = torch.optim.Adam(whole.parameters(), fused=True)
+    source, lengths, target = make_batch(sentences)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
 
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
-            loss = whole.loss(source, lengths, target, target)
+            loss = model.loss(source, lengths, target, target)
         loss.backward()
         optimizer.step()
 
     return step
 
 
-def model_work(sentences: int) -> Work:
+def estimate_luong_training(sentences: int) -> Workload:
     """The same with encoder and output layer, and the optimizer's numbers."""
-    decoder, H = decoder_work(sentences), SIZE
+    decoder, H = estimate_luong_decoder(sentences), SIZE
     encoder, output = LAYERS * 2 * 4 * H * 2 * H, 2 * H * VOCABULARY
     weights = LAYERS * 2 * 4 * H * 2 * H + 4 * H * H + 3 * H * VOCABULARY
     return decoder._replace(
@@ -218,115 +243,124 @@ def model_work(sentences: int) -> Work:
     )
 
 
-def batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
+def make_batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
     """Random words, all sentences of one length."""
-    source, target = (torch.randint(4, VOCABULARY, (sentences, WORDS), device="cuda") for _ in range(2))
-    return source, torch.full((sentences,), WORDS, device="cuda"), target
+    source, target = (torch.randint(4, VOCABULARY, (sentences, SENTENCE_LENGTH), device="cuda") for _ in range(2))
+    return source, torch.full((sentences,), SENTENCE_LENGTH, device="cuda"), target
 
 
-def searching(form: dict[str, Any]) -> Any:
+def build_search_model(options: dict[str, Any]) -> Any:
     """A model with random weights, which takes the way on the device from the first search on."""
     torch.manual_seed(0)
     decoding.FIRST = 0
-    return quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, **form)).cuda().eval()
+    return quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, **options)).cuda().eval()
 
 
-def searches(whole: Any, sentences: int, beam: int) -> dict[str, Callable[[], object]]:
+def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[], object]]:
     """The readable search and the one on the device, in bf16; targets of `OUT` tokens, whatever EOS's chance."""
-    source = torch.randint(4, VOCABULARY, (sentences, OUT), device="cuda")
-    lengths = torch.full((sentences,), OUT, device="cuda")
-    shortcut = whole.shortcut
+    source = torch.randint(4, VOCABULARY, (sentences, TARGET_LENGTH), device="cuda")
+    lengths = torch.full((sentences,), TARGET_LENGTH, device="cuda")
+    shortcut = model.shortcut
 
-    def run(way: Any) -> None:
-        whole.shortcut = way
+    def run(device_search: Any) -> None:
+        model.shortcut = device_search
         with torch.autocast("cuda", torch.bfloat16):
-            search(whole, source, lengths, beam=beam, min_length=OUT, max_length=OUT, attention=False)
-        whole.shortcut = shortcut
+            search(
+                model, source, lengths, beam=beam, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH, attention=False
+            )
+        model.shortcut = shortcut
 
     return {"readable search": partial(run, None), "on the device": partial(run, shortcut)}
 
 
-def steps_alone(whole: Any, beam: int, sentences: int) -> Callable[[], object]:
+def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[], object]:
     """The same steps without encoder and host: chunks, one behind the other."""
-    rooms = whole.shortcut.finders[torch.bfloat16].rooms
+    rooms = model.shortcut.finders[torch.bfloat16].rooms
     room = next(room for (size, _), room in rooms.items() if (size.width, size.sentences) == (beam, sentences))
 
     @torch.inference_mode()
     def run() -> None:
         room.board.taken.zero_()
-        for _ in range(OUT // CHUNK):
+        for _ in range(TARGET_LENGTH // CHUNK):
             room.advance()
 
     return run
 
 
-def of_a_file(whole: Any, sentences: int, beam: int) -> tuple[Callable[[], object], int]:
+def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Callable[[], object], int]:
     """Sentences of 13 ± 4 words, each target as long as its source; and how many tokens these are."""
     torch.manual_seed(1)
     lengths = (13 + 4 * torch.randn(sentences)).round().clamp(3, 30).long()
     source = torch.randint(4, VOCABULARY, (sentences, int(lengths.max())), device="cuda")
     most = lengths.tolist()
-    wish = Wish(beam, 1, OUT, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False, most)
+    wish = Wish(beam, 1, TARGET_LENGTH, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False, most)
     there = lengths.cuda()
 
     def run() -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            assert whole.shortcut(whole, source, there, wish)
+            assert model.shortcut(model, source, there, wish)
 
     return run, sum(most)
 
 
-def searched(title: str, form: dict[str, Any], work: Callable[[int, int], Work], sizes: list[tuple[int, int]]) -> None:
+def benchmark_search(
+    title: str, options: dict[str, Any], estimate: Callable[[int, int], Workload], sizes: list[tuple[int, int]]
+) -> None:
     """Searches of so many sentences with so wide a beam."""
-    card, whole = limits(), searching(form)
+    card, whole = measure_card_limits(), build_search_model(options)
     for sentences, beam in sizes:
-        calls = searches(whole, sentences, beam)
+        calls = make_searches(whole, sentences, beam)
         for _ in range(3):
             calls["on the device"]()
-        calls["on the device, steps alone"] = steps_alone(whole, beam, sentences)
-        table(f"{title}, {sentences} sentences, beam {beam}, {OUT} tokens out", work(sentences, beam), calls, card)
-        run, tokens = of_a_file(whole, sentences, beam)
-        least = work(sentences, beam)._replace(tokens=tokens)
-        table(f"{title}, {sentences} sentences of 13 ± 4 words, beam {beam}", least, {"on the device": run})
+        calls["on the device, steps alone"] = make_decoder_steps_run(whole, beam, sentences)
+        print_table(
+            f"{title}, {sentences} sentences, beam {beam}, {TARGET_LENGTH} tokens out",
+            estimate(sentences, beam),
+            calls,
+            card,
+        )
+        run, tokens = make_mixed_length_search(whole, sentences, beam)
+        least = estimate(sentences, beam)._replace(tokens=tokens)
+        print_table(f"{title}, {sentences} sentences of 13 ± 4 words, beam {beam}", least, {"on the device": run})
 
 
-def decode_transformer() -> None:
+def benchmark_transformer_decoding() -> None:
     """Transformer base, 32,000 words, bf16: greedy and by a beam of 4."""
-    searched("Transformer base", TRANSFORMER, transformer_work, [(512, 1), (512, 4), (1, 4)])
+    benchmark_search("Transformer base", TRANSFORMER, estimate_transformer_search, [(512, 1), (512, 4), (1, 4)])
 
 
-def decode_luong() -> None:
+def benchmark_luong_decoding() -> None:
     """Luong's model, 2 × 1000, general, input feeding, bf16: one sentence greedily, and many by a beam of 4."""
-    searched("Luong 2 × 1000", LUONG, luong_work, [(1, 1), (1, 4), (512, 1), (512, 4)])
+    benchmark_search("Luong 2 × 1000", LUONG, estimate_luong_search, [(1, 1), (1, 4), (512, 1), (512, 4)])
 
 
-def transformer_work(sentences: int, beam: int) -> Work:
+def estimate_transformer_search(sentences: int, beam: int) -> Workload:
     """A search by Transformer base, the encoder included."""
     D, L, rows = 512, 6, sentences * beam
     written = 4 * D * D + 2 * D * D + 2 * D * 4 * D  # weights of a decoder's layer that a step reads …
     read = 4 * D * D + 2 * D * 4 * D + 2 * D * D  # … and of an encoder's, with keys and values for the decoder
-    each = 2 * L * written + L * 2 * 2 * D * (OUT / 2 + OUT) + 2 * D * VOCABULARY
-    there = 2 * L * read + L * 2 * 2 * D * OUT
-    caches = L * 2 * D * (rows * OUT / 2 + sentences * OUT)
-    moved = 2 * OUT * (L * written + D * VOCABULARY + caches)
-    return Work(sentences * OUT, rows * OUT * each + sentences * OUT * there, moved)
+    each = 2 * L * written + L * 2 * 2 * D * (TARGET_LENGTH / 2 + TARGET_LENGTH) + 2 * D * VOCABULARY
+    there = 2 * L * read + L * 2 * 2 * D * TARGET_LENGTH
+    caches = L * 2 * D * (rows * TARGET_LENGTH / 2 + sentences * TARGET_LENGTH)
+    moved = 2 * TARGET_LENGTH * (L * written + D * VOCABULARY + caches)
+    return Workload(sentences * TARGET_LENGTH, rows * TARGET_LENGTH * each + sentences * TARGET_LENGTH * there, moved)
 
 
-def luong_work(sentences: int, beam: int) -> Work:
+def estimate_luong_search(sentences: int, beam: int) -> Workload:
     """A search by Luong's model, the encoder included."""
     H, rows = SIZE, sentences * beam
     written = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * VOCABULARY
     read = LAYERS * 4 * H * 2 * H + H * H
-    each, there = 2 * written + 2 * 2 * H * OUT, 2 * read
-    moved = 2 * OUT * (written + read + 2 * sentences * OUT * H)
-    return Work(sentences * OUT, rows * OUT * each + sentences * OUT * there, moved)
+    each, there = 2 * written + 2 * 2 * H * TARGET_LENGTH, 2 * read
+    moved = 2 * TARGET_LENGTH * (written + read + 2 * sentences * TARGET_LENGTH * H)
+    return Workload(sentences * TARGET_LENGTH, rows * TARGET_LENGTH * each + sentences * TARGET_LENGTH * there, moved)
 
 
 TABLES: dict[str, Callable[[], None]] = {
-    "luong": luong,
-    "bahdanau": bahdanau,
-    "decode-transformer": decode_transformer,
-    "decode-luong": decode_luong,
+    "luong": benchmark_luong_training,
+    "bahdanau": benchmark_bahdanau_training,
+    "decode-transformer": benchmark_transformer_decoding,
+    "decode-luong": benchmark_luong_decoding,
 }
 
 

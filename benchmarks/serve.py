@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from regard.data.embedded import write
+from regard.synthetic.translation import write_translation_corpus
 
 CLIENTS = 64
 SECONDS = 8.0  # of each measurement
@@ -60,36 +60,36 @@ class Client:
 
 
 @dataclass
-class Load:
+class LoadResult:
     """What was seen of a server under load."""
 
     seconds: list[float] = field(default_factory=list)  # that each answer took
     texts: list[str] = field(default_factory=list)  # what each was the answer to
-    wrong: int = 0
-    lasted: float = 0.0
+    wrong_answers: int = 0
+    duration: float = 0.0
 
     @property
     def rate(self) -> float:
         """Answers a second."""
-        return len(self.seconds) / self.lasted
+        return len(self.seconds) / self.duration
 
-    def quantile(self, share: float) -> float:
+    def quantile(self, fraction: float) -> float:
         """Of the times."""
-        return quantile(self.seconds, share)
+        return compute_quantile(self.seconds, fraction)
 
-    def slower(self, alone: Load) -> list[float]:
+    def compute_slowdowns(self, alone: LoadResult) -> list[float]:
         """How many times as long as alone each text took that was asked alone, too."""
         known = dict(zip(alone.texts, alone.seconds, strict=True))
         return [time / known[text] for text, time in zip(self.texts, self.seconds, strict=True) if text in known]
 
 
-def quantile(values: Sequence[float], share: float) -> float:
+def compute_quantile(values: Sequence[float], fraction: float) -> float:
     """A value that so great a share of the values is below."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    return sorted(values)[min(len(values) - 1, int(fraction * len(values)))]
 
 
 @contextmanager
-def server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
+def run_server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
     """A server process: its port, and its number among processes."""
     command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
@@ -99,14 +99,14 @@ def server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
             if "running on" in line:
                 break
         port = int(json.loads(line)["event"].split("127.0.0.1:")[1].split()[0])
-        asyncio.get_running_loop().run_in_executor(None, drain, process)
+        asyncio.get_running_loop().run_in_executor(None, drain_output, process)
         try:
             yield port, process.pid
         finally:
             process.terminate()
 
 
-def drain(process: subprocess.Popen[str]) -> None:
+def drain_output(process: subprocess.Popen[str]) -> None:
     """Reads what the server says, so that it never waits for a reader."""
     assert process.stderr is not None
     with suppress(ValueError):  # it is closed when the server has ended
@@ -114,77 +114,77 @@ def drain(process: subprocess.Popen[str]) -> None:
             pass
 
 
-async def loaded(
+async def run_load(
     port: int, texts: Sequence[str], expected: dict[str, str], clients: int, seconds: float, rate: float | None = None
-) -> Load:
+) -> LoadResult:
     """So many clients that ask one text after the other, as fast as they are answered, or at a rate in all.
 
     At a rate requests come by chance, whatever became of those before; each is asked by a client that is free, and its
     time counts from when it came.
     """
-    load, started = Load(), time.perf_counter()
+    load, started = LoadResult(), time.perf_counter()
     end, dice = started + seconds, random.Random(0)
 
-    async def ask(one: Client, since: float) -> None:
+    async def send_random_text(one: Client, since: float) -> None:
         text = dice.choice(texts)
         found = await one.translate(text)
         load.seconds.append(time.perf_counter() - since)
         load.texts.append(text)
-        load.wrong += expected.setdefault(text, found) != found
+        load.wrong_answers += expected.setdefault(text, found) != found
 
     async with AsyncExitStack() as held:
         free: asyncio.Queue[Client] = asyncio.Queue()
         for _ in range(clients):
             free.put_nowait(await held.enter_async_context(Client(port)))
 
-        async def without_a_pause() -> None:
+        async def run_closed_loop_client() -> None:
             one = await free.get()
             while time.perf_counter() < end:
-                await ask(one, time.perf_counter())
+                await send_random_text(one, time.perf_counter())
 
-        async def by_the_next(since: float) -> None:
+        async def send_when_client_is_free(since: float) -> None:
             one = await free.get()
-            await ask(one, since)
+            await send_random_text(one, since)
             free.put_nowait(one)
 
         async with asyncio.TaskGroup() as group:
             if rate is None:
                 for _ in range(clients):
-                    group.create_task(without_a_pause())
+                    group.create_task(run_closed_loop_client())
             else:
                 when = time.perf_counter() + dice.expovariate(rate)
                 while when < end:
                     await asyncio.sleep(max(0.0, when - time.perf_counter()))
-                    group.create_task(by_the_next(when))
+                    group.create_task(send_when_client_is_free(when))
                     when += dice.expovariate(rate)
-    load.lasted = time.perf_counter() - started
+    load.duration = time.perf_counter() - started
     return load
 
 
-def resident(pid: int) -> float:
+def read_resident_megabytes(pid: int) -> float:
     """Megabytes that a process and its children have in memory; what they share is counted for each."""
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     children = [child for each in threads for child in each.read_text(encoding="utf-8").split()]
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(resident(int(child)) for child in children)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(read_resident_megabytes(int(child)) for child in children)
 
 
-async def compare(run: Path, texts: Sequence[str]) -> None:
+async def compare_batching(run: Path, texts: Sequence[str]) -> None:
     """Batching against none, and what waiting costs at half of the highest load."""
     expected: dict[str, str] = {}
-    with server(run) as (batched, _), server(run, "--batch-pieces", "1") as (single, _):
+    with run_server(run) as (batched, _), run_server(run, "--batch-pieces", "1") as (single, _):
         for port in (batched, single):
-            await loaded(port, texts, expected, 4, 2.0)
+            await run_load(port, texts, expected, 4, 2.0)
         gains, waits, slower = [], [], []
         for _ in range(ROUNDS):
-            alone = await loaded(batched, texts, expected, 1, SECONDS)
-            together = await loaded(batched, texts, expected, CLIENTS, SECONDS)
-            one_by_one = await loaded(single, texts, expected, CLIENTS, SECONDS)
-            half = await loaded(batched, sorted(set(alone.texts)), expected, CLIENTS, SECONDS, rate=together.rate / 2)
+            alone = await run_load(batched, texts, expected, 1, SECONDS)
+            together = await run_load(batched, texts, expected, CLIENTS, SECONDS)
+            one_by_one = await run_load(single, texts, expected, CLIENTS, SECONDS)
+            half = await run_load(batched, sorted(set(alone.texts)), expected, CLIENTS, SECONDS, rate=together.rate / 2)
             gains.append(together.rate / one_by_one.rate)
             waits.append(half.quantile(0.99) / statistics.median(alone.seconds))
-            slower.append(quantile(half.slower(alone), 0.99))
-            wrong = alone.wrong + together.wrong + one_by_one.wrong + half.wrong
+            slower.append(compute_quantile(half.compute_slowdowns(alone), 0.99))
+            wrong = alone.wrong_answers + together.wrong_answers + one_by_one.wrong_answers + half.wrong_answers
             lone, late = statistics.median(alone.seconds), half.quantile(0.99)
             print(
                 f"{CLIENTS} clients: {together.rate:.0f}/s batched, {one_by_one.rate:.0f}/s one by one "
@@ -197,17 +197,17 @@ async def compare(run: Path, texts: Sequence[str]) -> None:
         print(f"the same text at half load and alone: {statistics.median(slower):.1f}× in the 99th percentile")
 
 
-async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
+async def run_long_load(run: Path, texts: Sequence[str], minutes: float) -> None:
     """A long load: wrong answers, and memory as it goes."""
     expected: dict[str, str] = {}
-    with server(run) as (port, pid):
-        await loaded(port, texts, expected, CLIENTS, 20.0)
+    with run_server(run) as (port, pid):
+        await run_load(port, texts, expected, CLIENTS, 20.0)
         answers = wrong = 0
-        memory, end = [resident(pid)], time.perf_counter() + 60 * minutes
+        memory, end = [read_resident_megabytes(pid)], time.perf_counter() + 60 * minutes
         while time.perf_counter() < end:
-            load = await loaded(port, texts, expected, CLIENTS, min(15.0, end - time.perf_counter()))
-            answers, wrong = answers + len(load.seconds), wrong + load.wrong
-            memory.append(resident(pid))
+            load = await run_load(port, texts, expected, CLIENTS, min(15.0, end - time.perf_counter()))
+            answers, wrong = answers + len(load.seconds), wrong + load.wrong_answers
+            memory.append(read_resident_megabytes(pid))
         half = len(memory) // 2
         first, second = statistics.mean(memory[:half]), statistics.mean(memory[half:])
         spread = f"from {min(memory):.0f} to {max(memory):.0f} MB"
@@ -215,27 +215,27 @@ async def endure(run: Path, texts: Sequence[str], minutes: float) -> None:
         print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory {spread}, {halves}")
 
 
-ROWS = 200_000  # of the run whose curves are asked for
-PROBE = 0.005  # seconds between two requests for /health
+METRIC_ROWS = 200_000  # of the run whose curves are asked for
+PROBE_SECONDS = 0.005  # seconds between two requests for /health
 
 
-def make_attacks(name: str) -> dict[str, tuple[str, str, bytes]]:
+def make_expensive_requests(name: str) -> dict[str, tuple[str, str, bytes]]:
     """Requests by name: target, content type, body."""
     json_type, form_type = "application/json", "application/x-www-form-urlencoded"
 
-    def as_json(q: object) -> bytes:
+    def encode_request(q: object) -> bytes:
         return json.dumps({"q": q, "source": "auto", "target": "de"}).encode()
 
     head = b"--x\r\nContent-Disposition: form-data; name=file; filename=a.txt\r\n\r\n"
     return {
-        "detect words": ("POST /detect", json_type, as_json(["the old house " * 280] * 1000)),
-        "detect digits": ("POST /detect", json_type, as_json(["1 " * 1990] * 1000)),
-        "detect addresses": ("POST /detect", json_type, as_json(["www.a.de " * 440] * 1000)),
-        "translate addresses": ("POST /translate", json_type, as_json(["www.a.de " * 440] * 1000)),
-        "JSON of many parts": ("POST /translate", json_type, as_json(["a"] * 49_000)),
-        "JSON of escapes": ("POST /detect", json_type, as_json(["\u00e4" * 600] * 1000)),
-        "JSON of long numbers": ("POST /detect", json_type, as_json([10**3999] * 990)),
-        "predict many parts": ("POST /v1/predict", json_type, as_json([["a"] * 10_000] * 4)),
+        "detect words": ("POST /detect", json_type, encode_request(["the old house " * 280] * 1000)),
+        "detect digits": ("POST /detect", json_type, encode_request(["1 " * 1990] * 1000)),
+        "detect addresses": ("POST /detect", json_type, encode_request(["www.a.de " * 440] * 1000)),
+        "translate addresses": ("POST /translate", json_type, encode_request(["www.a.de " * 440] * 1000)),
+        "JSON of many parts": ("POST /translate", json_type, encode_request(["a"] * 49_000)),
+        "JSON of escapes": ("POST /detect", json_type, encode_request(["\u00e4" * 600] * 1000)),
+        "JSON of long numbers": ("POST /detect", json_type, encode_request([10**3999] * 990)),
+        "predict many parts": ("POST /v1/predict", json_type, encode_request([["a"] * 10_000] * 4)),
         "form of escapes": ("POST /detect", form_type, b"q=" + b"%C3%A4" * 600_000),
         "form of line ends": ("POST /detect", form_type, b"q=" + b"%0D" * 1_300_000),
         "multipart of line ends": (
@@ -247,7 +247,7 @@ def make_attacks(name: str) -> dict[str, tuple[str, str, bytes]]:
     }
 
 
-async def send(port: int, target: str, kind: str, body: bytes) -> str:
+async def send_request(port: int, target: str, kind: str, body: bytes) -> str:
     """Send a request on a connection of its own; return the status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"{target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind or 'text/plain'}\r\n"
@@ -262,32 +262,32 @@ async def send(port: int, target: str, kind: str, body: bytes) -> str:
     return status
 
 
-async def longest_stall(port: int, attack: asyncio.Task[str]) -> float:
+async def measure_longest_stall(port: int, request: asyncio.Task[str]) -> float:
     """Ask for /health until the attack is answered; return the longest time to an answer."""
     longest = 0.0
-    while not attack.done():
+    while not request.done():
         started = time.perf_counter()
-        await send(port, "GET /health", "", b"")
+        await send_request(port, "GET /health", "", b"")
         longest = max(longest, time.perf_counter() - started)
-        await asyncio.sleep(PROBE)
+        await asyncio.sleep(PROBE_SECONDS)
     return longest
 
 
-async def endanger(run: Path, folder: Path) -> None:
+async def measure_event_loop_stalls(run: Path, folder: Path) -> None:
     """Print the stalls that requests cause which are as expensive as the limits allow."""
     long = folder / "long"
     shutil.copytree(run, long)
     row = json.dumps({"kind": "train", "step": 1, "loss": 1.5, "learning_rate": 0.001, "seconds": 1.0})
     with (long / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write(f"{row}\n" * ROWS)
-    with server(long) as (port, _):
-        idle = await longest_stall(port, asyncio.create_task(asyncio.sleep(2.0, "")))
+        file.write(f"{row}\n" * METRIC_ROWS)
+    with run_server(long) as (port, _):
+        idle = await measure_longest_stall(port, asyncio.create_task(asyncio.sleep(2.0, "")))
         print(f"nothing: {1000 * idle:.0f} ms", flush=True)
-        for name, attack in make_attacks(long.name).items():
+        for name, attack in make_expensive_requests(long.name).items():
             stalls = []
             for _ in range(ROUNDS):
-                sent = asyncio.create_task(send(port, *attack))
-                stalls.append(await longest_stall(port, sent))
+                sent = asyncio.create_task(send_request(port, *attack))
+                stalls.append(await measure_longest_stall(port, sent))
             print(f"{name}: {1000 * statistics.median(stalls):.0f} ms ({sent.result()})", flush=True)
 
 
@@ -301,13 +301,15 @@ def main() -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
-        write(Path(folder), 2000)
+        write_translation_corpus(Path(folder), 2000)
         texts = (Path(folder) / "train.en").read_text(encoding="utf-8").splitlines()
         if wanted.attacks:
-            asyncio.run(endanger(wanted.run, Path(folder)))
+            asyncio.run(measure_event_loop_stalls(wanted.run, Path(folder)))
             return
     gc.freeze()  # a client that stops to look through its own objects would be measured as a slow server
-    asyncio.run(endure(wanted.run, texts, wanted.minutes) if wanted.minutes else compare(wanted.run, texts))
+    asyncio.run(
+        run_long_load(wanted.run, texts, wanted.minutes) if wanted.minutes else compare_batching(wanted.run, texts)
+    )
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from regard import load
-from regard.plot import overlaid, save
+from regard.plot import plot_attention_overlay, write_figure
 from regard.runs import Run
-from regard.tasks.captioning import files
+from regard.tasks.captioning import caption_files
 
 IMAGES = Path(__file__).parent / "images"
 WORDS = 12  # of the caption that is drawn
@@ -16,16 +16,16 @@ WORDS = 12  # of the caption that is drawn
 
 def draw(run: Path) -> None:
     """The first scene of the test set with so many words, as the run captions it."""
-    examples = files.read([run / "corpus" / "test.jsonl"])
+    examples = caption_files.read_captions([run / "corpus" / "test.jsonl"])
     chosen = next(one.picture for one in examples if len(one.caption.split()) == WORDS)
     model = load(run)
     (made,) = model.predict([chosen])
-    save(overlaid(made.overlay()), IMAGES / f"{made_by(run)}.png")
+    write_figure(plot_attention_overlay(made.make_image_overlay()), IMAGES / f"{made_by(run)}.png")
 
 
 def made_by(run: Path) -> str:
     """The recipe of a run."""
-    return str(Run(run).config()["recipe"])
+    return str(Run(run).read_config()["recipe"])
 
 
 if __name__ == "__main__":

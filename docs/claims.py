@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from regard.reproduce import EXPERIMENTS
-from regard.reproduce.sheet import WHOSE, measured, number, table, titled
-from regard.reproduce.verdict import Verdict
+from regard.reproduce.significance import ClaimResult
+from regard.reproduce.tables import (
+    ORIGIN_TITLES,
+    format_markdown_table,
+    format_metric,
+    format_metric_title,
+    format_metric_with_deviation,
+)
 
 PAGE = Path(__file__).parent / "reproduce.md"
 KINDS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
 SAID = {
-    Verdict.HOLDS: ("holds", "hold"),
-    Verdict.FAILS: ("does not hold here", "do not hold here"),
-    Verdict.OPEN: ("is not decided", "are not decided"),
+    ClaimResult.HOLDS: ("holds", "hold"),
+    ClaimResult.FAILS: ("does not hold here", "do not hold here"),
+    ClaimResult.UNDECIDED: ("is not decided", "are not decided"),
 }
 
 
@@ -36,7 +42,7 @@ def written(folder: Path) -> str:
 
 def counted(kind: str, claims: list[dict[str, str]]) -> str:
     """How many hold, in a sentence."""
-    verdicts = Counter(Verdict(claim["verdict"]) for claim in claims)
+    verdicts = Counter(ClaimResult(claim["verdict"]) for claim in claims)
     count = ", ".join(f"{number} {SAID[verdict][number > 1]}" for verdict, number in verdicts.most_common())
     return f"Of {len(claims)} claims {KINDS[kind]} {count}." if claims else ""
 
@@ -44,10 +50,10 @@ def counted(kind: str, claims: list[dict[str, str]]) -> str:
 def section(told: dict[str, Any]) -> str:
     """One experiment: its claims, and its rows with what makes each of them."""
     experiment = EXPERIMENTS[told["experiment"]]
-    claims = table(
+    claims = format_markdown_table(
         ["claim", "whose", "verdict", "figures"],
         [
-            [claim["claim"], WHOSE[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
+            [claim["claim"], ORIGIN_TITLES[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
             for claim in told["claims"]
         ],
     )
@@ -57,8 +63,8 @@ def section(told: dict[str, Any]) -> str:
     rows = [
         [
             row["name"],
-            *(measured(name, row["measured"]) for name in columns),
-            *(number(name, row["published"].get(name)) for name in papers),
+            *(format_metric_with_deviation(name, row["measured"]) for name in columns),
+            *(format_metric(name, row["published"].get(name)) for name in papers),
             made(row, keys),
         ]
         for row in told["rows"]
@@ -66,10 +72,15 @@ def section(told: dict[str, Any]) -> str:
     seeds = max(row["measured"].get("seeds", 1) for row in told["rows"])
     scale = "" if told["scale"] == "small" else f" --scale {told['scale']}"
     command = f"regard reproduce {experiment.name}{scale}" + (f" --seeds {seeds}" if seeds > 1 else "")
-    head = ["", *map(titled, columns), *(f"{titled(name)}, paper" for name in papers), "trained as"]
+    head = [
+        "",
+        *map(format_metric_title, columns),
+        *(f"{format_metric_title(name)}, paper" for name in papers),
+        "trained as",
+    ]
     return (
-        f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.about}\n\n"
-        f"```\n{command}\n```\n\n{claims}\n{table(head, rows)}"
+        f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.description}\n\n"
+        f"```\n{command}\n```\n\n{claims}\n{format_markdown_table(head, rows)}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import toys
 
 import regard
-from regard.plot import heatmap, save
+from regard.plot import plot_heatmap, write_figure
 
 DOCS = Path(__file__).parent
 RUNS = DOCS.parent / "runs" / "learn"
@@ -38,8 +38,8 @@ def main() -> None:
         (translation,) = regard.load(folder).translate([SENTENCE])
         alignment = translation.alignment
         if alignment is not None:
-            picture = heatmap(alignment.soft, alignment.source, alignment.target, folder.name)
-            save(picture, DOCS / "images" / f"{folder.name}.png")
+            picture = plot_heatmap(alignment.soft, alignment.source, alignment.target, folder.name)
+            write_figure(picture, DOCS / "images" / f"{folder.name}.png")
     toys.draw(DOCS / "images")
     (DOCS / "learn.md").write_text(HEAD + "".join(rows), encoding="utf-8")
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.grammar import make
 from regard.nn import (
     AttentionOverAttention,
     GRUCell,
@@ -22,7 +21,8 @@ from regard.nn import (
     StructuredSelfAttention,
     prefix_mask,
 )
-from regard.plot import Line, save, shaded
+from regard.plot import WeightedWords, plot_weighted_words, write_figure
+from regard.synthetic.grammar import generate_corpus
 
 SIZE, BATCH, BLANK = 48, 32, "____"
 Sentence = list[str]
@@ -93,8 +93,8 @@ def structured(sentences: list[Sentence], vocabulary: Vocabulary, out: Path) -> 
     for wanted in (1, 2):
         shown = next(sentence for sentence in sentences if kind(sentence) == wanted)
         _, weights = pool(*reader(*vocabulary.table([shown])))
-        lines += [Line(f"hop {hop + 1}", shown, row) for hop, row in enumerate(weights[0].tolist())]
-    save(shaded(lines), out)
+        lines += [WeightedWords(f"hop {hop + 1}", shown, row) for hop, row in enumerate(weights[0].tolist())]
+    write_figure(plot_weighted_words(lines), out)
 
 
 def hierarchical(sentences: list[Sentence], vocabulary: Vocabulary, out: Path) -> None:
@@ -124,10 +124,12 @@ def hierarchical(sentences: list[Sentence], vocabulary: Vocabulary, out: Path) -
     document = [plain[0], denies, plain[1], asks]
     found = pool(*read([document]))
     lines = [
-        Line(f"sentence {number + 1}", sentence, found.word_weights[0, number, : len(sentence)].tolist(), weight)
+        WeightedWords(
+            f"sentence {number + 1}", sentence, found.word_weights[0, number, : len(sentence)].tolist(), weight
+        )
         for number, (sentence, weight) in enumerate(zip(document, found.sentence_weights[0].tolist(), strict=True))
     ]
-    save(shaded(lines), out)
+    write_figure(plot_weighted_words(lines), out)
 
 
 def over_attention(sentences: list[Sentence], vocabulary: Vocabulary, out: Path) -> None:
@@ -163,16 +165,16 @@ def over_attention(sentences: list[Sentence], vocabulary: Vocabulary, out: Path)
     weights = weigh([(text, blank, "")])[0].tolist()
     ends = [place + 1 for place, word in enumerate(text) if word in ".?"]
     lines = [
-        Line("text" if not start else "", text[start:end], weights[start:end])
+        WeightedWords("text" if not start else "", text[start:end], weights[start:end])
         for start, end in zip([0, *ends], ends, strict=False)
     ]
-    save(shaded([*lines, Line("query", blank, [0.0] * len(blank))]), out)
+    write_figure(plot_weighted_words([*lines, WeightedWords("query", blank, [0.0] * len(blank))]), out)
 
 
 def draw(folder: Path) -> None:
     """All three pictures."""
     torch.manual_seed(1)
-    made = make(train=3000, dev=10, test=10, seed=1)["train"]
+    made = generate_corpus(train=3000, dev=10, test=10, seed=1)["train"]
     sentences = [pair.source.split() for pair in made]
     sentences = [sentence for sentence in sentences if len(sentence) < 13]
     vocabulary = Vocabulary(sentences)

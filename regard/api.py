@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from regard import training
-from regard.console import is_first
+from regard.console import is_rank0
 from regard.errors import UserError
-from regard.report import write_outcome
+from regard.report import write_report
 from regard.runs import Run
-from regard.tasks import task_of
+from regard.tasks import get_task
 from regard.training import Paths
 
 __all__ = ["load", "train"]
@@ -24,7 +24,7 @@ def load(*runs: str | Path, device: str | None = None) -> Any:
     """
     if not runs:
         raise UserError("no run to load")
-    return task_of(Run(Path(runs[0])).config()).load(*runs, device=device)
+    return get_task(Run(Path(runs[0])).read_config()).load(*runs, device=device)
 
 
 def train(
@@ -43,6 +43,6 @@ def train(
     `resume` the run in `out` goes on: its own config counts, and a recipe of another name is refused.
     """
     run = training.train(recipe, data, out, dev=dev, resume=resume, **overrides)
-    if is_first():
-        write_outcome(run)
+    if is_rank0():
+        write_report(run)
     return run

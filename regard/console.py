@@ -62,28 +62,28 @@ def _output_dropped_if_closed() -> Iterator[None]:
 
 
 @cache
-def console() -> Console:
+def _make_console() -> Console:
     """Standard error; one for all, so that a line said while a bar is drawn stands above it."""
     error = cast("IO[str]", _StandardError())
-    return Console(file=error, highlight=False, soft_wrap=True, quiet=not is_first())
+    return Console(file=error, highlight=False, soft_wrap=True, quiet=not is_rank0())
 
 
-def say(message: str) -> None:
+def log_message(message: str) -> None:
     """One line, as it is."""
-    console().print(message, markup=False)
+    _make_console().print(message, markup=False)
 
 
 def is_terminal() -> bool:
     """Whether a person watches standard error."""
-    return bool(_own_stderr().isatty()) and is_first()
+    return bool(_own_stderr().isatty()) and is_rank0()
 
 
-def is_first() -> bool:
+def is_rank0() -> bool:
     """Whether this process is the one that speaks, of several that torchrun has started, or alone."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def bar(threaded: bool = True) -> Progress:
+def make_progress_bar(threaded: bool = True) -> Progress:
     """A progress bar with speed and time left; silent where nobody watches.
 
     Without its thread it is drawn by `refresh` alone.
@@ -96,7 +96,7 @@ def bar(threaded: bool = True) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
-        console=console(),
+        console=_make_console(),
         auto_refresh=threaded,
         disable=not is_terminal(),
     )

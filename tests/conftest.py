@@ -72,9 +72,9 @@ def seed() -> None:
 @pytest.fixture(scope="session")
 def corpus(shared_folder: Path) -> Path:
     """Write a corpus of 300 pairs: train, dev and test, each .en, .de and .align; read-only."""
-    from regard.data.embedded import write
+    from regard.synthetic.translation import write_translation_corpus
 
-    return _make_once(shared_folder / "data" / "corpus", lambda folder: write(folder, 300))
+    return _make_once(shared_folder / "data" / "corpus", lambda folder: write_translation_corpus(folder, 300))
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,11 @@ import torch
 from support.combinations import slow_after
 from support.training import corpus_files
 
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.translate import Translator, load, translator
-from regard.translate.abreast import abreast, width
+from regard.translate.backends.threads import choose_worker_count, map_in_threads
 from regard.translate.options import Options
 
 
@@ -39,7 +39,7 @@ def test_two_batches_run_in_parallel_with_one_thread_each() -> None:
         met.wait()
         return number, torch.get_num_threads()
 
-    assert abreast(work, range(6), 2) == [(number, 1) for number in range(6)]
+    assert map_in_threads(work, range(6), 2) == [(number, 1) for number in range(6)]
 
 
 def test_other_threads_keep_their_number_of_threads_while_batches_run() -> None:
@@ -50,7 +50,7 @@ def test_other_threads_keep_their_number_of_threads_while_batches_run() -> None:
         other.start()
         other.join()
 
-    abreast(work, range(2), 2)
+    map_in_threads(work, range(2), 2)
     assert numbers == [2, 2]
 
 
@@ -63,9 +63,9 @@ def test_number_of_threads_is_restored_if_workers_cannot_start(monkeypatch: pyte
                 raise RuntimeError("can't start new thread")
             return super().submit(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("regard.translate.abreast.ThreadPoolExecutor", Exhausted)
+    monkeypatch.setattr("regard.translate.backends.threads.ThreadPoolExecutor", Exhausted)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        abreast(str, range(4), 2)
+        map_in_threads(str, range(4), 2)
     assert torch.get_num_threads() == 2
 
 
@@ -77,7 +77,7 @@ def test_error_in_a_batch_stops_further_batches() -> None:
         raise UserError(f"{number} failed")
 
     with pytest.raises(UserError, match=r"[01] failed"):
-        abreast(work, range(1000), 2)
+        map_in_threads(work, range(1000), 2)
     assert set(begun) <= {0, 1}, "only the batches that were already running"
 
 
@@ -93,33 +93,33 @@ def test_error_is_raised_even_if_an_earlier_batch_never_started(monkeypatch: pyt
     def work(number: int) -> None:
         raise UserError(f"{number} failed")
 
-    monkeypatch.setattr("regard.translate.abreast.ThreadPoolExecutor", Later)
+    monkeypatch.setattr("regard.translate.backends.threads.ThreadPoolExecutor", Later)
     with pytest.raises(UserError, match=r"[678] failed"):
-        abreast(work, range(9), 2)
+        map_in_threads(work, range(9), 2)
 
 
 def test_worker_threads_get_no_nested_parallelism() -> None:
-    assert width(5) == 2
-    assert width(1) == 1
+    assert choose_worker_count(5) == 2
+    assert choose_worker_count(1) == 1
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(width, 5).result() == 1
+        assert pool.submit(choose_worker_count, 5).result() == 1
 
 
 @pytest.mark.parametrize("engine", slow_after(1, ["torch", "onnx"]))
 def test_parallel_translations_equal_sequential_ones(
     fluent_run: Run, corpus: Path, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [pair.source for pair in pairs(corpus_files(corpus, "test"))]
+    texts = [pair.source for pair in read_all_pairs(corpus_files(corpus, "test"))]
     loaded = load(shutil.copytree(fluent_run.folder, tmp_path / "run"), device="cpu", engine=engine)
     monkeypatch.setattr(translator, "BATCH_TOKENS", 60)
     seen: set[str] = set()
-    find = Translator.find
+    find = Translator.decode_batch
 
     def spy(self: Translator, *given: object) -> object:
         seen.add(threading.current_thread().name)
         return find(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Translator, "find", spy)
+    monkeypatch.setattr(Translator, "decode_batch", spy)
     together = loaded.translate(texts, beam=3)
     assert seen
     assert all(name.startswith("batch") for name in seen)
@@ -133,8 +133,8 @@ def test_parallel_translations_equal_sequential_ones(
 
 def test_training_mode_and_sampling_are_sequential(fluent_run: Run) -> None:
     loaded = load(fluent_run.folder, device="cpu")
-    plan = loaded.plan(Options())
-    assert loaded.side_by_side(4, plan) == 2
-    assert loaded.side_by_side(4, loaded.plan(Options(sample=True))) == 1
+    plan = loaded.compile_options(Options())
+    assert loaded.count_parallel_batches(4, plan) == 2
+    assert loaded.count_parallel_batches(4, loaded.compile_options(Options(sample=True))) == 1
     loaded.models[0].train()
-    assert loaded.side_by_side(4, plan) == 1
+    assert loaded.count_parallel_batches(4, plan) == 1

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.documents import translated
-from regard.text.addresses import ADDRESS, worded
-from regard.translate import tags
-from regard.translate.alignment import Alignment
-from regard.translate.carrying import of_markup, of_text
-from regard.translate.translation import Translation
+from regard.documents import translate_document
+from regard.tokenizers.urls import URL_OR_PLACEHOLDER, remove_urls
+from regard.translate import markup
+from regard.translate.protected_spans import protect_markup, protect_urls
+from regard.translate.segmentation import Translation
+from regard.translate.word_alignment import Alignment
 
 ADDRESSES = [
     "https://example.org",
@@ -33,14 +33,14 @@ ADDRESSES = [
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("around", ["{}", "see {}.", "({})", "“{}”,", "<{}>", "at {}: yes", "请看{}。好", "[x]({})"])
 def test_address_is_found_without_surrounding_punctuation(address: str, around: str) -> None:
-    assert ADDRESS.findall(around.format(address)) == [address]
+    assert URL_OR_PLACEHOLDER.findall(around.format(address)) == [address]
 
 
 @pytest.mark.parametrize(
     "text", ["example.org", "e.g. this", "and/or", "a@b", "@name", "12:30", "x://", "http://", "www.", "a.b@", "C://"]
 )
 def test_ordinary_words_are_not_addresses(text: str) -> None:
-    assert worded(text) == text
+    assert remove_urls(text) == text
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_ordinary_words_are_not_addresses(text: str) -> None:
     ],
 )
 def test_long_text_of_unfinished_addresses_has_no_address_and_is_kept(text: str) -> None:
-    assert not ADDRESS.findall(text)
-    plain = "".join(piece.plain for piece in tags.parse(text).pieces)
+    assert not URL_OR_PLACEHOLDER.findall(text)
+    plain = "".join(piece.plain_text for piece in markup.parse_markup(text).blocks)
     assert plain.replace(" ", "") == text.replace("<a>", "")  # spaces replace tags between words
 
 
@@ -96,9 +96,9 @@ def translate_reversed(plain: str) -> Translation:
     ],
 )
 def test_addresses_are_removed_before_translation_and_restored(text: str, sent: list[str], expected: str) -> None:
-    carried = of_text(text)
-    assert [plain.strip() for plain in carried.plain] == sent
-    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
+    carried = protect_urls(text)
+    assert [plain.strip() for plain in carried.translatable_texts] == sent
+    made = carried.restore([translate_reversed(plain) for plain in carried.translatable_texts])
     assert (made.source, made.text) == (text, expected)
 
 
@@ -112,37 +112,40 @@ TEXTS = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n", " \r\n", "\t
 
 @given(TEXTS)
 def test_any_text_keeps_its_addresses_lines_and_alignment(text: str) -> None:
-    carried = of_text(text)
-    assert not any(ADDRESS.search(plain) for plain in carried.plain)
-    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
-    assert sorted(ADDRESS.findall(made.text)) == sorted(ADDRESS.findall(text))
+    carried = protect_urls(text)
+    assert not any(URL_OR_PLACEHOLDER.search(plain) for plain in carried.translatable_texts)
+    made = carried.restore([translate_reversed(plain) for plain in carried.translatable_texts])
+    assert sorted(URL_OR_PLACEHOLDER.findall(made.text)) == sorted(URL_OR_PLACEHOLDER.findall(text))
     assert sorted("".join(made.text.split())) == sorted("".join(text.split()))
     assert len(made.text.splitlines()) == len(text.splitlines())
     if made.alignment is not None:
         assert (made.alignment.source, made.alignment.target) == (text.split(), made.text.split())
         for source, target in made.alignment.pairs:
-            left, right = ADDRESS.search(text.split()[source]), ADDRESS.search(made.text.split()[target])
+            left, right = (
+                URL_OR_PLACEHOLDER.search(text.split()[source]),
+                URL_OR_PLACEHOLDER.search(made.text.split()[target]),
+            )
             assert (left and left[0]) == (right and right[0])
 
 
 @given(TEXTS)
 def test_addresses_are_restored_without_an_alignment(text: str) -> None:
-    for carried in (of_text(text), of_markup(text.replace("<", "("))):
-        made = carried.finished([Translation(plain, "ein Hund") for plain in carried.plain])
-        assert sorted(ADDRESS.findall(made.text)) == sorted(ADDRESS.findall(made.source))
+    for carried in (protect_urls(text), protect_markup(text.replace("<", "("))):
+        made = carried.restore([Translation(plain, "ein Hund") for plain in carried.translatable_texts])
+        assert sorted(URL_OR_PLACEHOLDER.findall(made.text)) == sorted(URL_OR_PLACEHOLDER.findall(made.source))
 
 
 def test_addresses_moved_next_to_each_other_stay_separate() -> None:
-    carried = of_text("see https://a.org (https://b.org)")
-    made = carried.finished([Translation(plain, "sieh") for plain in carried.plain])
-    assert ADDRESS.findall(made.text) == ["https://a.org", "https://b.org"]
+    carried = protect_urls("see https://a.org (https://b.org)")
+    made = carried.restore([Translation(plain, "sieh") for plain in carried.translatable_texts])
+    assert URL_OR_PLACEHOLDER.findall(made.text) == ["https://a.org", "https://b.org"]
 
 
 def test_address_in_markup_keeps_its_escaped_form() -> None:
     text = "<p>see <b>https://a.org/?x=1&amp;y=2</b> &lt;me@a.org&gt; now</p><p>www.a.org</p>"
-    carried = of_markup(text)
-    assert [plain.split() for plain in carried.plain] == [["see", "<>", "now"]]
-    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
+    carried = protect_markup(text)
+    assert [plain.split() for plain in carried.translatable_texts] == [["see", "<>", "now"]]
+    made = carried.restore([translate_reversed(plain) for plain in carried.translatable_texts])
     assert made.text.count("<b>https://a.org/?x=1&amp;y=2</b>") == made.text.count("&lt;me@a.org&gt;") == 1
     assert made.text.endswith("</p><p>www.a.org</p>")
 
@@ -156,17 +159,17 @@ def test_address_in_markup_keeps_its_escaped_form() -> None:
     ],
 )
 def test_link_whose_text_is_its_address_is_kept_whole(link: str) -> None:
-    carried = of_markup(f"see {link} now, {link}.")
-    assert carried.plain == ["see now,."]
-    made = carried.finished([Translation("see now,.", "jetzt, sieh.")])
+    carried = protect_markup(f"see {link} now, {link}.")
+    assert carried.translatable_texts == ["see now,."]
+    made = carried.restore([Translation("see now,.", "jetzt, sieh.")])
     assert made.text == f"jetzt, sieh. {link} {link}"
-    assert of_markup(f"<p>{link}</p>").plain == []
+    assert protect_markup(f"<p>{link}</p>").translatable_texts == []
 
 
 def test_tags_around_addresses_and_words_follow_the_words() -> None:
-    carried = of_markup("<b><b>see</b> www.a.org</b> <i>now</i> <i><i>www.b.org</i></i>")
-    assert [plain.split() for plain in carried.plain] == [["see", "now"]]
-    made = carried.finished([translate_reversed(plain) for plain in carried.plain])
+    carried = protect_markup("<b><b>see</b> www.a.org</b> <i>now</i> <i><i>www.b.org</i></i>")
+    assert [plain.split() for plain in carried.translatable_texts] == [["see", "now"]]
+    made = carried.restore([translate_reversed(plain) for plain in carried.translatable_texts])
     assert made.text.count("<i>www.b.org</i>") == 1
     assert made.text.count("<b>") == made.text.count("</b>") == 2
 
@@ -183,4 +186,4 @@ def test_document_texts_that_are_addresses_are_not_translated(name: str, content
     def fail_if_called(texts: object) -> list[str]:
         raise AssertionError(f"unexpected texts to translate: {texts}")
 
-    assert translated(name, content.encode(), fail_if_called).decode() == content
+    assert translate_document(name, content.encode(), fail_if_called).decode() == content

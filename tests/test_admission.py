@@ -17,7 +17,7 @@ from support.combinations import slow_after
 from support.commands import Command
 from support.server import FakeClock, ask_in_process, hold_decoding, serve_in_thread
 
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.address import household
@@ -391,7 +391,7 @@ def test_suggestions_are_appended_to_their_file(fluent_run: Run, tmp_path: Path)
         assert server.error("/suggest", 400, **{**suggestion, "source": "x" * 99}) == f"{'x' * 99} is not supported"
     kept = (tmp_path / "better.jsonl").read_text(encoding="utf-8")
     assert kept == '{"en": "the old house", "de": "das alte Haus"}\n'
-    assert pairs([tmp_path / "better.jsonl"], "en", "de") == [("the old house", "das alte Haus")]
+    assert read_all_pairs([tmp_path / "better.jsonl"], "en", "de") == [("the old house", "das alte Haus")]
 
 
 def test_suggestions_are_refused_by_default(fluent_run: Run) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.search import Floats
-from regard.translate.alignment import Tokens, align_words, links
-from regard.translate.viewpoints import mutual
+from regard.translate.alignment_heads import count_mutual_links
+from regard.translate.word_alignment import TokenizedWords, align_words, find_argmax_links
 
 
 @st.composite
@@ -46,7 +46,7 @@ def test_word_alignment_averages_target_tokens_and_links_the_maximum(
 ) -> None:
     attention, source_words, target_words, (targets, sources) = case
     source, target = [f"s{number}" for number in range(sources)], [f"t{number}" for number in range(targets)]
-    found = align_words(attention, Tokens(source, source_words), Tokens(target, target_words))
+    found = align_words(attention, TokenizedWords(source, source_words), TokenizedWords(target, target_words))
     assert (found.source, found.target) == (source, target)
     expected = align_by_loops(*case)
     np.testing.assert_allclose(found.soft, np.array(expected).reshape(found.soft.shape), atol=1e-6)
@@ -57,7 +57,9 @@ def test_word_alignment_averages_target_tokens_and_links_the_maximum(
         assert (number in linked) == (max(line) > 0)
         if number in linked:
             assert line[linked[number]] == pytest.approx(max(line), abs=1e-6)
-    without_eos = align_words(attention[:-1], Tokens(source, source_words), Tokens(target, target_words))
+    without_eos = align_words(
+        attention[:-1], TokenizedWords(source, source_words), TokenizedWords(target, target_words)
+    )
     np.testing.assert_allclose(without_eos.soft, found.soft, atol=1e-6)
 
 
@@ -66,33 +68,35 @@ def test_subwords_are_merged_and_eos_is_dropped() -> None:
     attention = np.array(
         [[0.5, 0.3, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.7], [0.0, 0.0, 0.0, 1.0]], dtype=np.float32
     )
-    found = align_words(attention, Tokens(["teacher", "reads"], [0, 0, 1]), Tokens(["Lehrer", "liest"], [0, 0, 1]))
+    found = align_words(
+        attention, TokenizedWords(["teacher", "reads"], [0, 0, 1]), TokenizedWords(["Lehrer", "liest"], [0, 0, 1])
+    )
     np.testing.assert_allclose(found.soft, [[0.55, 0.2], [0.1, 0.2]], atol=1e-6)
     assert found.pairs == [(0, 0), (1, 1)]
 
 
 def test_a_word_without_tokens_has_no_weight_and_no_link() -> None:
     attention = np.array([[0.9, 0.1], [0.5, 0.5]], dtype=np.float32)
-    found = align_words(attention, Tokens(["a", "\u200b"], [0]), Tokens(["x", "\u200b"], [0]))
+    found = align_words(attention, TokenizedWords(["a", "\u200b"], [0]), TokenizedWords(["x", "\u200b"], [0]))
     np.testing.assert_allclose(found.soft, [[0.9, 0.0], [0.0, 0.0]], atol=1e-6)
     assert found.pairs == [(0, 0)]
 
 
 def test_a_word_that_attends_only_to_eos_has_no_link() -> None:
     attention = np.array([[0.0, 1.0], [0.3, 0.7]], dtype=np.float32)
-    found = align_words(attention, Tokens(["a"], [0]), Tokens(["x"], [0]))
+    found = align_words(attention, TokenizedWords(["a"], [0]), TokenizedWords(["x"], [0]))
     assert found.soft.tolist() == [[0.0]]
     assert found.pairs == []
 
 
 def test_links_take_the_first_maximum_and_are_sorted_by_source() -> None:
     soft = np.array([[0.0, 0.2, 0.8], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
-    assert links(soft) == [(0, 1), (2, 0)]
+    assert find_argmax_links(soft) == [(0, 1), (2, 0)]
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
 def test_an_empty_matrix_has_no_links(shape: tuple[int, int]) -> None:
-    assert links(np.zeros(shape, dtype=np.float32)) == []
+    assert find_argmax_links(np.zeros(shape, dtype=np.float32)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_an_empty_source_or_target_has_no_links(
     source: tuple[list[str], list[int]], target: tuple[list[str], list[int]]
 ) -> None:
     attention = np.full((len(target[1]) + 1, len(source[1]) + 1), 0.5, dtype=np.float32)
-    found = align_words(attention, Tokens(*source), Tokens(*target))
+    found = align_words(attention, TokenizedWords(*source), TokenizedWords(*target))
     assert found.soft.shape == (len(target[0]), len(source[0]))
     assert found.pairs == []
 
@@ -117,18 +121,18 @@ def test_an_empty_source_or_target_has_no_links(
 def test_punctuation_joined_to_a_word_does_not_count_for_its_alignment() -> None:
     # source: "book" "." EOS; target: "Buch" "." EOS
     attention = np.array([[0.6, 0.3, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
-    source, target = Tokens(["book", "."], [0, 1]), Tokens(["Buch."], [0, 0], ["Buch", "."])
+    source, target = TokenizedWords(["book", "."], [0, 1]), TokenizedWords(["Buch."], [0, 0], ["Buch", "."])
     found = align_words(attention, source, target)
     np.testing.assert_allclose(found.soft, [[0.6, 0.3]], atol=1e-6)
     assert found.pairs == [(0, 0)]
-    alone = align_words(attention, source, Tokens(["..."], [0, 0], [".", "."]))
+    alone = align_words(attention, source, TokenizedWords(["..."], [0, 0], [".", "."]))
     np.testing.assert_allclose(alone.soft, [[0.3, 0.65]], atol=1e-6)
 
 
 def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
-    found = align_words(attention, Tokens(["a", "b"], [0, 1]), Tokens(["<unk>", "y"], [0, 1]))
-    other = found.respelled(["große Welt", "y"])
+    found = align_words(attention, TokenizedWords(["a", "b"], [0, 1]), TokenizedWords(["<unk>", "y"], [0, 1]))
+    other = found.replace_target_words(["große Welt", "y"])
     assert other.target == ["große", "Welt", "y"]
     assert other.pairs == [(0, 0), (0, 1), (1, 2)]
     np.testing.assert_allclose(other.soft, [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
@@ -145,4 +149,4 @@ def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
     ],
 )
 def test_mutual_links_are_counted(soft: Any, count: int) -> None:
-    assert mutual(np.array(soft, dtype=np.float32)) == count
+    assert count_mutual_links(np.array(soft, dtype=np.float32)) == count

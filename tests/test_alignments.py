@@ -25,7 +25,7 @@ from regard.nn import (
     Location,
     Memory,
     Score,
-    joined,
+    concat_steps,
     prefix_mask,
 )
 
@@ -116,7 +116,7 @@ def test_steps_padding_and_other_sources_do_not_change_attention(alignment: Alig
     attention = Attention(General(SIZE, SIZE), alignment).double()
     query, source = torch.randn(B, T, SIZE, dtype=torch.float64), make_memory()
     whole = attention(query, source)
-    steps = joined([attention(query[:, t : t + 1], attention.prepare(source), t) for t in range(T)])
+    steps = concat_steps([attention(query[:, t : t + 1], attention.prepare(source), t) for t in range(T)])
     for field, expected in zip(steps, whole, strict=True):
         assert (field is None) == (expected is None)
         if field is not None:

@@ -14,7 +14,7 @@ import torch
 from support.oracles import softmax, to_array
 from torch import Tensor, nn
 
-from regard.models import tree
+from regard.models import decoder_state
 from regard.nn import (
     Alignment,
     Attended,
@@ -38,7 +38,7 @@ from regard.nn import (
     NeuralCoverage,
     NoPositions,
     SinusoidalPositions,
-    joined,
+    concat_steps,
     masked_softmax,
     prefix_mask,
 )
@@ -142,14 +142,16 @@ def test_attention_of_single_steps_joins_to_that_of_all_steps() -> None:
     query, source = torch.randn(B, T, SIZE), make_memory()
     attention = Attention(Dot(), FixedWindow(2))
     whole = attention(query, source)
-    steps = joined([attention(query[:, t : t + 1], source, t) for t in range(T)])
+    steps = concat_steps([attention(query[:, t : t + 1], source, t) for t in range(T)])
     for field, expected in zip(steps, whole, strict=True):
         assert (field is None) == (expected is None)
         if field is not None:
             torch.testing.assert_close(field, expected)
     heads = MultiHeadAttention(SIZE, 2)
     whole = heads(query, source)
-    torch.testing.assert_close(joined([heads(query[:, t : t + 1], source) for t in range(T)]).weights, whole.weights)
+    torch.testing.assert_close(
+        concat_steps([heads(query[:, t : t + 1], source) for t in range(T)]).weights, whole.weights
+    )
 
 
 def make_pytorch_twin(ours: MultiHeadAttention) -> nn.MultiheadAttention:
@@ -325,11 +327,11 @@ def test_selected_widened_and_joined_memories_keep_the_attention_that_prepared_t
     prepared = attention.prepare(make_memory())
     rows = torch.tensor([1, 0])
     for memory in (
-        tree.select(prepared, rows), tree.widen(prepared, 2), tree.reorder(prepared, rows), tree.trim(prepared, 2),
-        tree.keep(prepared, rows, rows), tree.join(prepared, prepared), tree.rowwise(prepared),
+        decoder_state.select(prepared, rows), decoder_state.expand_beams(prepared, 2), decoder_state.reorder_beams(prepared, rows), decoder_state.trim_padding(prepared, 2),
+        decoder_state.keep_rows(prepared, rows, rows), decoder_state.concat_states(prepared, prepared), decoder_state.steps_per_row(prepared),
     ):  # fmt: skip
         assert memory.owner is attention
-    assert [name for name, _ in tree.named(prepared)] == ["keys", "values", "mask", "projected"]
+    assert [name for name, _ in decoder_state.named_tensors(prepared)] == ["keys", "values", "mask", "projected"]
 
 
 @pytest.mark.parametrize("alignment", [Global(), LocalMonotonic(1)])

@@ -20,8 +20,8 @@ from regard.fast import quicken
 from regard.fast.decoding.harvest import Record
 from regard.models import Seq2Seq, build
 from regard.search import BeamSearch, Hypothesis, search
-from regard.search.bare import note
-from regard.symbols import EOS
+from regard.search.bare import record_step
+from regard.special_tokens import EOS
 
 WORDS = 11
 
@@ -95,14 +95,14 @@ def test_search_of_an_empty_batch_returns_no_hypotheses() -> None:
 def test_regard_fast_0_switches_the_numpy_search_off(
     fast: str, reference: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined, join = list[int](), BeamSearch.join
+    joined, join = list[int](), BeamSearch.add
 
     def count(searching: BeamSearch, source: Tensor, lengths: Tensor, **named: Any) -> None:
         joined.append(len(source))
         join(searching, source, lengths, **named)
 
     monkeypatch.setenv("REGARD_FAST", fast)
-    monkeypatch.setattr(BeamSearch, "join", count)
+    monkeypatch.setattr(BeamSearch, "add", count)
     search(make_model("luong2015-global"), *make_sources(3, 2))
     assert len(joined) == reference
 
@@ -152,7 +152,7 @@ def test_attention_of_finished_sentences_is_not_stored() -> None:
     record = Record(100, 2, 50)
     for who in (np.arange(100), np.array([7])):
         chosen = (np.zeros((len(who), 2)), *np.zeros((2, len(who), 2), np.int64))
-        note(record, who, chosen, torch.ones(2 * len(who), 50))
+        record_step(record, who, chosen, torch.ones(2 * len(who), 50))
     assert [one.seen.shape for one in record.looks] == [(1, 100, 2, 50), (1, 1, 2, 50)]
 
 

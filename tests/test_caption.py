@@ -24,25 +24,39 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.errors import UserError
-from regard.evaluate import bleu, bleu_of_several, chrf, chrf_of_several
-from regard.plot import Overlay, overlaid
-from regard.report.overlays import overlays
+from regard.evaluate import bleu, bleu_multi_reference, chrf, chrf_multi_reference
+from regard.plot import AttentionOverlay, plot_attention_overlay
+from regard.report.html import format_image_attention
 from regard.runs import Run
-from regard.symbols import BOS, EOS
+from regard.special_tokens import BOS, EOS
+from regard.synthetic.captioning import (
+    BACKGROUND_GREY,
+    CELL_PIXELS,
+    COLOURS,
+    GRID_SIDE,
+    SMALL_MODEL_OVERRIDES,
+    SPLIT_SIZES,
+    SceneObject,
+    is_scene_held_out,
+    make_scene,
+)
+from regard.synthetic.captioning import make_caption_line as caption_of
 from regard.tasks import TASKS
-from regard.tasks.captioning import Captioner, Picture, embedded, files
-from regard.tasks.captioning.embedded import CELL, CHANGES, COLOURS, PAPER, SIDE, SPLITS, Thing, is_held, scene
-from regard.tasks.captioning.embedded import told as caption_of
-from regard.tasks.captioning.examples import Captions, Encoded
-from regard.tasks.captioning.eye import Extent, Eye
-from regard.tasks.captioning.files import Example
-from regard.tasks.captioning.preparation import survey
-from regard.tasks.captioning.settings import CaptionSettings
-from regard.tasks.captioning.vocabulary import learnt, marks
-from regard.text import VocabularySettings
+from regard.tasks.captioning import CaptioningPredictor, ImageFile, caption_files, write_captioning_corpus
+from regard.tasks.captioning.backbone import CaptionSettings
+from regard.tasks.captioning.caption_files import CaptionExample
+from regard.tasks.captioning.dataset import (
+    CaptionDataset,
+    EncodedCaption,
+    find_grounded_tokens,
+    learn_caption_vocabulary,
+)
+from regard.tasks.captioning.preprocessing import GridShape, ImagePreprocessor
+from regard.tasks.captioning.task import split_caption_data
+from regard.tokenizers import VocabularySettings
 from regard.training import train
 
-EYE = Eye(image=8, patch=4, max_side=16)
+EYE = ImagePreprocessor(image=8, patch=4, max_side=16)
 RECIPES = ("xu2015-soft-caption", "xu2015-hard-caption")
 SMALL: dict[str, Any] = {
     **SIX_STEPS,
@@ -59,9 +73,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-def save_array(path: Path, array: Any) -> Picture:
+def save_array(path: Path, array: Any) -> ImageFile:
     np.save(path, array)
-    return Picture(path)
+    return ImageFile(path)
 
 
 def random_pixels(height: int, width: int, seed: int = 0) -> Any:
@@ -81,12 +95,12 @@ def png_bytes(array: Any) -> bytes:
 
 def test_image_is_cut_into_patches_with_their_coordinates(tmp_path: Path) -> None:
     image = random_pixels(8, 6)
-    seen = EYE.look(image, Picture(tmp_path / "a.npy"))
-    assert (seen.extent.rows, seen.extent.columns, seen.extent.features) == (2, 2, 48)
-    assert seen.places[:, -2:].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    seen = EYE.preprocess(image, ImageFile(tmp_path / "a.npy"))
+    assert (seen.grid_shape.rows, seen.grid_shape.columns, seen.grid_shape.features) == (2, 2, 48)
+    assert seen.position_features[:, -2:].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     first = image[:4, :4].astype(np.float32) / 127.5 - 1
-    np.testing.assert_allclose(seen.places[0, :48], first.reshape(-1), atol=1e-6)
-    last = seen.places[3, :48].reshape(4, 4, 3)
+    np.testing.assert_allclose(seen.position_features[0, :48], first.reshape(-1), atol=1e-6)
+    last = seen.position_features[3, :48].reshape(4, 4, 3)
     np.testing.assert_allclose(last[:, :2], image[4:, 4:].astype(np.float32) / 127.5 - 1, atol=1e-6)
     assert (last[:, 2:] == -1).all()
     assert seen.pixels is not None
@@ -95,23 +109,23 @@ def test_image_is_cut_into_patches_with_their_coordinates(tmp_path: Path) -> Non
 
 def test_feature_arrays_are_read_as_a_grid_or_a_single_row() -> None:
     grid = np.random.default_rng(1).normal(size=(2, 3, 5)).astype(np.float16)
-    seen, flat = (EYE.look(one, Picture(Path("a"))) for one in (grid, grid.reshape(6, 5)))
-    np.testing.assert_array_equal(seen.places[:, :5], grid.reshape(6, 5).astype(np.float32))
-    assert seen.places[:, 5:].tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
-    assert flat.places[:, 5:].tolist() == [[0, n] for n in range(6)]
+    seen, flat = (EYE.preprocess(one, ImageFile(Path("a"))) for one in (grid, grid.reshape(6, 5)))
+    np.testing.assert_array_equal(seen.position_features[:, :5], grid.reshape(6, 5).astype(np.float32))
+    assert seen.position_features[:, 5:].tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    assert flat.position_features[:, 5:].tolist() == [[0, n] for n in range(6)]
     assert seen.pixels is None
 
 
 def test_large_images_are_scaled_down_and_small_ones_are_not() -> None:
-    assert EYE.scaled(8, 8) == (8, 8)
-    assert EYE.scaled(3, 5) == (3, 5)
-    assert EYE.scaled(100, 50) == (8, 4)
-    assert EYE.scaled(1, 1000) == (1, 8)
+    assert EYE._compute_scaled_shape(8, 8) == (8, 8)
+    assert EYE._compute_scaled_shape(3, 5) == (3, 5)
+    assert EYE._compute_scaled_shape(100, 50) == (8, 4)
+    assert EYE._compute_scaled_shape(1, 1000) == (1, 8)
     grey = np.full((40, 20, 3), 100, dtype=np.uint8)
-    seen = EYE.look(grey, Picture(Path("a")))
+    seen = EYE.preprocess(grey, ImageFile(Path("a")))
     assert seen.pixels is not None
     assert (seen.pixels[:8, :4] == 100).all()
-    assert seen.extent.places == 2
+    assert seen.grid_shape.num_positions == 2
 
 
 def test_png_and_jpeg_are_read_as_rgb_with_exif_rotation(tmp_path: Path) -> None:
@@ -119,21 +133,21 @@ def test_png_and_jpeg_are_read_as_rgb_with_exif_rotation(tmp_path: Path) -> None
 
     image = random_pixels(6, 4)
     (tmp_path / "a.png").write_bytes(png_bytes(image))
-    picture = Picture(tmp_path / "a.png")
+    picture = ImageFile(tmp_path / "a.png")
     np.testing.assert_array_equal(picture.load(), image)
-    assert picture.header() == ((6, 4, 3), np.dtype(np.uint8))
+    assert picture.read_shape_and_dtype() == ((6, 4, 3), np.dtype(np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: rotated by 90 degrees
     Image.fromarray(image).save(tmp_path / "b.jpg", exif=exif)
-    assert Picture(tmp_path / "b.jpg").load().shape == (4, 6, 3)
+    assert ImageFile(tmp_path / "b.jpg").load().shape == (4, 6, 3)
     Image.fromarray(image[..., 0]).save(tmp_path / "grey.png")
-    np.testing.assert_array_equal(Picture(tmp_path / "grey.png").load()[..., 2], image[..., 0])
+    np.testing.assert_array_equal(ImageFile(tmp_path / "grey.png").load()[..., 2], image[..., 0])
 
 
 def test_missing_pillow_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png_bytes(random_pixels(4, 4)))
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert "images need Pillow (pip install 'regard[images]')" in error_message(Picture(tmp_path / "a.png").load)
+    assert "images need Pillow (pip install 'regard[images]')" in error_message(ImageFile(tmp_path / "a.png").load)
     assert save_array(tmp_path / "a.npy", random_pixels(4, 4)).load().shape == (4, 4, 3)
 
 
@@ -161,7 +175,7 @@ def decompression_bomb(side: int) -> bytes:
 def test_damaged_images_and_decompression_bombs_are_refused(
     name: str, content: bytes, message: str, tmp_path: Path
 ) -> None:
-    assert message in error_message(Picture(write_file(tmp_path / name, content)).load)
+    assert message in error_message(ImageFile(write_file(tmp_path / name, content)).load)
 
 
 def test_pickled_objects_in_arrays_are_not_executed(tmp_path: Path) -> None:
@@ -170,7 +184,7 @@ def test_pickled_objects_in_arrays_are_not_executed(tmp_path: Path) -> None:
             return (os.mkdir, (str(tmp_path / "sprung"),))
 
     np.save(tmp_path / "a.npy", np.array([Trap()], dtype=object), allow_pickle=True)
-    assert "cannot be read as an array of numbers" in error_message(Picture(tmp_path / "a.npy").load)
+    assert "cannot be read as an array of numbers" in error_message(ImageFile(tmp_path / "a.npy").load)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -187,32 +201,36 @@ def test_pickled_objects_in_arrays_are_not_executed(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_that_are_no_image_or_feature_grid_are_refused(array: Any, message: str) -> None:
-    assert message in error_message(EYE.look, array, Picture(Path("a.npy")))
+    assert message in error_message(EYE.preprocess, array, ImageFile(Path("a.npy")))
 
 
 def test_row_selects_one_image_of_an_array_of_many(tmp_path: Path) -> None:
     many = np.stack([random_pixels(4, 4, seed) for seed in range(3)])
     np.save(tmp_path / "a.npy", many)
-    np.testing.assert_array_equal(Picture(tmp_path / "a.npy", 2).load(), many[2])
-    assert "a.npy, row 3: the array has 3 rows" in error_message(Picture(tmp_path / "a.npy", 3).load)
+    np.testing.assert_array_equal(ImageFile(tmp_path / "a.npy", 2).load(), many[2])
+    assert "a.npy, row 3: the array has 3 rows" in error_message(ImageFile(tmp_path / "a.npy", 3).load)
     alone = save_array(tmp_path / "b.npy", many[1])
-    assert alone.digest() == Picture(tmp_path / "a.npy", 1).digest() != Picture(tmp_path / "a.npy", 2).digest()
+    assert (
+        alone.compute_image_digest()
+        == ImageFile(tmp_path / "a.npy", 1).compute_image_digest()
+        != ImageFile(tmp_path / "a.npy", 2).compute_image_digest()
+    )
     (tmp_path / "c.png").write_bytes(png_bytes(many[0]))
-    assert "only a .npy file has rows" in error_message(Picture(tmp_path / "c.png", 0).load)
+    assert "only a .npy file has rows" in error_message(ImageFile(tmp_path / "c.png", 0).load)
 
 
 def test_digest_is_recomputed_after_the_file_changes(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", random_pixels(4, 4, 1))
-    before = picture.digest()
+    before = picture.compute_image_digest()
     save_array(tmp_path / "a.npy", random_pixels(4, 4, 2))
     os.utime(tmp_path / "a.npy", ns=(1, 1))
-    assert picture.digest() != before
+    assert picture.compute_image_digest() != before
 
 
-def is_read_or_refused(picture: Picture) -> bool:
+def is_read_or_refused(picture: ImageFile) -> bool:
     """Return False if a picture is refused without its name or with several lines."""
     try:
-        EYE.look(picture.load(), picture)
+        EYE.preprocess(picture.load(), picture)
     except UserError as error:
         return picture.path.name in str(error) and "\n" not in str(error)
     return True
@@ -228,7 +246,7 @@ def test_arbitrary_image_bytes_are_read_or_refused_in_one_line(
     for bytes_ in (content, start + content):
         path = tmp_path_factory.mktemp("fuzz") / name
         path.write_bytes(bytes_)
-        assert is_read_or_refused(Picture(path, row))
+        assert is_read_or_refused(ImageFile(path, row))
 
 
 @given(st.text(max_size=60))
@@ -238,7 +256,7 @@ def test_arbitrary_array_header_is_read_or_refused_in_one_line(
     path = tmp_path_factory.mktemp("fuzz") / "a.npy"
     written = ("{'descr': '<f4', 'fortran_order': False, 'shape': (" + header + ",)}\n").encode()
     path.write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", len(written)) + written + bytes(64))
-    assert is_read_or_refused(Picture(path))
+    assert is_read_or_refused(ImageFile(path))
 
 
 # Caption files
@@ -250,16 +268,18 @@ def test_tsv_and_jsonl_caption_files_give_the_same_examples(tmp_path: Path) -> N
         {"image": "x.png", "caption": "a cat"},
         {"image": "sub/y.jpg", "caption": "a dog", "id": 7},
     ]
-    rows, objects = (list(files.read([path])) for path in (table, write_jsonl(tmp_path / "a.jsonl", lines)))
+    rows, objects = (
+        list(caption_files.read_captions([path])) for path in (table, write_jsonl(tmp_path / "a.jsonl", lines))
+    )
     assert [(one.picture.path, one.caption) for one in rows] == [(one.picture.path, one.caption) for one in objects]
-    assert rows[1].picture == Picture(tmp_path / "sub/y.jpg", None, f"{table}:3")
+    assert rows[1].picture == ImageFile(tmp_path / "sub/y.jpg", None, f"{table}:3")
 
 
 def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
     line = {"image": "x.npy", "row": 4, "caption": "a red cat", "grid": [2, 3], "cells": {"1": [0, 5], "2": []}}
-    (one,) = files.read([write_jsonl(tmp_path / "a.jsonl", [line])])
+    (one,) = caption_files.read_captions([write_jsonl(tmp_path / "a.jsonl", [line])])
     assert one.picture.row == 4
-    assert one.truth == files.Truth((2, 3), {1: (0, 5), 2: ()})
+    assert one.grounding == caption_files.WordGrounding((2, 3), {1: (0, 5), 2: ()})
 
 
 @pytest.mark.parametrize(
@@ -281,7 +301,7 @@ def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
 )
 def test_malformed_caption_is_reported_with_file_and_line(line: str, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", "\n" + line)
-    found = error_message(lambda: list(files.read([path])))
+    found = error_message(lambda: list(caption_files.read_captions([path])))
     assert message in found
     assert f"{path}:2: " in found
 
@@ -299,23 +319,25 @@ def test_arbitrary_caption_file_is_read_or_refused_in_one_line(
 def are_read_or_refused(path: Path) -> bool:
     """Return False if captions are refused with several lines; their images do not exist."""
     try:
-        return all(error_message(one.picture.load) for one in files.read([path]))
+        return all(error_message(one.picture.load) for one in caption_files.read_captions([path]))
     except UserError as error:
         return "\n" not in str(error)
 
 
 def test_files_of_other_kinds_are_refused_as_captions(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    assert error_message(files.examples, path) == f"there is no file {path}"
+    assert error_message(caption_files.read_caption_file, path) == f"there is no file {path}"
     write_file(path, "a.png a cat\n")
-    assert "is not of a kind that holds captions (.jsonl, .tsv" in error_message(files.examples, path)
+    assert "is not of a kind that holds captions (.jsonl, .tsv" in error_message(caption_files.read_caption_file, path)
     table = write_file(tmp_path / "a.tsv", "no tab\n")
-    assert "a.tsv:1: a line is a path, a tab and a caption" in error_message(lambda: list(files.read([table])))
+    assert "a.tsv:1: a line is a path, a tab and a caption" in error_message(
+        lambda: list(caption_files.read_captions([table]))
+    )
 
 
 def test_standard_input_names_images_by_path_or_json_object() -> None:
     lines = ["a.png\ta cat", "", '{"image": "b.npy", "row": 2}', " c.jpg "]
-    found = list(files.pictures(lines, Path("here")))
+    found = list(caption_files.parse_image_lines(lines, Path("here")))
     assert [(str(one.path), one.row) for one in found] == [
         ("here/a.png", None),
         ("here/b.npy", 2),
@@ -326,10 +348,10 @@ def test_standard_input_names_images_by_path_or_json_object() -> None:
 def test_array_of_many_images_yields_all_and_needs_a_row_for_one(tmp_path: Path) -> None:
     np.save(tmp_path / "many.npy", np.zeros((3, 4, 4, 3), dtype=np.uint8))
     np.save(tmp_path / "one.npy", np.zeros((4, 4, 3), dtype=np.uint8))
-    many, one = Picture(tmp_path / "many.npy"), Picture(tmp_path / "one.npy")
-    assert [each.row for each in many.each()] == [0, 1, 2]
-    assert one.each() == [one]
-    assert 'many.npy: it holds 3 pictures, and "row", from 0, says which' in error_message(many.digest)
+    many, one = ImageFile(tmp_path / "many.npy"), ImageFile(tmp_path / "one.npy")
+    assert [each.row for each in many.split_rows()] == [0, 1, 2]
+    assert one.split_rows() == [one]
+    assert 'many.npy: it holds 3 pictures, and "row", from 0, says which' in error_message(many.compute_image_digest)
 
 
 # Synthetic scenes
@@ -337,9 +359,9 @@ def test_array_of_many_images_yields_all_and_needs_a_row_for_one(tmp_path: Path)
 
 def test_synthetic_caption_maps_its_words_to_cells() -> None:
     things = [
-        Thing("red", "circle", "large", 1, 0),
-        Thing("blue", "cross", "small", 0, 2),
-        Thing("red", "square", "large", 0, 3),
+        SceneObject("red", "circle", "large", 1, 0),
+        SceneObject("blue", "cross", "small", 0, 2),
+        SceneObject("red", "square", "large", 0, 3),
     ]
     line = caption_of(things, "x.npy", 3)
     assert line["caption"] == "a red circle below a small blue cross left of a red square"
@@ -350,28 +372,28 @@ def test_synthetic_caption_maps_its_words_to_cells() -> None:
     assert line["cells"][str(len(words) - 2)] == [3]
 
 
-@pytest.fixture(scope="module", params=[500, pytest.param(SPLITS["train"], marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[500, pytest.param(SPLIT_SIZES["train"], marks=pytest.mark.slow)])
 def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the synthetic scenes with a small or the full training set; read-only."""
     folder = tmp_path_factory.mktemp("scenes")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SPLITS, "train", request.param)
-        embedded(folder)
+        patch.setitem(SPLIT_SIZES, "train", request.param)
+        write_captioning_corpus(folder)
     return folder
 
 
 @pytest.mark.parametrize(
     "splits",
-    [{"train": 40, "dev": 20, "test": 20}, pytest.param(dict(SPLITS), marks=pytest.mark.slow)],
+    [{"train": 40, "dev": 20, "test": 20}, pytest.param(dict(SPLIT_SIZES), marks=pytest.mark.slow)],
     ids=["small", "full"],
 )
 def test_synthetic_corpus_depends_on_the_seed(
     splits: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, count in splits.items():
-        monkeypatch.setitem(SPLITS, name, count)
-    first = tasks.assert_synthetic_corpus_depends_on_seed(embedded, tmp_path, *RECIPES)
-    assert first.changes == CHANGES
+        monkeypatch.setitem(SPLIT_SIZES, name, count)
+    first = tasks.assert_synthetic_corpus_depends_on_seed(write_captioning_corpus, tmp_path, *RECIPES)
+    assert first.overrides == SMALL_MODEL_OVERRIDES
     assert {name: len(read_jsonl(tmp_path / "first" / f"{name}.jsonl")) for name in splits} == splits
 
 
@@ -393,16 +415,20 @@ def test_combinations_of_shapes_in_dev_and_test_are_not_in_training(scenes: Path
 
 def test_synthetic_objects_are_painted_in_their_cells(scenes: Path) -> None:
     images, rows = np.load(scenes / "test.npy"), read_jsonl(scenes / "test.jsonl")
-    tiles = images.reshape(-1, SIDE, CELL, SIDE, CELL, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(images), SIDE**2, -1)
-    painted = (np.abs(tiles.astype(int) - PAPER) > 60).any(-1)
+    tiles = (
+        images.reshape(-1, GRID_SIDE, CELL_PIXELS, GRID_SIDE, CELL_PIXELS, 3)
+        .transpose(0, 1, 3, 2, 4, 5)
+        .reshape(len(images), GRID_SIDE**2, -1)
+    )
+    painted = (np.abs(tiles.astype(int) - BACKGROUND_GREY) > 60).any(-1)
     for row, found in zip(rows, painted, strict=True):
         assert set(np.flatnonzero(found)) == {cell for cells in row["cells"].values() for cell in cells}
 
 
 def test_training_scenes_are_drawn_from_those_not_held_out() -> None:
     random = np.random.default_rng(3)
-    assert not any(is_held(scene(random, True, 1), 1) for _ in range(50))
-    assert all(is_held(scene(random, False, 1), 1) for _ in range(50))
+    assert not any(is_scene_held_out(make_scene(random, True, 1), 1) for _ in range(50))
+    assert all(is_scene_held_out(make_scene(random, False, 1), 1) for _ in range(50))
 
 
 # Batches and metrics
@@ -413,26 +439,29 @@ def test_batch_pads_grids_of_different_shapes(tmp_path: Path) -> None:
         save_array(tmp_path / f"{n}.npy", np.ones(shape, dtype=np.float32))
         for n, shape in enumerate([(2, 2, 3), (3, 3)])
     ]
-    encoded = [Encoded(one, EYE.extent(*one.header(), ""), [4 + n]) for n, one in enumerate(pictures)]
-    captions = Captions(encoded, EYE)
-    batch = captions.batch(np.array([1, 0]))
+    encoded = [
+        EncodedCaption(one, EYE.compute_grid_shape(*one.read_shape_and_dtype(), ""), [4 + n])
+        for n, one in enumerate(pictures)
+    ]
+    captions = CaptionDataset(encoded, EYE)
+    batch = captions.make_batch(np.array([1, 0]))
     assert batch.source.shape == (2, 4, 5)
     assert batch.lengths.tolist() == [3, 4]
     assert (batch.source[0, 3] == 0).all()
     assert batch.target_in.tolist() == [[BOS, 5], [BOS, 4]]
     assert captions.sizes.tolist() == [4, 3]
-    assert [piece.rows for piece in batch.pieces(2)] == [1, 1]
+    assert [piece.num_rows for piece in batch.split_into(2)] == [1, 1]
 
 
 def test_fingerprint_depends_on_image_content_and_caption(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", random_pixels(4, 4))
-    extent = EYE.extent(*picture.header(), "")
+    extent = EYE.compute_grid_shape(*picture.read_shape_and_dtype(), "")
 
-    def fingerprint(*encoded: Encoded) -> str:
-        return Captions(encoded, EYE).fingerprint
+    def fingerprint(*encoded: EncodedCaption) -> str:
+        return CaptionDataset(encoded, EYE).fingerprint
 
-    one = Encoded(picture, extent, [4, 5], "x")
-    moved = one._replace(picture=Picture(tmp_path / "elsewhere.npy"))
+    one = EncodedCaption(picture, extent, [4, 5], "x")
+    moved = one._replace(picture=ImageFile(tmp_path / "elsewhere.npy"))
     assert fingerprint(one) == fingerprint(moved)
     assert (
         len({fingerprint(one), fingerprint(one._replace(digest="y")), fingerprint(one._replace(caption=[4, 6]))}) == 3
@@ -441,31 +470,37 @@ def test_fingerprint_depends_on_image_content_and_caption(tmp_path: Path) -> Non
 
 def test_image_that_changed_during_training_is_refused(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", random_pixels(4, 4))
-    captions = Captions([Encoded(picture, EYE.extent(*picture.header(), ""), [4])], EYE)
+    captions = CaptionDataset(
+        [EncodedCaption(picture, EYE.compute_grid_shape(*picture.read_shape_and_dtype(), ""), [4])], EYE
+    )
     save_array(tmp_path / "a.npy", random_pixels(8, 4))
     os.utime(tmp_path / "a.npy", ns=(1, 1))
-    assert "it is not the picture that it was" in error_message(captions.batch, np.array([0]))
+    assert "it is not the picture that it was" in error_message(captions.make_batch, np.array([0]))
 
 
 def test_cells_of_a_word_apply_to_each_of_its_tokens(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", np.ones((2, 2, 3)))
-    example = Example(picture, "a red, cat", files.Truth((2, 2), {1: (3,)}))
-    tokenizer = learnt([example], VocabularySettings(kind="word", vocabulary=20))
-    captions = Captions([Encoded(picture, EYE.extent(*picture.header(), ""), [4])], EYE)
-    assert marks([example], captions, tokenizer) == [{1: (3,), 2: (3,)}]  # the comma belongs to the same word
-    other = example._replace(truth=files.Truth((1, 4), {}))
-    assert marks([other], captions, tokenizer) == [{}]  # the truth is of another grid
+    example = CaptionExample(picture, "a red, cat", caption_files.WordGrounding((2, 2), {1: (3,)}))
+    tokenizer = learn_caption_vocabulary([example], VocabularySettings(kind="word", vocabulary=20))
+    captions = CaptionDataset(
+        [EncodedCaption(picture, EYE.compute_grid_shape(*picture.read_shape_and_dtype(), ""), [4])], EYE
+    )
+    assert find_grounded_tokens([example], captions, tokenizer) == [
+        {1: (3,), 2: (3,)}
+    ]  # the comma belongs to the same word
+    other = example._replace(grounding=caption_files.WordGrounding((1, 4), {}))
+    assert find_grounded_tokens([other], captions, tokenizer) == [{}]  # the truth is of another grid
 
 
 def test_bleu_takes_any_number_of_references() -> None:
     written, first = ["a cat on a mat today", "the old dog runs home"], ["a cat on the mat", "the old dog runs home"]
-    assert bleu_of_several(written, [[one] for one in first]).value == pytest.approx(bleu(written, first).value)
-    several = bleu_of_several(written, [[first[0], written[0]], [first[1]]])
+    assert bleu_multi_reference(written, [[one] for one in first]).value == pytest.approx(bleu(written, first).value)
+    several = bleu_multi_reference(written, [[first[0], written[0]], [first[1]]])
     assert several.value == pytest.approx(100.0)
     with pytest.raises(ValueError, match="each needs one"):
-        bleu_of_several(written, [["a"], []])
-    assert chrf_of_several(written, [[one] for one in first]).value == pytest.approx(chrf(written, first).value)
-    assert chrf_of_several(written, [[first[0], written[0]], [first[1]]]).value == pytest.approx(100.0)
+        bleu_multi_reference(written, [["a"], []])
+    assert chrf_multi_reference(written, [[one] for one in first]).value == pytest.approx(chrf(written, first).value)
+    assert chrf_multi_reference(written, [[first[0], written[0]], [first[1]]]).value == pytest.approx(100.0)
 
 
 # Runs
@@ -526,7 +561,7 @@ def test_resume_with_changed_images_is_refused(run: Run, data: Path, tmp_path: P
 @each_recipe
 def test_captions_do_not_depend_on_the_rest_of_the_batch(run: Run, data: Path) -> None:
     model = regard.load(run.folder)
-    assert isinstance(model, Captioner)
+    assert isinstance(model, CaptioningPredictor)
     inputs = [data / "1.npy", str(data / "x.png"), {"image": str(data / "2.npy")}, np.load(data / "3.npy")]
     together = model.predict(inputs)
     for one, named in zip(together, inputs, strict=True):
@@ -536,10 +571,10 @@ def test_captions_do_not_depend_on_the_rest_of_the_batch(run: Run, data: Path) -
     assert [one.attention.shape[1:] for one in together] == [(2, 2), (1, 2), (1, 2), (2, 2)]
     for one in together:
         np.testing.assert_allclose(one.attention.sum((1, 2)), 1.0, atol=1e-5)
-        document = json.loads(json.dumps(one.document()))
+        document = json.loads(json.dumps(one.to_dict()))
         assert np.array(document["weights"]).shape == (len(document["tokens"]), *document["grid"])
-        assert document["caption"] == one.line() == one.text
-        assert [line.label for line in one.looks()] == document["tokens"]
+        assert document["caption"] == one.to_text() == one.text
+        assert [line.label for line in one.make_attention_lines()] == document["tokens"]
     assert model.predict([]) == []
 
 
@@ -563,7 +598,7 @@ def test_evaluation_agrees_with_predictions(run: Run, data: Path) -> None:
         references.setdefault(row["image"], []).append(row["caption"])
     made = model.predict([data / image for image in references])
     texts = [one.text for one in made]
-    assert found["chrf"] == chrf_of_several(texts, list(references.values()), model.tokenizer.lowercase).value
+    assert found["chrf"] == chrf_multi_reference(texts, list(references.values()), model.tokenizer.lowercase).value
     assert found["chrf_signature"].startswith("nrefs:2|")
     right = [one.text in captions for one, captions in zip(made, references.values(), strict=True)]
     assert found["exact"] == pytest.approx(100 * np.mean(right))
@@ -573,25 +608,25 @@ def test_evaluation_agrees_with_predictions(run: Run, data: Path) -> None:
 
 @soft_or_slow
 def test_on_object_is_the_mean_attention_on_cells_of_named_objects(run: Run, data: Path) -> None:
-    from regard.search import forced
+    from regard.search import score_targets
 
     model = regard.load(run.folder)
-    examples = list(files.read([data / "dev.jsonl"]))
+    examples = list(caption_files.read_captions([data / "dev.jsonl"]))
     weights = []
     for one in examples:
         seen = model.eye.look(one.picture.load(), one.picture)
         target = [*model.tokenizer.encode(one.caption), EOS]
         source, lengths = torch.from_numpy(seen.places)[None], torch.tensor([len(seen.places)])
-        (scored,) = forced(model.model, source, lengths, [target])
+        (scored,) = score_targets(model.model, source, lengths, [target])
         assert scored.hypothesis.attention is not None
-        assert one.truth is not None
-        weights += [scored.hypothesis.attention[word, list(cells)].sum() for word, cells in one.truth.cells.items()]
+        assert one.grounding is not None
+        weights += [scored.hypothesis.attention[word, list(cells)].sum() for word, cells in one.grounding.cells.items()]
     assert model.evaluate([data / "dev.jsonl"])["on_object"] == pytest.approx(100 * np.mean(weights), abs=1e-3)
 
 
 @soft_or_slow
 def test_dev_metrics_include_bleu_and_attention(run: Run) -> None:
-    rows = [row for row in run.metrics() if row["kind"] == "dev"]
+    rows = [row for row in run.read_metrics() if row["kind"] == "dev"]
     assert [row["step"] for row in rows] == [3, 6]
     assert {"bleu", "exact", "perplexity", "entropy", "on_object"} <= set(rows[0])
     sample = read_jsonl(run.folder / "samples" / "step-6.jsonl")[0]
@@ -611,30 +646,38 @@ def test_report_embeds_each_image_once_and_an_overlay_for_each_word(run: Run) ->
 
 def test_overlay_is_lightest_where_attention_is_highest() -> None:
     attention = np.array([[[0.5, 0.25], [0.25, 0.0]], [[0, 0], [0, 0]]], dtype=np.float32)
-    overlay = Overlay(random_pixels(4, 4), ["<b>", "dog"], attention)
-    np.testing.assert_allclose(overlay.shade(0), [[0, 0.4], [0.4, 0.8]], atol=1e-6)
-    np.testing.assert_allclose(overlay.shade(1), 0.8, atol=1e-6)
-    html = overlays(overlay)
+    overlay = AttentionOverlay(random_pixels(4, 4), ["<b>", "dog"], attention)
+    np.testing.assert_allclose(overlay.compute_opacity(0), [[0, 0.4], [0.4, 0.8]], atol=1e-6)
+    np.testing.assert_allclose(overlay.compute_opacity(1), 0.8, atol=1e-6)
+    html = format_image_attention(overlay)
     assert "&lt;b&gt;" in html
     assert "<b><b>" not in html
     assert html.count("<rect") == 8
     assert html.count("<image ") == 1
-    bare = overlays(overlay._replace(pixels=None))
+    bare = format_image_attention(overlay._replace(pixels=None))
     assert "<image" not in bare
     assert bare.count("class=blank") == 2
-    for one in (overlay, overlay._replace(pixels=None), Overlay(None, [], np.zeros((0, 1, 1), dtype=np.float32))):
-        overlaid(one).savefig(io.BytesIO())
+    for one in (
+        overlay,
+        overlay._replace(pixels=None),
+        AttentionOverlay(None, [], np.zeros((0, 1, 1), dtype=np.float32)),
+    ):
+        plot_attention_overlay(one).savefig(io.BytesIO())
 
 
 def test_dev_split_depends_on_content_and_seed_not_on_order(data: Path, tmp_path: Path) -> None:
     settings = CaptionSettings(train=(str(data / "train.jsonl"),), dev_pairs=4)
-    found, again, other = survey(settings, 1), survey(settings, 1), survey(settings, 2)
+    found, again, other = (
+        split_caption_data(settings, 1),
+        split_caption_data(settings, 1),
+        split_caption_data(settings, 2),
+    )
     assert found == again != other
     assert (len(found.train), len(found.dev)) == (44, 4)
     assert not {one.picture.path for one in found.train} & {one.picture.path for one in found.dev}
     rows = [row | {"image": str(data / row["image"])} for row in read_jsonl(data / "train.jsonl")][::-1]
     reordered = write_jsonl(tmp_path / "reordered.jsonl", rows)
-    backwards = survey(CaptionSettings(train=(str(reordered),), dev_pairs=4), 1)
+    backwards = split_caption_data(CaptionSettings(train=(str(reordered),), dev_pairs=4), 1)
     assert {one.picture.path for one in backwards.dev} == {one.picture.path for one in found.dev}
 
 
@@ -650,7 +693,7 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(data: Path, tmp_path
 def test_corpora_too_small_to_train_on_are_refused(rows: list[dict[str, str]], message: str, tmp_path: Path) -> None:
     save_array(tmp_path / "1.npy", random_pixels(16, 16))
     path = write_jsonl(tmp_path / "a.jsonl", rows)
-    assert message in error_message(survey, CaptionSettings(train=(str(path),)), 1)
+    assert message in error_message(split_caption_data, CaptionSettings(train=(str(path),)), 1)
 
 
 def make_job(data: Path, out: Path, **changes: Any) -> Any:
@@ -668,7 +711,7 @@ def test_chrf_chooses_the_best_model_where_captions_have_no_spaces(
     file = str(write_jsonl(tmp_path / "train.jsonl", rows))
     overrides = {**SMALL, "text.kind": "char", "data.dev": [file], "training.steps": 1, "training.validate_every": 1}
     run = train(RECIPES[0], file, tmp_path / "run", **overrides)
-    found = [row for row in run.metrics() if row["kind"] == "dev"][-1]
+    found = [row for row in run.read_metrics() if row["kind"] == "dev"][-1]
     assert (found["measure"], "chrf" in found) == (measure, measure == "chrf")
     assert ("chrF, not BLEU, chooses the best checkpoint" in capsys.readouterr().err) == (measure == "chrf")
 
@@ -761,4 +804,4 @@ def test_predict_and_evaluate_commands_read_files(run: Run, data: Path, regard: 
 
 
 def test_fingerprint_text_of_images_is_that_of_existing_runs() -> None:
-    assert Extent(2, 3, 4, True).fingerprint() == "Extent(rows=2, columns=3, features=4, of_pixels=True)"
+    assert GridShape(2, 3, 4, True).fingerprint() == "Extent(rows=2, columns=3, features=4, of_pixels=True)"

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
-from regard.models.grid import Neighbours, PatchNet
-from regard.models.hard import entropy
-from regard.recipes import read
-from regard.search import forced, search
-from regard.symbols import BOS, EOS, PAD
+from regard.models.image_encoder import PatchNet, SpatialConv
+from regard.models.xu2015_hard import attention_entropy
+from regard.recipes import read_recipe
+from regard.search import score_targets, search
+from regard.special_tokens import BOS, EOS, PAD
 
 WORDS, FEATURES, PATCH = 9, 5, 4
 GRIDS = ((2, 3), (1, 4), (1, 1))  # rows and columns of the images in a batch
@@ -127,7 +127,7 @@ def convolve(image: Array, layer: Any, stride: int) -> Array:
 
 def test_neighbour_layers_convolve_within_each_grid() -> None:
     torch.manual_seed(4)
-    layer = Neighbours(3).double()
+    layer = SpatialConv(3).double()
     source, lengths = make_grids(1)
     x = torch.randn(*source.shape[:2], 3, dtype=torch.float64)
     mask = torch.arange(x.shape[1]) < lengths[:, None]
@@ -197,7 +197,7 @@ def test_caption_search_agrees_with_teacher_forcing(name: str) -> None:
         assert best.attention is not None
         assert best.attention.shape == (len(best.tokens), int(lengths[row]))
     wide = search(model, source, lengths, beam=4, max_length=8, length_penalty=0.0)
-    given = forced(model, source, lengths, [hypotheses[0].tokens for hypotheses in wide], length_penalty=0.0)
+    given = score_targets(model, source, lengths, [hypotheses[0].tokens for hypotheses in wide], length_penalty=0.0)
     for found, scored in zip(wide, given, strict=True):
         assert found[0].log_prob == pytest.approx(scored.hypothesis.log_prob)
 
@@ -263,7 +263,7 @@ def test_doubly_stochastic_penalty_follows_the_equation_of_the_paper() -> None:
     for row, length in enumerate(lengths.tolist()):
         words = int((TARGET_OUT[row] != PAD).sum())
         penalty += ((1 - weights[row, :words, :length].sum(0)) ** 2).sum()
-    assert (weighed.summed(*batch) - plain.summed(*batch)).item() == pytest.approx(2.0 * penalty)
+    assert (weighed.loss_sum(*batch) - plain.loss_sum(*batch)).item() == pytest.approx(2.0 * penalty)
 
 
 def test_options_of_hard_attention_change_its_loss() -> None:
@@ -304,7 +304,7 @@ def test_impossible_model_options_are_reported(changes: dict[str, Any], message:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_caption_recipes_have_no_translation_options(name: str) -> None:
-    recipe = read(name)
+    recipe = read_recipe(name)
     assert recipe["task"] == "caption"
     assert "guided" not in recipe["loss"]
     assert "bidirectional" not in recipe["model"]
@@ -336,7 +336,7 @@ def test_reinforce_learns_to_attend_to_the_informative_position() -> None:
         optimizer.step()
         with torch.no_grad():
             probabilities = model.decoder(model.encode(source, lengths), before).attended.probabilities[:, 0]
-        entropies.append(float(entropy(probabilities).mean()))
+        entropies.append(float(attention_entropy(probabilities).mean()))
         hits.append(float(probabilities[rows, informative].mean()))
     first, last = np.mean(entropies[:10]), np.mean(entropies[-10:])
     assert last < 0.2 * first

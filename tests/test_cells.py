@@ -71,4 +71,4 @@ def test_unknown_gru_form_is_refused() -> None:
 def test_a_missing_state_is_a_state_of_zeros(make: Callable[[int, int], Cell]) -> None:
     cell, x = make(INPUT, H), torch.randn(B, INPUT)
     zeros = torch.zeros(B, H)
-    torch.testing.assert_close(cell(x), cell(x, (zeros, zeros) if cell.tracks == 2 else zeros))
+    torch.testing.assert_close(cell(x), cell(x, (zeros, zeros) if cell.num_state_tensors == 2 else zeros))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.evaluate import are_chunks, chunks, count_chunks, together
+from regard.evaluate import are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
 
 LABELS = ("O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B")
 sentences = st.lists(st.sampled_from(LABELS), max_size=7)
@@ -47,7 +47,7 @@ def enumerate_chunks(labels: list[str]) -> set[tuple[str, int, int]]:
 
 @given(sentences)
 def test_chunks_are_those_of_conlleval(labels: list[str]) -> None:
-    found = chunks(labels)
+    found = find_chunks(labels)
     assert {tuple(chunk) for chunk in found} == enumerate_chunks(labels)
     assert found == sorted(found, key=lambda chunk: chunk.start)
 
@@ -58,7 +58,7 @@ def test_precision_recall_and_f1_count_equal_chunks(pairs: list[tuple[list[str],
     counted = count_chunks(gold, found)
     gold_chunks = {(number, *span) for number, labels in enumerate(gold) for span in enumerate_chunks(labels)}
     found_chunks = {(number, *span) for number, labels in enumerate(found) for span in enumerate_chunks(labels)}
-    whole = together(counted.values())
+    whole = sum_chunk_counts(counted.values())
     assert whole == (len(gold_chunks), len(found_chunks), len(gold_chunks & found_chunks))
     assert list(counted) == sorted({span[1] for span in gold_chunks | found_chunks})
     for kind, counts in counted.items():
@@ -76,8 +76,8 @@ def test_precision_recall_and_f1_count_equal_chunks(pairs: list[tuple[list[str],
 
 
 def test_a_chunk_may_start_with_b_or_i() -> None:
-    first = chunks(["I-NP", "I-NP", "B-NP", "O", "I-VP"])
-    second = chunks(["B-NP", "I-NP", "B-NP", "O", "B-VP"])
+    first = find_chunks(["I-NP", "I-NP", "B-NP", "O", "I-VP"])
+    second = find_chunks(["B-NP", "I-NP", "B-NP", "O", "B-VP"])
     assert first == second == [("NP", 0, 2), ("NP", 2, 3), ("VP", 4, 5)]
 
 
@@ -95,4 +95,4 @@ def test_a_chunk_may_start_with_b_or_i() -> None:
     ],
 )
 def test_label_sets_of_chunks_are_recognised(labels: list[str], expected: bool) -> None:
-    assert are_chunks(labels) is expected
+    assert are_chunk_labels(labels) is expected

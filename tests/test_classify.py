@@ -20,22 +20,20 @@ from support.files import write_file
 from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard as package
-from regard.config import parse
-from regard.data.order import Order, Place
+from regard.config import parse_settings
+from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
-from regard.evaluate import Confusion
-from regard.recipes import read as recipe_of
-from regard.report import write_outcome
+from regard.evaluate import ConfusionMatrix
+from regard.recipes import read_recipe as recipe_of
+from regard.report import write_report
 from regard.runs import Run
-from regard.tasks import task_of
-from regard.tasks.classification import embedded
-from regard.tasks.classification.classifier import load
-from regard.tasks.classification.embedded import BAD, GOOD
-from regard.tasks.classification.files import Example, read
-from regard.tasks.classification.preparation import spread, survey
-from regard.tasks.classification.settings import ClassificationSettings
-from regard.tasks.classification.texts import Encoding, Texts
-from regard.text import Labels, Subwords, VocabularySettings, Words
+from regard.synthetic.classification import NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES
+from regard.tasks import get_task
+from regard.tasks.classification import write_classification_corpus
+from regard.tasks.classification.dataset import ClassificationDataset, TextEncoder
+from regard.tasks.classification.labelled_texts import ClassificationSettings, LabelledText, read_labelled_texts
+from regard.tasks.classification.task import load, split_classification_data, subsample_evenly
+from regard.tokenizers import LabelVocabulary, SentencePieceTokenizer, VocabularySettings, WordTokenizer
 from regard.training import train
 
 NAMES = ["lin2017", "yang2016"]
@@ -61,7 +59,7 @@ ROWS = [
 
 def read_rows(path: Path, **settings: Any) -> list[tuple[str, str]]:
     """Return (label, text) of each example."""
-    return [(one.label, one.text) for one in read([path], ClassificationSettings(**settings))]
+    return [(one.label, one.text) for one in read_labelled_texts([path], ClassificationSettings(**settings))]
 
 
 def tsv(rows: list[tuple[str, str]]) -> str:
@@ -83,7 +81,7 @@ def write_folders(root: Path, rows: list[tuple[str, str]]) -> Path:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the first lines of the synthetic corpus; read-only."""
     whole, small = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("small")
-    embedded(whole)
+    write_classification_corpus(whole)
     for name, count in (("train", 60), ("dev", 20), ("test", 20)):
         lines = (whole / f"{name}.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
         write_file(small / f"{name}.tsv", "".join(lines[:count]))
@@ -105,19 +103,24 @@ def run(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.T
 
 
 def test_labels_are_sorted_and_round_trip(tmp_path: Path) -> None:
-    labels = Labels(["b", "a", "é x", "a"])
-    assert (labels.names, labels.size, labels.id("b"), labels.name(2)) == (["a", "b", "é x"], 3, 1, "é x")
+    labels = LabelVocabulary(["b", "a", "é x", "a"])
+    assert (labels.names, labels.num_labels, labels.find_id("b"), labels.find_name(2)) == (
+        ["a", "b", "é x"],
+        3,
+        1,
+        "é x",
+    )
     labels.save(tmp_path / "labels")
     assert (tmp_path / "labels").read_bytes() == "a\nb\né x\n".encode()
-    assert Labels.load(tmp_path / "labels").names == labels.names
+    assert LabelVocabulary.load(tmp_path / "labels").names == labels.names
     with pytest.raises(UserError, match="there is no label 'c'; there are a, b, é x"):
-        labels.id("c")
+        labels.find_id("c")
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\tb", "a\nb", "a\u2028b"])
 def test_labels_of_several_lines_or_with_tabs_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="a label is one line of text without tabs"):
-        Labels(["a", name])
+        LabelVocabulary(["a", name])
 
 
 @given(st.binary(max_size=30))
@@ -125,7 +128,7 @@ def test_arbitrary_label_file_round_trips_or_is_refused(tmp_path_factory: Any, c
     path = tmp_path_factory.mktemp("labels") / "labels"
     path.write_bytes(content)
     try:
-        labels = Labels.load(path)
+        labels = LabelVocabulary.load(path)
     except UserError:
         return
     labels.save(path)
@@ -148,7 +151,7 @@ def test_tsv_jsonl_folders_and_compressed_files_hold_the_same_texts(tmp_path: Pa
 
 def test_several_files_are_read_in_order_with_line_numbers(tmp_path: Path) -> None:
     paths = [write_file(tmp_path / "a.tsv", tsv(ROWS[:2])), write_file(tmp_path / "b.jsonl", jsonl(ROWS[2:]))]
-    examples = list(read(paths, ClassificationSettings()))
+    examples = list(read_labelled_texts(paths, ClassificationSettings()))
     assert [(one.label, one.text) for one in examples] == ROWS
     assert [one.where for one in examples][1:3] == [f"{paths[0]}:2", f"{paths[1]}:1"]
 
@@ -254,7 +257,7 @@ def test_arbitrary_bytes_are_read_or_refused(
     path = tmp_path_factory.mktemp("fuzz") / f"a{ending}"
     path.write_bytes(compress(content) if packed else content)
     try:
-        found = list(read([path], ClassificationSettings(**values)))
+        found = list(read_labelled_texts([path], ClassificationSettings(**values)))
     except UserError:
         return
     assert all(one.label and one.text.encode() is not None for one in found)
@@ -263,76 +266,84 @@ def test_arbitrary_bytes_are_read_or_refused(
 # Batches
 
 
-def make_encoding(by_sentence: bool, max_length: int = 50, max_sentences: int = 50) -> Encoding:
-    words = Words.learn([text for _, text in ROWS], 100)
-    return Encoding(words, by_sentence, "en", max_length, max_sentences)
+def make_encoding(by_sentence: bool, max_length: int = 50, max_sentences: int = 50) -> TextEncoder:
+    words = WordTokenizer.train([text for _, text in ROWS], 100)
+    return TextEncoder(words, by_sentence, "en", max_length, max_sentences)
 
 
-def make_texts(by_sentence: bool, **values: Any) -> Texts:
+def make_texts(by_sentence: bool, **values: Any) -> ClassificationDataset:
     encoding = make_encoding(by_sentence, **values)
-    return Texts([encoding(text) for _, text in ROWS], [1, 0, 1, 0], encoding)
+    return ClassificationDataset([encoding(text) for _, text in ROWS], [1, 0, 1, 0], encoding)
 
 
 def test_batch_of_texts_is_padded_to_the_longest() -> None:
     source = make_texts(False)
-    batch = source.batch(np.array([0, 2]))
+    batch = source.make_batch(np.array([0, 2]))
     assert batch.ids.shape == (2, 8)
     assert batch.lengths.tolist() == [8, 4]
     assert batch.labels.tolist() == [1, 1]
-    assert source.encoding.tokenizer.pieces(batch.ids[1].tolist()) == ["All", "was", "well", "."] + ["<pad>"] * 4
-    assert (batch.rows, batch.targets, batch.tokens) == (2, 2, 12)
+    assert (
+        source.encoder.tokenizer.convert_ids_to_tokens(batch.ids[1].tolist())
+        == ["All", "was", "well", "."] + ["<pad>"] * 4
+    )
+    assert (batch.num_rows, batch.num_targets, batch.num_tokens) == (2, 2, 12)
     assert source.sizes.tolist() == [8, 9, 4, 7]
 
 
 def test_batch_of_documents_is_padded_in_sentences_and_words() -> None:
     source = make_texts(True)
-    batch = source.batch(np.array([2, 1]))
+    batch = source.make_batch(np.array([2, 1]))
     assert batch.ids.shape == (2, 2, 6)
     assert batch.lengths.tolist() == [[4, 0], [3, 6]]
     assert not batch.ids[0, 1].any()
     assert source.sizes.tolist() == [2 * 4, 2 * 6, 4, 7]
-    parts = batch.pieces(5)
-    assert [part.rows for part in parts] == [1, 1]
+    parts = batch.split_into(5)
+    assert [part.num_rows for part in parts] == [1, 1]
     assert torch.equal(torch.cat([part.ids for part in parts]), batch.ids)
 
 
 def test_max_length_and_max_sentences_truncate_texts() -> None:
     short = make_texts(True, max_length=2, max_sentences=1)
-    pieces = [short.encoding.tokenizer.pieces(ids) for row in range(4) for ids in short.document(row)]
+    pieces = [
+        short.encoder.tokenizer.convert_ids_to_tokens(ids) for row in range(4) for ids in short.get_token_ids(row)
+    ]
     assert pieces == [["A", "fine"], ["It", "rained"], ["All", "was"], ["Nothing", "worked"]]
-    assert [len(make_texts(False, max_length=3, max_sentences=1).document(row)[0]) for row in range(4)] == [3] * 4
+    assert [len(make_texts(False, max_length=3, max_sentences=1).get_token_ids(row)[0]) for row in range(4)] == [3] * 4
 
 
 def test_fingerprint_changes_with_texts_and_labels() -> None:
     flat, encoding = make_texts(False), make_encoding(False)
     assert flat.fingerprint == make_texts(False).fingerprint
     assert flat.fingerprint != make_texts(True).fingerprint
-    assert Texts([encoding(text) for _, text in ROWS], [1, 0, 1, 1], encoding).fingerprint != flat.fingerprint
+    assert (
+        ClassificationDataset([encoding(text) for _, text in ROWS], [1, 0, 1, 1], encoding).fingerprint
+        != flat.fingerprint
+    )
 
 
 def test_bpe_dropout_is_determined_by_the_seed() -> None:
     lines = [text for _, text in ROWS] * 20
-    pieces = Subwords.learn(lines, 60, "bpe", False)
+    pieces = SentencePieceTokenizer.train(lines, 60, "bpe", False)
     for by_sentence in (False, True):
-        encoding = Encoding(pieces, by_sentence, "en", 100, 5)
+        encoding = TextEncoder(pieces, by_sentence, "en", 100, 5)
         documents = [encoding(text) for _, text in ROWS]
-        noisy, plain = (Texts(documents, [0, 1, 0, 1], encoding, dropout) for dropout in (0.5, 0.0))
+        noisy, plain = (ClassificationDataset(documents, [0, 1, 0, 1], encoding, dropout) for dropout in (0.5, 0.0))
         rows = np.arange(4)
-        first, again, other = (noisy.batch(rows, seed) for seed in (1, 1, 2))
+        first, again, other = (noisy.make_batch(rows, seed) for seed in (1, 1, 2))
         assert torch.equal(first.ids, again.ids)
-        assert first.tokens != other.tokens or not torch.equal(first.ids, other.ids)
-        assert first.tokens > plain.batch(rows, 1).tokens
+        assert first.num_tokens != other.num_tokens or not torch.equal(first.ids, other.ids)
+        assert first.num_tokens > plain.make_batch(rows, 1).num_tokens
         flat = [" ".join(pieces.decode(ids) for ids in document) for document in documents]
         read_again = first.ids.flatten(1).tolist()
         assert [pieces.decode(ids) for ids in read_again] == flat
-        short = Texts(documents, [0] * 4, encoding._replace(max_length=3), 0.5)
-        assert short.batch(rows, 1).ids.shape[-1] == 3
+        short = ClassificationDataset(documents, [0] * 4, encoding._replace(max_length=3), 0.5)
+        assert short.make_batch(rows, 1).ids.shape[-1] == 3
 
 
 def test_batches_stay_within_batch_tokens() -> None:
     source = make_texts(False)
-    order = Order(source.sizes, 16, 10, 1)
-    for rows, _ in (pair for pair, _ in zip(order.after(Place()), range(8), strict=False)):
+    order = TokenBatchSampler(source.sizes, 16, 10, 1)
+    for rows, _ in (pair for pair, _ in zip(order.iterate_batches(SamplerPosition()), range(8), strict=False)):
         assert len(rows) * source.sizes[rows].max() <= 16
 
 
@@ -347,19 +358,21 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(tmp_path: Path) -> N
     path = write_numbered_texts(tmp_path / "a.tsv")
     reordered = write_file(tmp_path / "b.tsv", "".join(reversed(path.read_text().splitlines(keepends=True))))
     settings = ClassificationSettings(train=(str(path),))
-    found = survey(settings, 1)
+    found = split_classification_data(settings, 1)
     dev = {one.text for one in found.dev}
-    assert dev == {one.text for one in survey(ClassificationSettings(train=(str(reordered),)), 1).dev}
-    assert dev != {one.text for one in survey(settings, 2).dev}
+    assert dev == {
+        one.text for one in split_classification_data(ClassificationSettings(train=(str(reordered),)), 1).dev
+    }
+    assert dev != {one.text for one in split_classification_data(settings, 2).dev}
     assert len(dev) == 6
-    assert len(survey(ClassificationSettings(train=(str(path),), dev_pairs=3), 1).dev) == 3
+    assert len(split_classification_data(ClassificationSettings(train=(str(path),), dev_pairs=3), 1).dev) == 3
     assert not {one.text for one in found.train} & dev
     assert len(found.train) == 54
 
 
 def test_equal_texts_are_never_split_between_train_and_dev(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", write_numbered_texts(tmp_path / "b.tsv", 30).read_text() * 2 + "a\t \n")
-    found = survey(ClassificationSettings(train=(str(path),)), 1)
+    found = split_classification_data(ClassificationSettings(train=(str(path),)), 1)
     assert not {one.text for one in found.train} & {one.text for one in found.dev}
     assert found.empty == 1
 
@@ -370,14 +383,14 @@ def test_equal_texts_are_never_split_between_train_and_dev(tmp_path: Path) -> No
 )
 def test_corpora_too_small_to_train_on_are_refused(content: str, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", content)
-    assert message in error_message(survey, ClassificationSettings(train=(str(path),)), 1)
-    assert "nothing to train on" in error_message(survey, ClassificationSettings(), 1)
+    assert message in error_message(split_classification_data, ClassificationSettings(train=(str(path),)), 1)
+    assert "nothing to train on" in error_message(split_classification_data, ClassificationSettings(), 1)
 
 
 def test_measured_dev_texts_are_spaced_evenly() -> None:
-    examples = [Example(str(number), "a", "") for number in range(10)]
-    assert [one.text for one in spread(examples, 4)] == ["0", "2", "5", "7"]
-    assert spread(examples, 10) == spread(examples, 99) == examples
+    examples = [LabelledText(str(number), "a", "") for number in range(10)]
+    assert [one.text for one in subsample_evenly(examples, 4)] == ["0", "2", "5", "7"]
+    assert subsample_evenly(examples, 10) == subsample_evenly(examples, 99) == examples
 
 
 # Runs
@@ -416,7 +429,7 @@ def test_text_settings_take_effect(tmp_path: Path) -> None:
     def job(data: Path = path, /, **changes: Any) -> Any:
         return make_job("lin2017", data, tmp_path, **changes)
 
-    for kind, tokenizer in (("word", Words), ("char", Subwords)):
+    for kind, tokenizer in (("word", WordTokenizer), ("char", SentencePieceTokenizer)):
         made = job(**{"text.kind": kind, "text.vocabulary": 40}).source.encoding.tokenizer
         assert type(made) is tokenizer
     lower = job(upper).source.encoding.tokenizer
@@ -480,16 +493,16 @@ def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:
     for prediction in made:
         assert sum(prediction.probabilities.values()) == pytest.approx(1, abs=1e-5)
         assert prediction.probability == max(prediction.probabilities.values())
-        assert prediction.line() == f"{prediction.label}\t{prediction.probability:.4f}"
-        document = json.loads(json.dumps(prediction.document()))
+        assert prediction.to_text() == f"{prediction.label}\t{prediction.probability:.4f}"
+        document = json.loads(json.dumps(prediction.to_dict()))
         assert document["probabilities"].keys() == {"liked", "disliked", "undecided"}
 
 
 @each_recipe
 def test_attention_lines_show_each_word_with_its_weight(run: Run) -> None:
     prediction = load(run.folder).predict(["I found the lake lovely. We left."])[0]
-    document, lines = prediction.document(), prediction.looks()
-    if run.config()["recipe"] == "lin2017":
+    document, lines = prediction.to_dict(), prediction.make_attention_lines()
+    if run.read_config()["recipe"] == "lin2017":
         weights = np.array(document["weights"])
         assert weights.shape == (4, 9)
         np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
@@ -507,7 +520,7 @@ def test_attention_lines_show_each_word_with_its_weight(run: Run) -> None:
             assert line.words == sentence
             assert line.weights == weights
             assert sum(weights) == pytest.approx(1, abs=1e-5)
-    assert max(line.shade(max(line.weights)) for line in lines) == 1.0
+    assert max(line.compute_darkness(max(line.weights)) for line in lines) == 1.0
 
 
 @pytest.mark.parametrize("name", slow_after(1, NAMES))
@@ -515,9 +528,9 @@ def test_max_pooling_has_no_attention_to_show(name: str, corpus: Path, tmp_path:
     changes = {**SMALL[name], "model.pooling": "max", "training.steps": 2}
     pooled = package.train(name, corpus / "train.tsv", tmp_path / "run", dev=corpus / "dev.tsv", **changes)
     made = load(pooled.folder).predict(["We left. It rained."])[0]
-    assert made.looks() == []
-    assert made.document()["weights"] is None
-    assert made.document()["tokens"]
+    assert made.make_attention_lines() == []
+    assert made.to_dict()["weights"] is None
+    assert made.to_dict()["tokens"]
     assert "does not look anywhere" in (pooled.folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -559,7 +572,7 @@ def test_init_from_keeps_the_labels(run: Run, tmp_path: Path) -> None:
 
 @first_or_slow
 def test_report_shades_words_by_attention(run: Run) -> None:
-    page = write_outcome(run).read_text(encoding="utf-8")
+    page = write_report(run).read_text(encoding="utf-8")
     assert page.count("<p class=looked>") >= 5
     assert "Dev accuracy" in page
     assert "Dev macro-F1" in page
@@ -581,12 +594,12 @@ def test_recipes_spell_out_every_setting(name: str) -> None:
     recipe = recipe_of(name)
     assert recipe["task"] == "classify"
     for section, cls in (("data", ClassificationSettings), ("text", VocabularySettings)):
-        parse(cls, recipe[section], section)
+        parse_settings(cls, recipe[section], section)
     unused = {"language", "max_sentences"} if name == "lin2017" else set()
     assert set(recipe["data"]) == {*ClassificationSettings.__dataclass_fields__} - unused
     assert set(recipe["text"]) == {*VocabularySettings.__dataclass_fields__}
     assert set(recipe["training"]) == set(recipe_of("bahdanau2015")["training"])
-    assert task_of(recipe).data is ClassificationSettings
+    assert get_task(recipe).data_settings is ClassificationSettings
 
 
 @pytest.mark.parametrize(
@@ -601,7 +614,7 @@ def test_recipes_spell_out_every_setting(name: str) -> None:
     ],
 )
 def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> None:
-    assert message in error_message(parse, ClassificationSettings, values, "data")
+    assert message in error_message(parse_settings, ClassificationSettings, values, "data")
 
 
 # Metrics
@@ -610,33 +623,33 @@ def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> N
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 def test_f1_and_accuracy_match_counting(pairs: list[tuple[int, int]]) -> None:
     right, chosen = [one for one, _ in pairs], [other for _, other in pairs]
-    confusion = Confusion.of(right, chosen)
+    confusion = ConfusionMatrix.from_labels(right, chosen)
     f1s = []
     for label in sorted({*right, *chosen}):
         hits = sum(pair == (label, label) for pair in pairs)
         precision = hits / chosen.count(label) if label in chosen else 0.0
         recall = hits / right.count(label) if label in right else 0.0
         f1s.append(2 * precision * recall / (precision + recall) if hits else 0.0)
-        metrics = confusion.figures(label)
+        metrics = confusion.compute_label_scores(label)
         assert metrics == pytest.approx((right.count(label), 100 * precision, 100 * recall, 100 * f1s[-1]))
     assert confusion.macro_f1 == pytest.approx(100 * sum(f1s) / len(f1s))
     assert confusion.accuracy == pytest.approx(100 * sum(one == other for one, other in pairs) / len(pairs))
-    assert {(one, other): count for one, row in confusion.rows.items() for other, count in row.items()} == Counter(
-        pairs
-    )
+    assert {
+        (one, other): count for one, row in confusion.rows_by_gold_label.items() for other, count in row.items()
+    } == Counter(pairs)
 
 
 # Synthetic corpus
 
 
 def test_synthetic_corpus_depends_on_the_seed_without_duplicates(tmp_path: Path) -> None:
-    first = tasks.assert_synthetic_corpus_depends_on_seed(embedded, tmp_path, "lin2017")
+    first = tasks.assert_synthetic_corpus_depends_on_seed(write_classification_corpus, tmp_path, "lin2017")
     every = [text for paths in first[:3] for _, text in read_rows(paths[0])]
     assert len(set(every)) == len(every) == 3900
 
 
 def test_synthetic_label_depends_on_one_sentence(tmp_path: Path) -> None:
-    made = embedded(tmp_path)
+    made = write_classification_corpus(tmp_path)
     rows = [line.split("\t") for line in made.test[0].read_text(encoding="utf-8").splitlines()]
     assert Counter(label for label, _, _ in rows).keys() == {"liked", "disliked", "undecided"}
     for label, text, decisive in rows:
@@ -645,8 +658,8 @@ def test_synthetic_label_depends_on_one_sentence(tmp_path: Path) -> None:
         if label == "undecided":
             assert "whether" in words or "asked" in words
         else:
-            positive, negated = bool({*words} & {*GOOD}), "not" in words
-            assert bool({*words} & {*BAD}) != positive
+            positive, negated = bool({*words} & {*POSITIVE_ADJECTIVES}), "not" in words
+            assert bool({*words} & {*NEGATIVE_ADJECTIVES}) != positive
             assert (label == "liked") == (positive != negated)
 
 
@@ -661,10 +674,10 @@ def test_prediction_reads_the_texts_of_labelled_files(run: Run, tmp_path: Path) 
         ("a.jsonl", '{"text": "It rained.", "label": "odd"}\n{"text": "We left."}\n'),
         ("a.txt", "It rained.\nWe left.\n"),
     ):
-        assert list(classifier.inputs(write_file(tmp_path / name, content))) == ["It rained.", "We left."]
+        assert list(classifier.read_inputs(write_file(tmp_path / name, content))) == ["It rained.", "We left."]
     write_folders(tmp_path / "folder", [("liked", "It rained.")])
-    assert list(classifier.inputs(tmp_path / "folder")) == ["It rained."]
-    assert list(classifier.read(["liked\tIt rained."])) == ["liked\tIt rained."]
+    assert list(classifier.read_inputs(tmp_path / "folder")) == ["It rained."]
+    assert list(classifier.parse_lines(["liked\tIt rained."])) == ["liked\tIt rained."]
 
 
 @first_or_slow

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import build
-from regard.recipes import override, read
+from regard.recipes import override, read_recipe
 
 VOCABULARY, LABELS = 15, 4
 SMALL: dict[str, dict[str, Any]] = {
@@ -28,7 +28,9 @@ CHOICES = torch.tensor([1, 3, 0])
 def make_model(name: str, **changes: Any) -> Any:
     """Return a small model in double precision with large random weights."""
     dotted = {f"model.{key}": value for key, value in changes.items() if key != "loss"} | changes.get("loss", {})
-    model = build(override(read(name), {**SMALL[name], "model.dropout": 0.0, **dotted}), VOCABULARY, LABELS).double()
+    model = build(
+        override(read_recipe(name), {**SMALL[name], "model.dropout": 0.0, **dotted}), VOCABULARY, LABELS
+    ).double()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -84,7 +86,7 @@ def test_lin2017_follows_the_equations_of_the_paper() -> None:
         np.testing.assert_allclose(to_array(found.weights[row]), A, atol=1e-12)
         penalty = np.square(A @ A.T - np.eye(2)).sum()
         loss += penalty - np.log(softmax(logits)[CHOICES[row]])
-    assert model.summed(ids, lengths, CHOICES).item() == pytest.approx(loss, abs=1e-10)
+    assert model.loss_sum(ids, lengths, CHOICES).item() == pytest.approx(loss, abs=1e-10)
     assert model.count(ids, lengths, CHOICES).item() == 3
     assert found.sentence_weights is None
 
@@ -112,7 +114,7 @@ def test_yang2016_follows_the_equations_of_the_paper() -> None:
         logits = apply_linear(model.output, v)
         np.testing.assert_allclose(to_array(found.logits[row]), logits, atol=1e-12)
         loss -= np.log(softmax(logits)[CHOICES[row]])
-    assert model.summed(ids, lengths, CHOICES).item() == pytest.approx(loss, abs=1e-10)
+    assert model.loss_sum(ids, lengths, CHOICES).item() == pytest.approx(loss, abs=1e-10)
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])
@@ -149,7 +151,7 @@ def test_max_and_mean_pooling_replace_attention(pooling: str) -> None:
         )
         np.testing.assert_allclose(to_array(nested.logits[row]), apply_linear(yang.output, v), atol=1e-12)
     assert found.weights is nested.weights is nested.sentence_weights is None
-    plain = lin.summed(*make_batch("lin2017"), CHOICES)
+    plain = lin.loss_sum(*make_batch("lin2017"), CHOICES)
     expected = torch.nn.functional.cross_entropy(found.logits, CHOICES, reduction="sum")
     torch.testing.assert_close(plain, expected)
 
@@ -186,7 +188,7 @@ def test_padding_has_no_attention_weight(name: str) -> None:
 @pytest.mark.parametrize(("name", "pooling"), POOLINGS)
 def test_every_parameter_gets_a_gradient(name: str, pooling: str) -> None:
     model = make_model(name, pooling=pooling, layers=2).train()
-    model.summed(*make_batch(name), CHOICES).backward()
+    model.loss_sum(*make_batch(name), CHOICES).backward()
     for weight, parameter in model.named_parameters():
         assert parameter.grad is not None, weight
         assert torch.isfinite(parameter.grad).all(), weight
@@ -197,7 +199,7 @@ def test_every_parameter_gets_a_gradient(name: str, pooling: str) -> None:
 def test_empty_texts_have_a_finite_loss_and_gradient(name: str) -> None:
     model = make_model(name).train()
     ids, lengths = (tensor[2:] for tensor in make_batch(name))
-    loss = model.summed(ids, lengths, CHOICES[:1])
+    loss = model.loss_sum(ids, lengths, CHOICES[:1])
     loss.backward()
     assert torch.isfinite(loss)
     assert all(parameter.grad is None or torch.isfinite(parameter.grad).all() for parameter in model.parameters())
@@ -227,7 +229,7 @@ def test_options_of_lin2017_take_effect() -> None:
     assert make_model("lin2017", hops=5)(*ids).weights.shape == (3, 5, 6)
     assert make_model("lin2017", attention=9).pooling.W_s1.out_features == 9
     assert make_model("lin2017", mlp=11).perceptron[1].out_features == 11
-    none, one, three = (make_model("lin2017", penalty=weight).summed(*ids, CHOICES) for weight in (0.0, 1.0, 3.0))
+    none, one, three = (make_model("lin2017", penalty=weight).loss_sum(*ids, CHOICES) for weight in (0.0, 1.0, 3.0))
     torch.testing.assert_close(three - none, 3 * (one - none))
     assert one > none
 
@@ -244,7 +246,7 @@ def test_label_smoothing_spreads_a_fraction_over_all_labels(name: str) -> None:
     plain, smooth = (make_model(name, loss={"loss.label_smoothing": fraction}) for fraction in (0.0, 0.2))
     logs = plain(*ids).logits.log_softmax(-1)
     right = logs[torch.arange(3), CHOICES].sum()
-    difference = smooth.summed(*ids, CHOICES) - plain.summed(*ids, CHOICES)
+    difference = smooth.loss_sum(*ids, CHOICES) - plain.loss_sum(*ids, CHOICES)
     torch.testing.assert_close(difference, 0.2 * right - 0.2 * logs.mean(1).sum())
 
 
@@ -261,12 +263,12 @@ def test_label_smoothing_spreads_a_fraction_over_all_labels(name: str) -> None:
 )
 def test_impossible_model_options_are_reported(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
-        build(override(read("lin2017"), changes), 9, 3)
+        build(override(read_recipe("lin2017"), changes), 9, 3)
     assert message in str(error.value)
 
 
 def test_a_translation_loss_is_refused() -> None:
-    recipe = read("yang2016") | {"loss": {"r_drop": 0.5}}
+    recipe = read_recipe("yang2016") | {"loss": {"r_drop": 0.5}}
     with pytest.raises(UserError, match=r"has no loss\.r_drop, which is 0\.5"):
         build(recipe, 9, 3)
 
@@ -274,5 +276,5 @@ def test_a_translation_loss_is_refused() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_word_embeddings_are_initialised_small(name: str) -> None:
     torch.manual_seed(1)
-    words = build(override(read(name), {"model.embedding": 50}), 2000, 3).embedding.weight.detach()
+    words = build(override(read_recipe(name), {"model.embedding": 50}), 2000, 3).embedding.weight.detach()
     assert float(words.std()) == pytest.approx(0.1, rel=0.05)

@@ -19,13 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import Command, environment, regard_command
 
-from regard.data import rules, scripts
-from regard.data.cleaning import Sieve, ahead
-from regard.data.corpus import Pair, read
-from regard.data.inspection import Inspection, Sample, histogram, quantile, spread
-from regard.data.lengths import words
-from regard.data.seen import Seen, key
-from regard.data.writing import writing
+from regard.corpus import filters
+from regard.corpus.filters import FilterPipeline, TextHashSet, count_words, hash_text, peek_pairs
+from regard.corpus.statistics import (
+    CorpusStatistics,
+    ReservoirSample,
+    find_quantile,
+    make_length_histogram,
+    summarize_distribution,
+)
+from regard.corpus.writers import open_pair_writer
+from regard.data import unicode_scripts
+from regard.data.readers.dispatch import Pair, iterate_pairs
 from regard.errors import UserError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -55,18 +60,18 @@ RULE_EXAMPLES: dict[str, tuple[list[Pair], list[Pair]]] = {
 }
 
 
-def make_rule(name: str) -> rules.Rule:
+def make_rule(name: str) -> filters.PairFilter:
     """Return the rule with the limits that `RULE_EXAMPLES` are written for."""
-    special: dict[str, rules.Rule] = {
-        "short": rules.Short(2),
-        "long": rules.Long(10),
-        "ratio": rules.Ratio(2),
-        "script": rules.Script("latin", "cyrillic"),
-        "same-source": rules.SameSource(),
+    special: dict[str, filters.PairFilter] = {
+        "short": filters.MinWordsFilter(2),
+        "long": filters.MaxWordsFilter(10),
+        "ratio": filters.LengthRatioFilter(2),
+        "script": filters.ScriptFilter("latin", "cyrillic"),
+        "same-source": filters.DuplicateSourceFilter(),
     }
-    rule = special.get(name) or next(rule for rule in rules.standard((None, None)) if rule.name == name)
+    rule = special.get(name) or next(rule for rule in filters.make_default_filters((None, None)) if rule.name == name)
     if name in ("duplicate", "same-source"):
-        assert not rule.drops(GOOD_PAIR)
+        assert not rule.rejects(GOOD_PAIR)
     return rule
 
 
@@ -75,16 +80,16 @@ def test_rule_drops_its_examples_and_keeps_others(name: str) -> None:
     rule = make_rule(name)
     dropped, kept = RULE_EXAMPLES[name]
     assert rule.name == name
-    assert [pair for pair in dropped if not rule.drops(pair)] == []
-    assert [pair for pair in kept if rule.drops(pair)] == []
+    assert [pair for pair in dropped if not rule.rejects(pair)] == []
+    assert [pair for pair in kept if rule.rejects(pair)] == []
 
 
 def test_every_rule_has_examples() -> None:
-    assert set(RULE_EXAMPLES) == {rule.name for rule in rules.standard((None, None), unique_source=True)}
+    assert set(RULE_EXAMPLES) == {rule.name for rule in filters.make_default_filters((None, None), unique_source=True)}
 
 
 def test_dropped_pair_is_counted_for_the_first_rule_only() -> None:
-    sieve = Sieve(rules.standard(("latin", "latin")))
+    sieve = FilterPipeline(filters.make_default_filters(("latin", "latin")))
     corpus = [
         GOOD_PAIR,
         Pair("", ""),
@@ -95,31 +100,31 @@ def test_dropped_pair_is_counted_for_the_first_rule_only() -> None:
         Pair("1", "2"),
         Pair("\x00", ""),
     ]
-    assert [sieve.keeps(pair) for pair in corpus] == [True, *[False] * 7]
+    assert [sieve.accepts(pair) for pair in corpus] == [True, *[False] * 7]
     counts = {"empty": 2, "duplicate": 1, "copied": 2, "script": 1, "letters": 1}
-    assert {name: count for name, count in sieve.dropped.items() if count} == counts
-    assert sieve.report()["read"] == 8
-    assert sieve.report()["kept"] == 1
+    assert {name: count for name, count in sieve.num_rejected.items() if count} == counts
+    assert sieve.to_dict()["read"] == 8
+    assert sieve.to_dict()["kept"] == 1
 
 
 def test_pair_dropped_by_another_rule_does_not_count_as_seen() -> None:
-    sieve = Sieve([rules.Long(1), rules.SameSource()])
-    assert [sieve.keeps(pair) for pair in (Pair("a", "b b"), Pair("a", "c"), Pair("a", "d"))] == [False, True, False]
+    sieve = FilterPipeline([filters.MaxWordsFilter(1), filters.DuplicateSourceFilter()])
+    assert [sieve.accepts(pair) for pair in (Pair("a", "b b"), Pair("a", "c"), Pair("a", "d"))] == [False, True, False]
 
 
 def test_rules_are_switched_off_by_name() -> None:
-    left = rules.without(rules.standard((None, None)), ["copied", "script"])
+    left = filters.exclude_filters(filters.make_default_filters((None, None)), ["copied", "script"])
     assert {"copied", "script"} & {rule.name for rule in left} == set()
     assert len(left) == 7
     with pytest.raises(UserError, match="there is no rule 'ratios'; did you mean 'ratio'"):
-        rules.without(left, ["ratios"])
+        filters.exclude_filters(left, ["ratios"])
 
 
 @given(source=TEXTS, target=TEXTS)
 def test_rules_accept_any_text(source: str, target: str) -> None:
     pair = Pair(source, target)
-    for rule in rules.standard(("latin", "cjk"), unique_source=True):
-        assert rule.drops(pair) in (True, False)
+    for rule in filters.make_default_filters(("latin", "cjk"), unique_source=True):
+        assert rule.rejects(pair) in (True, False)
 
 
 @given(TEXTS)
@@ -128,7 +133,7 @@ def test_fraction_of_letters_equals_unicode_categories(text: str) -> None:
     letters = [c for c in ink if unicodedata.category(c)[0] in "LM"]
     ambiguous = [c for c in ink if unicodedata.category(c) in ("Nl", "No")]  # ², Ⅷ: \\w of Python matches them
     if ink and not ambiguous:
-        assert rules.letters(text) == pytest.approx(len(letters) / len(ink))
+        assert filters.compute_letter_fraction(text) == pytest.approx(len(letters) / len(ink))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_fraction_of_letters_equals_unicode_categories(text: str) -> None:
     ],
 )
 def test_words_are_counted_in_any_script(text: str, count: int) -> None:
-    assert words(text) == count
+    assert count_words(text) == count
 
 
 @pytest.mark.parametrize(
@@ -155,70 +160,72 @@ def test_scripts_agree_with_the_regex_module(name: str) -> None:
     pattern = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.V1)
     letters = [chr(code) for code in range(0x3000) if pattern.match(chr(code))]
     assert letters
-    wrong = [letter for letter in letters if scripts.script(letter) not in (name.lower(), None)]
+    wrong = [letter for letter in letters if unicode_scripts.find_script(letter) not in (name.lower(), None)]
     assert [unicodedata.name(letter) for letter in wrong] == []
     others = [
-        chr(code) for code in range(0x3000) if scripts.script(chr(code)) == name.lower() and chr(code) not in letters
+        chr(code)
+        for code in range(0x3000)
+        if unicode_scripts.find_script(chr(code)) == name.lower() and chr(code) not in letters
     ]
     assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
 
 
 def test_main_script_of_a_text_is_found() -> None:
-    assert scripts.usual(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
-    assert scripts.usual(Counter("Tekstъ на двух")) is None
-    assert scripts.usual(Counter("12 …")) is None
-    assert scripts.usual(Counter("ASCII и ещё")) is None
+    assert unicode_scripts.find_main_script(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
+    assert unicode_scripts.find_main_script(Counter("Tekstъ на двух")) is None
+    assert unicode_scripts.find_main_script(Counter("12 …")) is None
+    assert unicode_scripts.find_main_script(Counter("ASCII и ещё")) is None
 
 
 def test_main_scripts_of_a_corpus_are_found() -> None:
     corpus = [Pair("hello", "привет")] * 9 + [Pair("γειά", "hello")]
-    assert rules.usual_scripts(corpus) == ("latin", "cyrillic")
-    first, everything = ahead(corpus)
+    assert filters.find_main_scripts(corpus) == ("latin", "cyrillic")
+    first, everything = peek_pairs(corpus)
     assert first == list(everything) == corpus
 
 
 @given(st.lists(st.integers(1, 2**64 - 1)))
 def test_seen_keys_behave_like_a_set(keys: list[int]) -> None:
-    seen, reference = Seen(), set[int]()
+    seen, reference = TextHashSet(), set[int]()
     for number in keys + keys:
-        assert seen.add_key(number) == (number not in reference)
+        assert seen.add_hash(number) == (number not in reference)
         reference.add(number)
     assert len(seen) == len(reference)
 
 
 def test_seen_table_grows_within_its_memory_bound() -> None:
-    seen = Seen()
-    assert all(seen.add(str(number)) for number in range(20_000))
-    assert not any(seen.add(str(number)) for number in range(20_000))
+    seen = TextHashSet()
+    assert all(seen.add_text(str(number)) for number in range(20_000))
+    assert not any(seen.add_text(str(number)) for number in range(20_000))
     assert len(seen) == 20_000
     assert len(seen._slots) * 8 <= 16 * 20_000 * 1.1 * 1.5
 
 
 def test_keys_are_stable_and_separate_their_parts() -> None:
-    assert key("ab", "c") != key("a", "bc") != key("abc")
-    assert key("a") == key("a")
-    assert 0 < key("") < 2**64
+    assert hash_text("ab", "c") != hash_text("a", "bc") != hash_text("abc")
+    assert hash_text("a") == hash_text("a")
+    assert 0 < hash_text("") < 2**64
 
 
 @given(st.lists(st.integers(0, 50), min_size=1))
 def test_summary_statistics_equal_brute_force(values: list[int]) -> None:
     counted = Counter[float](values)
-    found = spread(counted)
+    found = summarize_distribution(counted)
     assert found["mean"] == pytest.approx(statistics.fmean(values))
     assert found["median"] == statistics.median_low(values)
     assert (found["min"], found["max"]) == (min(values), max(values))
     p95 = found["p95"]
     assert sum(value <= p95 for value in values) >= 0.95 * len(values) > sum(value < p95 for value in values)
-    assert sum(histogram(counted).values()) == len(values)
-    assert quantile(counted, 0.05) <= found["median"] <= p95
+    assert sum(make_length_histogram(counted).values()) == len(values)
+    assert find_quantile(counted, 0.05) <= found["median"] <= p95
 
 
 def test_sample_is_uniform_and_without_repetition() -> None:
     drawn = Counter[int]()
     for seed in range(2000):
-        sample = Sample(3, seed)
+        sample = ReservoirSample(3, seed)
         for number in range(10):
-            sample.add(Pair(str(number), ""))
+            sample.add_pair(Pair(str(number), ""))
         drawn.update(number for number, _ in sample.pairs)
         assert len(sample.pairs) == len(set(sample.pairs)) == 3
     assert all(450 < drawn[number] < 750 for number in range(1, 11)), drawn
@@ -235,10 +242,10 @@ CORPUS = [
 
 
 def test_inspection_report_counts_pairs_words_and_scripts() -> None:
-    inspection = Inspection(rules.standard(("latin", "latin")), samples=10)
+    inspection = CorpusStatistics(filters.make_default_filters(("latin", "latin")), num_samples=10)
     for pair in CORPUS:
-        inspection.add(pair)
-    report = inspection.report()
+        inspection.add_pair(pair)
+    report = inspection.to_dict()
     assert (report["pairs"], report["duplicates"], report["duplicate_sources"]) == (6, 1, 2)
     assert (report["source"]["empty"], report["target"]["empty"]) == (1, 0)
     assert report["source"]["characters"] == sum(len(pair.source) for pair in CORPUS)
@@ -252,7 +259,7 @@ def test_inspection_report_counts_pairs_words_and_scripts() -> None:
 
 
 def test_inspection_report_without_pairs_is_empty() -> None:
-    report = Inspection(rules.standard((None, None))).report()
+    report = CorpusStatistics(filters.make_default_filters((None, None))).to_dict()
     assert (report["pairs"], report["duplicates"], report["source"]["words"], report["samples"]) == (0, 0, {}, [])
 
 
@@ -266,10 +273,10 @@ def test_any_pairs_survive_writing_jsonl(
     rows: list[tuple[str, str]], ending: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"written{ending}"
-    with writing([path], overwrite=True) as write:
+    with open_pair_writer([path], overwrite=True) as write:
         for row in rows:
             write(Pair(*row))
-    assert list(read([path])) == [Pair(*row) for row in rows]
+    assert list(iterate_pairs([path])) == [Pair(*row) for row in rows]
 
 
 @given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
@@ -278,10 +285,10 @@ def test_any_pairs_stay_one_line_each_in_tsv_and_text_files(
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     for outs in ([folder / "w.tsv"], [folder / "w.en", folder / "w.de"]):
-        with writing(outs, overwrite=True) as write:
+        with open_pair_writer(outs, overwrite=True) as write:
             for row in rows:
                 write(Pair(*row))
-        found = list(read(outs))
+        found = list(iterate_pairs(outs))
         assert len(found) == len(rows)
         assert remove_white_space(found) == remove_white_space(Pair(*row) for row in rows)
 
@@ -294,7 +301,7 @@ def remove_white_space(corpus: Iterable[Pair]) -> list[list[str]]:
 @pytest.mark.parametrize(("ending", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
 def test_compressed_output_is_reproducible(ending: str, opener: type, tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        with writing([tmp_path / folder / f"x.tsv{ending}"]) as write:
+        with open_pair_writer([tmp_path / folder / f"x.tsv{ending}"]) as write:
             write(GOOD_PAIR)
     with opener(tmp_path / "a" / f"x.tsv{ending}") as file:
         assert file.read().decode() == "\t".join(GOOD_PAIR) + "\n"
@@ -305,10 +312,10 @@ def test_compressed_output_is_reproducible(ending: str, opener: type, tmp_path: 
 def test_writing_does_not_overwrite_and_leaves_nothing_on_failure(tmp_path: Path) -> None:
     old = tmp_path / "old.tsv"
     old.write_text("old\n")
-    with pytest.raises(UserError, match="is there already"), writing([old]):
+    with pytest.raises(UserError, match="is there already"), open_pair_writer([old]):
         pytest.fail("the file was opened")
     for outs in ([old], [tmp_path / "new.tsv.zst"], [tmp_path / "a.en", tmp_path / "a.de"]):
-        with pytest.raises(ZeroDivisionError), writing(outs, overwrite=True) as write:
+        with pytest.raises(ZeroDivisionError), open_pair_writer(outs, overwrite=True) as write:
             deque(map(write, (Pair(str(1 / number), "x") for number in (1, 0))))
     assert [path.name for path in tmp_path.iterdir()] == ["old.tsv"]
     assert old.read_text() == "old\n"
@@ -319,7 +326,7 @@ def test_writing_does_not_overwrite_and_leaves_nothing_on_failure(tmp_path: Path
 )
 def test_output_must_be_one_file_of_pairs_or_two_text_files(names: list[str], tmp_path: Path) -> None:
     outs = [Path("-") if name == "-" else tmp_path / name for name in names]
-    with pytest.raises(UserError, match="--out is one file"), writing(outs):
+    with pytest.raises(UserError, match="--out is one file"), open_pair_writer(outs):
         pytest.fail("the file was opened")
 
 
@@ -383,7 +390,7 @@ def test_clean_writes_kept_pairs_and_reports_dropped_ones(regard: Command, corpu
     done = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
     assert (done.returncode, done.stdout) == (0, "")
     kept = [GOOD_PAIR, CORPUS[2], CORPUS[5]]
-    assert list(read([tmp_path / "out/clean.tsv.zst"])) == kept
+    assert list(iterate_pairs([tmp_path / "out/clean.tsv.zst"])) == kept
     assert "duplicate" in done.stderr
     assert "kept        3   50.0 %" in done.stderr
     again = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
@@ -441,7 +448,7 @@ def test_output_to_a_device_does_not_replace_it(regard: Command, corpus_file: Pa
     before = Path("/dev/null").stat()
     done = regard("data", "clean", corpus_file, "--out", "/dev/null")
     assert done.returncode == 2  # its name tells no format
-    with writing([Path("/dev/null"), corpus_file.with_name("x")]) as write:
+    with open_pair_writer([Path("/dev/null"), corpus_file.with_name("x")]) as write:
         write(GOOD_PAIR)
     after = Path("/dev/null").stat()
     assert (before.st_ino, before.st_rdev) == (after.st_ino, after.st_rdev)

@@ -22,13 +22,12 @@ from support.in_process import run_in_process
 from support.training import TINY, copy_run, corpus_files, format_overrides, train_tiny
 
 from regard import api
-from regard.cli.app import app, main
-from regard.cli.failure import fail
-from regard.cli.runs import read_pairs
-from regard.cli.train import spread
-from regard.cli.translate import Lines
-from regard.console import bar, say
-from regard.documents import translated
+from regard.cli.app import app, exit_with_error, main
+from regard.cli.options import read_pairs
+from regard.cli.train import expand_dev_arguments
+from regard.cli.translate import TranslationWriter
+from regard.console import log_message, make_progress_bar
+from regard.documents import translate_document
 from regard.errors import UserError
 from regard.runs import Run
 from regard.training import train
@@ -127,7 +126,7 @@ def luong_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_command_writes_config_report_and_heatmaps(luong_run: Path) -> None:
     assert (luong_run / "report.html").is_file()
     assert len(list((luong_run / "samples").glob("attention-*.png"))) == 5
-    assert Run(luong_run).config()["model"]["size"] == 24
+    assert Run(luong_run).read_config()["model"]["size"] == 24
 
 
 def test_evaluate_of_a_run_and_of_its_output_agree(
@@ -205,7 +204,7 @@ def test_train_derives_run_name_and_languages_from_the_file_name(
     (tmp_path / "de-en.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in zip(*sides, strict=True)), encoding="utf-8")
     done = command("train", "de-en.tsv", *arguments, "training.steps=1", "training.validate_pairs=2")
     assert done.returncode == 0, done.stderr
-    config = Run(tmp_path / f"runs/de-en-{recipe}").config()
+    config = Run(tmp_path / f"runs/de-en-{recipe}").read_config()
     assert (config["recipe"], config["data"]["source"], config["data"]["target"]) == (recipe, "de", "en")
     assert "270 pairs" in done.stderr
 
@@ -323,7 +322,7 @@ def test_compressed_jsonl_from_a_pipe_is_trained_on(command: Command, corpus: Pa
     arguments = ["--source", "de", "--recipe", "sutskever2014", "--out", "x", *TINY_ARGUMENTS, "training.steps=1"]
     done = command("train", "-", *arguments, input=packed)
     assert done.returncode == 0, done.stderr
-    data = Run(tmp_path / "x").config()["data"]
+    data = Run(tmp_path / "x").read_config()["data"]
     assert (data["source"], data["target"]) == ("de", "en")
     assert data["train"][0].endswith(".jsonl.gz")
 
@@ -340,7 +339,7 @@ def test_train_never_overwrites_a_run(command: Command, run: Run, corpus: Path, 
 def test_damaged_checkpoint_is_a_one_line_error(command: Command, run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "x")
     copy = Run(tmp_path / "x")
-    for step in copy.steps():
+    for step in copy.list_steps():
         (copy.checkpoint_folder(step) / "model.safetensors").write_bytes(b"nothing")
     for arguments in (("translate", "x"), ("train", "--resume", "--out", "x", "training.steps=30")):
         done = command(*arguments, input="The dog sleeps .\n")
@@ -381,7 +380,7 @@ def test_resume_after_a_signal_is_bit_identical_to_an_uninterrupted_run(
         rest = process.stderr.read()
     assert process.returncode == 128 + number
     assert "checkpoint saved; go on with: regard train --resume --out cut" in rest
-    stopped = Run(tmp_path / "cut").newest()
+    stopped = Run(tmp_path / "cut").find_newest_step()
     assert stopped >= 5
     last = stopped + 5
     resumed = command("train", "--resume", "--out", "cut", f"training.steps={last}")
@@ -398,20 +397,20 @@ def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.
         monkeypatch.setattr(sys, "stderr", closed)
         monkeypatch.setattr("regard.console.is_terminal", lambda: drawn)
         os.close(reader)
-        with bar() as progress:
+        with make_progress_bar() as progress:
             progress.add_task("training", note="")
-            say("step 1")
-            say("step 2")
+            log_message("step 1")
+            log_message("step 2")
         assert [task.description for task in progress.tasks] == ["training"], "the bar goes on"
 
 
 def test_messages_without_standard_error_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)  # as with `2>&-`
-    with bar() as progress:
+    with make_progress_bar() as progress:
         progress.add_task("training", note="")
-        say("step 1")
+        log_message("step 1")
     with pytest.raises(SystemExit):
-        fail("no such file")
+        exit_with_error("no such file")
 
 
 @pytest.mark.slow
@@ -441,7 +440,7 @@ def test_non_utf8_standard_input_is_reported_with_its_line(command: Command, run
 
 
 def test_dev_option_takes_two_files() -> None:
-    assert spread(["a", "b", "--dev", "c.en", "c.de", "--out", "x"]) == [
+    assert expand_dev_arguments(["a", "b", "--dev", "c.en", "c.de", "--out", "x"]) == [
         "a",
         "b",
         "--dev",
@@ -451,9 +450,9 @@ def test_dev_option_takes_two_files() -> None:
         "--out",
         "x",
     ]
-    assert spread(["--dev", "c.tsv", "a.en", "a.de"]) == ["--dev", "c.tsv", "a.en", "a.de"]
-    assert spread(["a", "--dev", "c.en", "--out", "x"]) == ["a", "--dev", "c.en", "--out", "x"]
-    assert spread(["a", "--dev", "c.en", "model.size=3"]) == ["a", "--dev", "c.en", "model.size=3"]
+    assert expand_dev_arguments(["--dev", "c.tsv", "a.en", "a.de"]) == ["--dev", "c.tsv", "a.en", "a.de"]
+    assert expand_dev_arguments(["a", "--dev", "c.en", "--out", "x"]) == ["a", "--dev", "c.en", "--out", "x"]
+    assert expand_dev_arguments(["a", "--dev", "c.en", "model.size=3"]) == ["a", "--dev", "c.en", "model.size=3"]
 
 
 @pytest.mark.parametrize("model", ["run", "transformer_run"], ids=["recurrent", "Transformer"])
@@ -588,7 +587,7 @@ def two_head_run(transformer_run: Run, tmp_path: Path) -> Run:
 
 
 def set_model_options(run: Run, **options: Any) -> None:
-    config = run.config()
+    config = run.read_config()
     run.write_config({**config, "model": {**config["model"], **options}})
 
 
@@ -619,7 +618,7 @@ def test_choose_head_without_gold_ranks_heads_by_mutual_links(command: Command, 
 def test_choose_head_works_for_a_config_without_alignment_options(
     command: Command, two_head_run: Run, corpus: Path
 ) -> None:
-    config = two_head_run.config()
+    config = two_head_run.read_config()
     older = {key: value for key, value in config["model"].items() if not key.startswith("align_")}
     two_head_run.write_config({**config, "model": older})
     done = command("align", "t", *corpus_files(corpus, "test"), "--gold", corpus / "test.align", "--choose-head")
@@ -725,7 +724,7 @@ def test_scores_of_a_run_into_chinese_come_with_a_warning(
     command: Command, run: Run, tmp_path: Path, verb: list[str]
 ) -> None:
     chinese = copy_run(run, tmp_path / "run")
-    config = chinese.config()
+    config = chinese.read_config()
     chinese.write_config({**config, "data": {**config["data"], "target": "zh"}})
     (tmp_path / "t.en").write_text("a dog\n", encoding="utf-8")
     (tmp_path / "t.zh").write_text("一只狗\n", encoding="utf-8")
@@ -754,7 +753,7 @@ def test_languages_that_do_not_fit_the_run_are_refused(command: Command, run: Ru
         nameless = command(*arguments, "t.en", "t.de", "--source", "en")
         assert (nameless.returncode, "names no languages" in nameless.stderr) == (2, True)
     back = shutil.copytree(run.folder, tmp_path / "back")
-    config = Run(back).config()
+    config = Run(back).read_config()
     Run(back).write_config({**config, "data": {**config["data"], "source": "de", "target": "en"}})
     both = command("evaluate", run.folder, back, "t.en", "t.de", "--compare")
     assert (both.returncode, "one test set does not fit both" in both.stderr) == (2, True)
@@ -788,7 +787,7 @@ def test_translate_warns_of_a_run_stopped_before_its_first_validation(
     for arguments in ([], ["page.html"]):
         done = command("translate", "stopped", *arguments, input="The dog .\n")
         assert done.returncode == 0
-        step = f"stopped at step {stopped.newest()}, before its first validation"
+        step = f"stopped at step {stopped.find_newest_step()}, before its first validation"
         assert done.stderr.count(step) == 1
         assert "hardly been trained" in done.stderr
     assert "validation" not in command("translate", run.folder, input="The dog .\n").stderr
@@ -797,7 +796,7 @@ def test_translate_warns_of_a_run_stopped_before_its_first_validation(
 def _copy_run_without_validation(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     stopped = Run(folder)
-    path = stopped.checkpoint_folder(stopped.newest()) / "state.json"
+    path = stopped.checkpoint_folder(stopped.find_newest_step()) / "state.json"
     state = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(state | {"best": None, "ranked": [], "validated": 0}), encoding="utf-8")
     return stopped
@@ -815,11 +814,11 @@ def test_load_warns_once_of_a_run_stopped_before_its_first_validation(
 
 
 def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(1, "text")
+    lines = TranslationWriter(1, "text")
     lines.write([Translation("a", ""), Translation("", "")])
-    assert list(lines.warnings()) == ["all 1 translations are empty"]
+    assert list(lines.iterate_warnings()) == ["all 1 translations are empty"]
     lines.write([Translation("b", "x"), Translation("<b>c</b> d", "<b>x</b>", unaligned_tags=1)])
-    assert [warning.partition(" have")[0] for warning in lines.warnings()] == [
+    assert [warning.partition(" have")[0] for warning in lines.iterate_warnings()] == [
         "1 of 3 translations are empty",
         "1 of 4 translations",
     ]
@@ -834,7 +833,9 @@ def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp
     translator = load(run.folder)
     for name, source in content.items():
         (tmp_path / name).write_bytes(source)
-        made = translated(name, source, lambda texts: [one.text for one in translator.translate(texts, tags=True)])
+        made = translate_document(
+            name, source, lambda texts: [one.text for one in translator.translate(texts, tags=True)]
+        )
         assert command("translate", run.folder, name).stdout == made.decode()
     assert "one document at a time" in command("translate", run.folder, *content).stderr
     for option in (["--json"], ["--n-best", 2], ["--alignments", "pharaoh"]):

@@ -24,11 +24,19 @@ import pytest
 from support.commands import Command, environment, regard_command
 from support.training import corpus_files
 
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.translate import Options, Translation, load
-from regard.translate.cluster import TRIES, Crew, Worker, crew, keep_to_oneself, share, understood
+from regard.translate.backends.ray import (
+    MAX_TRIES_PER_CHUNK,
+    RayWorker,
+    RayWorkerPool,
+    allocate_workers,
+    convert_ray_errors,
+    open_worker_pool,
+    set_private_cluster_env,
+)
 
 CHUNK_SIZE = 7
 
@@ -40,7 +48,7 @@ def cluster() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        keep_to_oneself()
+        set_private_cluster_env()
         ray.init("local", num_cpus=2, include_dashboard=False, logging_level=logging.CRITICAL, log_to_driver=False)
         yield
         ray.shutdown()
@@ -48,7 +56,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def texts(corpus: Path) -> list[str]:
-    sources = [pair.source for pair in pairs(corpus_files(corpus, "test"))]
+    sources = [pair.source for pair in read_all_pairs(corpus_files(corpus, "test"))]
     return [*sources, "", *sources[::-1], "  two  spaces  "]
 
 
@@ -56,11 +64,11 @@ def split_into_chunks(texts: Sequence[str]) -> list[Sequence[str]]:
     return [texts[start : start + CHUNK_SIZE] for start in range(0, len(texts), CHUNK_SIZE)]
 
 
-class KilledWorker(Worker):
+class KilledWorker(RayWorker):
     """A worker that kills itself at a text that is the path of a file, once for each character in that file."""
 
-    def chunk(self, texts: Sequence[str]) -> list[Translation]:
-        made = super().chunk(texts)
+    def translate_chunk(self, texts: Sequence[str]) -> list[Translation]:
+        made = super().translate_chunk(texts)
         for text in texts:
             if text.startswith("/"):
                 left = Path(text).read_text(encoding="utf-8")
@@ -77,9 +85,11 @@ class KilledWorker(Worker):
 )
 def test_ray_workers_translate_as_one_process_does(run: Run, texts: list[str], options: Options) -> None:
     translator = load(run.folder)
-    expected = [translator.chunk(chunk, translator.plan(options)) for chunk in split_into_chunks(texts)]
-    with crew([run.folder], options, workers=2) as workers:
-        found = list(workers.translated(split_into_chunks(texts)))
+    expected = [
+        translator.translate_chunk(chunk, translator.compile_options(options)) for chunk in split_into_chunks(texts)
+    ]
+    with open_worker_pool([run.folder], options, workers=2) as workers:
+        found = list(workers.translate_chunks(split_into_chunks(texts)))
     assert [[list_fields(made) for made in some] for some in found] == [
         [list_fields(made) for made in some] for some in expected
     ]
@@ -95,13 +105,17 @@ def list_fields(made: Translation) -> tuple[object, ...]:
 @pytest.mark.usefixtures("cluster")
 def test_no_line_is_lost_or_repeated_when_a_ray_worker_is_killed(run: Run, texts: list[str], tmp_path: Path) -> None:
     kills = tmp_path / "kills"
-    kills.write_text("x" * (TRIES - 1), encoding="utf-8")
+    kills.write_text("x" * (MAX_TRIES_PER_CHUNK - 1), encoding="utf-8")
     some = [*texts[:20], str(kills), *texts[20:]]
     options = Options(beam=2, alignments=False)
     translator = load(run.folder)
-    expected = [made for chunk in split_into_chunks(some) for made in translator.chunk(chunk, translator.plan(options))]
-    with crew([run.folder], options, workers=2, kind=KilledWorker) as workers:
-        found = [made for chunk in workers.translated(split_into_chunks(some)) for made in chunk]
+    expected = [
+        made
+        for chunk in split_into_chunks(some)
+        for made in translator.translate_chunk(chunk, translator.compile_options(options))
+    ]
+    with open_worker_pool([run.folder], options, workers=2, worker_class=KilledWorker) as workers:
+        found = [made for chunk in workers.translate_chunks(split_into_chunks(some)) for made in chunk]
     assert kills.read_text(encoding="utf-8") == ""
     assert [(made.source, made.text) for made in found] == [(made.source, made.text) for made in expected]
 
@@ -115,12 +129,14 @@ def test_chunk_that_kills_every_ray_worker_is_reported_by_its_lines(run: Run, te
     found: list[list[Translation]] = []
     with (
         pytest.raises(UserError, match="a worker died again and again at lines 8 to 14 of the input") as caught,
-        crew([run.folder], Options(beam=1, alignments=False), workers=1, kind=KilledWorker) as workers,
+        open_worker_pool(
+            [run.folder], Options(beam=1, alignments=False), workers=1, worker_class=KilledWorker
+        ) as workers,
     ):
-        found.extend(workers.translated(split_into_chunks(some)))
+        found.extend(workers.translate_chunks(split_into_chunks(some)))
     assert "\n" not in str(caught.value)
     assert len(found) == 1
-    assert 100 - len(kills.read_text(encoding="utf-8")) == TRIES
+    assert 100 - len(kills.read_text(encoding="utf-8")) == MAX_TRIES_PER_CHUNK
 
 
 class InlineActorPool:
@@ -147,23 +163,23 @@ class InlineActorPool:
 
 
 @pytest.fixture(scope="class", params=["inline", pytest.param("ray", marks=pytest.mark.slow)])
-def workers(run: Run, request: pytest.FixtureRequest) -> Iterator[Crew]:
+def workers(run: Run, request: pytest.FixtureRequest) -> Iterator[RayWorkerPool]:
     """Provide two workers that search greedily, on Ray or in this process."""
     options = Options(beam=1)
     if request.param == "inline":
-        worker = Worker([run.folder], options, 1)
-        actor = SimpleNamespace(chunk=SimpleNamespace(remote=worker.chunk))
-        yield Crew(SimpleNamespace(util=SimpleNamespace(ActorPool=InlineActorPool)), [actor, actor])
+        worker = RayWorker([run.folder], options, 1)
+        actor = SimpleNamespace(translate_chunk=SimpleNamespace(remote=worker.translate_chunk))
+        yield RayWorkerPool(SimpleNamespace(util=SimpleNamespace(ActorPool=InlineActorPool)), [actor, actor])
     else:
         request.getfixturevalue("cluster")
-        with crew([run.folder], options, workers=2) as two:
+        with open_worker_pool([run.folder], options, workers=2) as two:
             yield two
 
 
 class TestStream:
     """Input is read while results are returned."""
 
-    def test_stream_reads_no_more_than_the_workers_can_hold(self, workers: Crew, texts: list[str]) -> None:
+    def test_stream_reads_no_more_than_the_workers_can_hold(self, workers: RayWorkerPool, texts: list[str]) -> None:
         read = 0
 
         def endless() -> Iterator[list[str]]:
@@ -172,12 +188,12 @@ class TestStream:
                 read += 1
                 yield texts[:2]
 
-        stream = workers.translated(endless())
+        stream = workers.translate_chunks(endless())
         for given in range(1, 6):
             assert len(next(stream)) == 2
             assert read <= given + 2 * 2 + 2  # two per worker, one read ahead, one held by the reading thread
 
-    def test_stream_answers_a_line_before_the_next_is_written(self, workers: Crew, texts: list[str]) -> None:
+    def test_stream_answers_a_line_before_the_next_is_written(self, workers: RayWorkerPool, texts: list[str]) -> None:
         answered = threading.Semaphore(0)
 
         def write_after_answer() -> Iterator[list[str]]:
@@ -186,12 +202,12 @@ class TestStream:
                 answered.acquire()
 
         sources = []
-        for (made,) in workers.translated(write_after_answer()):
+        for (made,) in workers.translate_chunks(write_after_answer()):
             sources.append(made.source)
             answered.release()
         assert sources == texts[:3]
 
-    def test_stream_translates_lines_before_an_input_error(self, workers: Crew, texts: list[str]) -> None:
+    def test_stream_translates_lines_before_an_input_error(self, workers: RayWorkerPool, texts: list[str]) -> None:
         def broken() -> Iterator[list[str]]:
             yield texts[:3]
             yield texts[3:5]
@@ -199,7 +215,7 @@ class TestStream:
 
         found: list[list[Translation]] = []
         with pytest.raises(UserError, match="line 6 is not UTF-8"):
-            found.extend(workers.translated(broken()))
+            found.extend(workers.translate_chunks(broken()))
         assert [made.source for some in found for made in some] == texts[:5]
 
 
@@ -208,17 +224,20 @@ class TestStream:
 def test_user_errors_in_ray_workers_have_the_same_message_as_here(run: Run, tmp_path: Path) -> None:
     wrong = Options(force=["Xylophon"])
     with pytest.raises(UserError) as here:
-        load(run.folder).plan(wrong)
-    with pytest.raises(UserError) as there, crew([run.folder], wrong, workers=1):
+        load(run.folder).compile_options(wrong)
+    with pytest.raises(UserError) as there, open_worker_pool([run.folder], wrong, workers=1):
         pass
     assert str(there.value) == str(here.value)
-    with pytest.raises(UserError, match="is not a run: it has no"), crew([tmp_path], Options(), workers=1):
+    with pytest.raises(UserError, match="is not a run: it has no"), open_worker_pool([tmp_path], Options(), workers=1):
         pass
-    with pytest.raises(UserError, match=r"room for \d+ workers .* not for 4000"), crew([tmp_path], Options(), 4000):
+    with (
+        pytest.raises(UserError, match=r"room for \d+ workers .* not for 4000"),
+        open_worker_pool([tmp_path], Options(), 4000),
+    ):
         pass
 
 
-class UnstartableWorker(Worker):
+class UnstartableWorker(RayWorker):
     """A worker whose constructor fails, as on a machine without `regard` or with another version."""
 
     def __init__(self, runs: Sequence[Path], options: Options, threads: int) -> None:
@@ -229,14 +248,20 @@ class UnstartableWorker(Worker):
 @pytest.mark.usefixtures("cluster")
 def test_ray_worker_that_does_not_start_reports_the_reason(run: Run) -> None:
     message = "a worker does not start: ModuleNotFoundError: No module named 'regard'; each machine"
-    with pytest.raises(UserError, match=message), crew([run.folder], Options(), workers=1, kind=UnstartableWorker):
+    with (
+        pytest.raises(UserError, match=message),
+        open_worker_pool([run.folder], Options(), workers=1, worker_class=UnstartableWorker),
+    ):
         pass
 
 
 def test_ray_out_of_memory_is_a_one_line_error() -> None:
     import ray
 
-    with pytest.raises(UserError, match="not enough memory: ask for fewer --workers") as caught, understood(ray, "now"):
+    with (
+        pytest.raises(UserError, match="not enough memory: ask for fewer --workers") as caught,
+        convert_ray_errors(ray, "now"),
+    ):
         raise ray.exceptions.RayError("1 worker(s) were killed\nOOM kill reason: …")
     assert "\n" not in str(caught.value)
 
@@ -245,19 +270,19 @@ def test_cores_are_divided_so_that_every_ray_worker_fits() -> None:
     for nodes, wanted in product([(2,), (3, 3), (8, 1), (16, 4, 2)], range(1, 12)):
         if wanted > sum(nodes):
             with pytest.raises(UserError, match=f"room for {sum(nodes)} workers"):
-                share([{"CPU": cpus} for cpus in nodes], wanted)
+                allocate_workers([{"CPU": cpus} for cpus in nodes], wanted)
             continue
-        found = share([{"CPU": float(cpus), "memory": 1e9} for cpus in nodes], wanted)
+        found = allocate_workers([{"CPU": float(cpus), "memory": 1e9} for cpus in nodes], wanted)
         assert (found.workers, found.gpus) == (wanted, 0)
         assert sum(cpus // found.cpus for cpus in nodes) >= wanted
         assert sum(cpus // (found.cpus + 1) for cpus in nodes) < wanted
-    assert share([{"CPU": 4.0}, {"CPU": 2.0}], None) == (6, 1, 0)
-    assert share([{"CPU": 16.0, "GPU": 2.0}, {"CPU": 8.0}], None) == (2, 8, 1)
-    assert share([{"CPU": 1.0, "GPU": 4.0}], None) == (4, 0, 1)
+    assert allocate_workers([{"CPU": 4.0}, {"CPU": 2.0}], None) == (6, 1, 0)
+    assert allocate_workers([{"CPU": 16.0, "GPU": 2.0}, {"CPU": 8.0}], None) == (2, 8, 1)
+    assert allocate_workers([{"CPU": 1.0, "GPU": 4.0}], None) == (4, 0, 1)
     with pytest.raises(UserError, match="room for 2 workers on this Ray cluster, one a GPU, not for 3"):
-        share([{"CPU": 16.0, "GPU": 2.0}], 3)
+        allocate_workers([{"CPU": 16.0, "GPU": 2.0}], 3)
     with pytest.raises(UserError, match="room for 0 workers"):
-        share([], None)
+        allocate_workers([], None)
 
 
 def list_ray_processes(folder: Path) -> list[str]:
@@ -325,7 +350,7 @@ NO_RAY = "--engine ray needs Ray, which is not installed: pip install 'regard[cl
 
 def test_missing_ray_is_reported_with_the_install_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=f"^{re.escape(NO_RAY)}$"), crew([run.folder], Options()):
+    with pytest.raises(UserError, match=f"^{re.escape(NO_RAY)}$"), open_worker_pool([run.folder], Options()):
         pass
 
 

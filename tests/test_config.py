@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import convert, parse
-from regard.errors import UserError, nearest
+from regard.config import convert_value, parse_settings
+from regard.errors import UserError, format_suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Oven:
 
 
 def parse_oven(**values: Any) -> Oven:
-    return parse(Oven, values, "oven")
+    return parse_settings(Oven, values, "oven")
 
 
 def error_of(**values: Any) -> str:
@@ -81,7 +81,7 @@ def test_unknown_key_without_a_similar_one_lists_all() -> None:
 def test_key_that_is_not_a_string_is_unknown() -> None:
     values: Any = {7: 1}
     with pytest.raises(UserError, match=r"unknown key oven\.7"):
-        parse(Oven, values, "oven")
+        parse_settings(Oven, values, "oven")
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_float_that_yaml_reads_as_text_is_a_number(written: str, number: float) 
 
 @given(st.floats(allow_nan=False))
 def test_float_survives_conversion_from_text(number: float) -> None:
-    assert convert(repr(number), float, "x") == number
-    assert convert(number, float, "x") == number
+    assert convert_value(repr(number), float, "x") == number
+    assert convert_value(number, float, "x") == number
 
 
 @given(st.integers(-(2**53), 2**53))
 def test_integers_and_whole_floats_convert_both_ways(number: int) -> None:
-    as_int, as_float = convert(float(number), int, "x"), convert(number, float, "x")
+    as_int, as_float = convert_value(float(number), int, "x"), convert_value(number, float, "x")
     assert (type(as_int), as_int) == (int, number)
     assert (type(as_float), as_float) == (float, float(number))
 
@@ -150,5 +150,5 @@ def test_user_error_is_a_value_error() -> None:
 
 
 def test_suggestion_is_the_closest_name() -> None:
-    assert nearest("layrs", ["layers", "lyre", "size"]) == "; did you mean 'layers'?"
-    assert nearest("q", ["size", "layers"]) == "; there are layers, size"
+    assert format_suggestion("layrs", ["layers", "lyre", "size"]) == "; did you mean 'layers'?"
+    assert format_suggestion("q", ["size", "layers"]) == "; there are layers, size"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from support.corpora import PACKED, corpus_error
 from support.files import write_file
 
-from regard.data.corpus import Pair, holds_pairs, languages, pairs, read
-from regard.data.embedded import write
-from regard.data.files import lines
+from regard.data.readers.dispatch import Pair, find_corpus_languages, is_bilingual_file, iterate_pairs, read_all_pairs
+from regard.data.readers.text_io import iterate_lines
 from regard.errors import UserError
-from regard.evaluate import read_gold
+from regard.evaluate import read_gold_alignments
+from regard.synthetic.translation import write_translation_corpus
 
 # characters inside a line that other tools take for line breaks, such as str.splitlines
 OTHER_LINE_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -33,27 +33,27 @@ def write_compressed(path: Path, content: bytes, ending: str) -> Path:
 def test_source_and_target_file_are_read_as_pairs(ending: str, tmp_path: Path) -> None:
     source = write_compressed(tmp_path / "train.en", b"a house\nthe tree\n", ending)
     target = write_compressed(tmp_path / "train.de", b"ein Haus\nder Baum\n", ending)
-    assert pairs([source, target]) == PAIRS
+    assert read_all_pairs([source, target]) == PAIRS
 
 
 @COMPRESSIONS
 def test_tsv_is_read_and_further_columns_are_ignored(ending: str, tmp_path: Path) -> None:
     content = b"a house\tein Haus\nthe tree\tder Baum\tand more\t\n"
     path = write_compressed(tmp_path / "en-de.tsv", content, ending)
-    assert pairs([path]) == PAIRS
+    assert read_all_pairs([path]) == PAIRS
 
 
 @COMPRESSIONS
 def test_jsonl_is_read_and_other_keys_and_blank_lines_ignored(ending: str, tmp_path: Path) -> None:
     rows = [{"source": pair.source, "target": pair.target, "id": number} for number, pair in enumerate(PAIRS)]
     path = write_compressed(tmp_path / "pairs.jsonl", "\n\n".join(map(json.dumps, rows)).encode(), ending)
-    assert pairs([path]) == PAIRS
+    assert read_all_pairs([path]) == PAIRS
 
 
 def test_compressed_source_and_uncompressed_target_are_read(tmp_path: Path) -> None:
     source = write_compressed(tmp_path / "train.en", b"a house\nthe tree\n", ".gz")
     target = write_file(tmp_path / "train.de", b"ein Haus\nder Baum")
-    assert pairs([source, target]) == PAIRS
+    assert read_all_pairs([source, target]) == PAIRS
 
 
 def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_invalid_utf_8_error_names_file_and_line(ending: str, tmp_path: Path) ->
 def test_corpus_without_a_complete_pair_is_refused(content: bytes, tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tsv", content)
     with pytest.raises(UserError):
-        pairs([path])
+        read_all_pairs([path])
 
 
 def test_empty_corpus_error_names_the_files(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_empty_corpus_error_names_the_files(tmp_path: Path) -> None:
 
 def test_pair_with_an_empty_side_is_kept_among_others(tmp_path: Path) -> None:
     two = [write_file(tmp_path / "x.en", b"\na\n"), write_file(tmp_path / "x.de", b"y\nb\n")]
-    assert pairs(two) == [Pair("", "y"), Pair("a", "b")]
+    assert read_all_pairs(two) == [Pair("", "y"), Pair("a", "b")]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
@@ -105,34 +105,34 @@ def test_damaged_compressed_file_is_refused(ending: str, tmp_path: Path) -> None
         path = write_file(tmp_path / f"x.tsv{ending}", damaged)
         assert corpus_error([path]).startswith(f"{path} is damaged, it cannot be decompressed")
     path = write_file(tmp_path / f"x.tsv{ending}", whole)
-    assert len(pairs([path])) == 2000
+    assert len(read_all_pairs([path])) == 2000
 
 
 @COMPRESSIONS
 def test_byte_order_mark_at_the_file_start_is_removed(ending: str, tmp_path: Path) -> None:
     path = write_compressed(tmp_path / "x.tsv", b"\xef\xbb\xbfa\tb\n\xef\xbb\xbfc\td\n", ending)
-    assert pairs([path]) == [Pair("a", "b"), Pair("\ufeffc", "d")]
+    assert read_all_pairs([path]) == [Pair("a", "b"), Pair("\ufeffc", "d")]
 
 
 def test_windows_line_endings_are_removed(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tsv", b"a\tb\r\nc\td\r\n")
-    assert pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
+    assert read_all_pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
     two = [write_file(tmp_path / "x.en", b"a\r\nc"), write_file(tmp_path / "x.de", b"b\nd\r\n")]
-    assert pairs(two) == [Pair("a", "b"), Pair("c", "d")]
+    assert read_all_pairs(two) == [Pair("a", "b"), Pair("c", "d")]
 
 
 @given(written=st.lists(LINES, max_size=6))
 def test_only_a_line_feed_ends_a_line(written: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(line + "\n" for line in ["", *written]).encode())
-    assert list(lines(path)) == ["", *written]
+    assert list(iterate_lines(path)) == ["", *written]
 
 
 @pytest.mark.parametrize("separator", list(OTHER_LINE_SEPARATORS), ids=ascii)
 def test_other_line_separators_keep_two_files_aligned(separator: str, tmp_path: Path) -> None:
     source = write_file(tmp_path / "x.en", f"a{separator}b\nc\n".encode())
     target = write_file(tmp_path / "x.de", b"1\n2\n")
-    assert pairs([source, target]) == [Pair(f"a{separator}b", "1"), Pair("c", "2")]
+    assert read_all_pairs([source, target]) == [Pair(f"a{separator}b", "1"), Pair("c", "2")]
 
 
 @given(rows=st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), LINES), min_size=1, max_size=5))
@@ -141,7 +141,7 @@ def test_any_text_survives_jsonl(rows: list[tuple[str, str]], tmp_path_factory: 
     for ascii_only in (True, False):
         documents = (json.dumps({"source": a, "target": b}, ensure_ascii=ascii_only) for a, b in rows)
         path.write_bytes("\n".join(documents).encode())
-        assert list(read([path])) == [Pair(*row) for row in rows]
+        assert list(iterate_pairs([path])) == [Pair(*row) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_tsv_line_without_tab_error_names_the_line(tmp_path: Path) -> None:
 )
 def test_data_must_be_one_file_of_pairs_or_two_text_files(names: list[str]) -> None:
     with pytest.raises(UserError, match="data is one file that holds pairs"):
-        read([Path(name) for name in names])
+        iterate_pairs([Path(name) for name in names])
 
 
 def test_files_of_pairs_are_recognised_by_suffix() -> None:
-    assert all(map(holds_pairs, map(Path, ("a.tsv", "a.tsv.gz", "b/a.jsonl.xz"))))
-    assert not any(map(holds_pairs, map(Path, ("a.en", "tsv", "a.gz", "a.tsv.txt", "x.tsv/a.en"))))
+    assert all(map(is_bilingual_file, map(Path, ("a.tsv", "a.tsv.gz", "b/a.jsonl.xz"))))
+    assert not any(map(is_bilingual_file, map(Path, ("a.en", "tsv", "a.gz", "a.tsv.txt", "x.tsv/a.en"))))
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_files_of_pairs_are_recognised_by_suffix() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "-".join(value),
 )
 def test_languages_are_taken_from_file_names(names: list[str], expected: tuple[str, str]) -> None:
-    assert languages([Path("some-folder") / name for name in names]) == expected
+    assert find_corpus_languages([Path("some-folder") / name for name in names]) == expected
 
 
 def test_synthetic_corpus_splits_are_disjoint_and_aligned(tmp_path: Path) -> None:
-    counts = write(tmp_path / "new" / "corpus", 60, seed=3)
+    counts = write_translation_corpus(tmp_path / "new" / "corpus", 60, seed=3)
     assert counts == {"train": 60, "dev": 6, "test": 6}
     folder = tmp_path / "new" / "corpus"
     assert {path.name for path in folder.iterdir()} == {
@@ -223,8 +223,8 @@ def test_synthetic_corpus_splits_are_disjoint_and_aligned(tmp_path: Path) -> Non
     }
     seen: set[str] = set()
     for split, count in counts.items():
-        corpus = pairs([folder / f"{split}.en", folder / f"{split}.de"])
-        gold = read_gold(folder / f"{split}.align", corpus)  # raises for a link beyond its sentence
+        corpus = read_all_pairs([folder / f"{split}.en", folder / f"{split}.de"])
+        gold = read_gold_alignments(folder / f"{split}.align", corpus)  # raises for a link beyond its sentence
         assert len(corpus) == len(gold) == count
         for links, pair in zip(gold, corpus, strict=True):
             assert links.sure
@@ -236,7 +236,7 @@ def test_synthetic_corpus_splits_are_disjoint_and_aligned(tmp_path: Path) -> Non
 
 def test_synthetic_corpus_is_determined_by_its_seed(tmp_path: Path) -> None:
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write(tmp_path / folder, 20, seed)
+        write_translation_corpus(tmp_path / folder, 20, seed)
     first, again, other = (
         {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in ("a", "b", "c")
     )
@@ -246,5 +246,5 @@ def test_synthetic_corpus_is_determined_by_its_seed(tmp_path: Path) -> None:
 
 def test_synthetic_corpus_of_fewer_than_10_pairs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 10 pairs, not 9"):
-        write(tmp_path, 9)
+        write_translation_corpus(tmp_path, 9)
     assert list(tmp_path.iterdir()) == []

@@ -47,7 +47,7 @@ def attend_in_steps(attention: Attention) -> list[Array]:
     weights = []
     for t in range(T):
         attended = attention(query[:, t : t + 1], memory, t)
-        memory = attention.follow(memory, query[:, t : t + 1], attended)
+        memory = attention.update_coverage(memory, query[:, t : t + 1], attended)
         weights.append(to_array(attended.dense(S)[:, 0]))
     return weights
 
@@ -122,7 +122,7 @@ def test_negative_coverage_weights_move_attention_to_new_positions() -> None:
     query, order = torch.tensor([[[4.0, 0, 0]]]), []
     for step in range(3):
         attended = attention(query, memory, step)
-        memory = attention.follow(memory, query, attended)
+        memory = attention.update_coverage(memory, query, attended)
         order.append(int(attended.weights.argmax()))
     assert order == [0, 1, 2]
 
@@ -131,8 +131,8 @@ def test_attention_without_coverage_leaves_the_memory_unchanged() -> None:
     query, memory = make_inputs()
     attention = Attention(Dot(), Global())
     prepared = attention.prepare(memory)
-    assert prepared.covered is None
-    assert attention.follow(prepared, query[:, :1], attention(query[:, :1], prepared)) is prepared
+    assert prepared.coverage is None
+    assert attention.update_coverage(prepared, query[:, :1], attention(query[:, :1], prepared)) is prepared
 
 
 def test_coverage_refuses_several_queries_at_once() -> None:
@@ -177,5 +177,5 @@ def test_fertility_never_becomes_zero() -> None:
     with torch.no_grad():
         coverage.fertility_weight.fill_(-1000.0)
     covered = coverage.start(torch.ones(1, 2, K))
-    after = coverage.after(covered, torch.tensor([[1.0, 0.0]]), torch.zeros(1, Q))
+    after = coverage.update(covered, torch.tensor([[1.0, 0.0]]), torch.zeros(1, Q))
     assert after.amount.isfinite().all()

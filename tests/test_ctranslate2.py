@@ -29,12 +29,12 @@ from regard.errors import UserError
 from regard.fast.ctranslate2 import distinct, export
 from regard.models import Seq2Seq, build
 from regard.runs import Run
-from regard.search import Hypothesis, Ranking, forced, search
-from regard.symbols import BOS, EOS, PAD
+from regard.search import Hypothesis, Scorer, score_targets, search
+from regard.special_tokens import BOS, EOS, PAD
 from regard.translate import load
-from regard.translate.runtime import BATCH_TOKENS, Runtime, share
+from regard.translate.backends.ctranslate2 import MAX_BATCH_TOKENS, CTranslate2Backend, choose_batch_tokens
 
-RANKING = Ranking()
+RANKING = Scorer()
 
 
 def make_source_ids(lengths: Sequence[int] = (1, 3, 5, 8, 4, 7, 2, 9)) -> list[list[int]]:
@@ -49,7 +49,7 @@ def pad_batch(given: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 def assert_scores_of_the_model(model: Seq2Seq, given: Sequence[Sequence[int]], found: Sequence[Hypothesis]) -> None:
     """Check that the model itself gives the hypotheses the same scores and attention."""
-    for judged, one in zip(forced(model, *pad_batch(given), [one.tokens for one in found]), found, strict=True):
+    for judged, one in zip(score_targets(model, *pad_batch(given), [one.tokens for one in found]), found, strict=True):
         assert one.log_prob == pytest.approx(judged.hypothesis.log_prob, abs=1e-4)
         assert one.score == pytest.approx(judged.hypothesis.score, abs=1e-4)
         assert one.attention == pytest.approx(judged.hypothesis.attention, abs=1e-5)
@@ -60,9 +60,11 @@ def test_export_gives_a_target_the_log_probabilities_of_the_model(name: str, tmp
     model, given = make_biased_transformer(name, {}), make_source_ids()
     runtime = export_and_load(model, tmp_path / "model")
     targets = [[*reversed(source[:-1]), 1, 22, EOS] for source in given]
-    spelt = [[runtime.source[id] for id in source] for source in given]
-    scored = runtime.translator.score_batch(spelt, [[runtime.target[id] for id in row[:-1]] for row in targets])
-    for judged, one in zip(forced(model, *pad_batch(given), targets), scored, strict=True):
+    spelt = [[runtime.source_vocabulary[id] for id in source] for source in given]
+    scored = runtime.translator.score_batch(
+        spelt, [[runtime.target_vocabulary[id] for id in row[:-1]] for row in targets]
+    )
+    for judged, one in zip(score_targets(model, *pad_batch(given), targets), scored, strict=True):
         assert one.log_probs == pytest.approx(judged.log_probs, abs=1e-4)
 
 
@@ -119,7 +121,7 @@ def test_each_target_is_truncated_at_its_own_limit(beam: int, tmp_path: Path) ->
 
 def test_truncated_targets_are_returned_only_where_none_ended(tmp_path: Path) -> None:
     runtime = export_and_load(make_biased_transformer("post-norm-tied", ENDING), tmp_path / "model")
-    found = runtime.within(2, make_source_ids(), 5, RANKING, False)
+    found = runtime._search_within_limit(2, make_source_ids(), 5, RANKING, False)
     ended = [{one.tokens[-1] == EOS for one in some} for some in found]
     assert {True} in ended
     assert {True, False} not in ended
@@ -138,19 +140,19 @@ def test_long_source_is_read_to_its_end(tmp_path: Path) -> None:
     )
     found = export_and_load(model, tmp_path / "model").search(given, 1, attention=True)
     assert found[0][0].tokens == [EOS]
-    assert_scores_of_the_model(model, given, [found[0][0]._replace(score=RANKING.by_length(found[0][0].log_prob, 1))])
+    assert_scores_of_the_model(model, given, [found[0][0]._replace(score=RANKING.normalize(found[0][0].log_prob, 1))])
     with pytest.raises(UserError, match="a source of 4097 tokens is longer than an exported model reads: 4096"):
-        Runtime(tmp_path / "model").search([[4] * 4097])
+        CTranslate2Backend(tmp_path / "model").search([[4] * 4097])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_few_sources_are_split_among_all_workers(workers: int) -> None:
     sizes = [len(source) for source in make_source_ids()]
-    tokens = share(make_source_ids(), workers)
+    tokens = choose_batch_tokens(make_source_ids(), workers)
     assert tokens * workers >= sum(sizes), "more batches than workers"
     assert workers == 1 or tokens < sum(sizes), "all in one batch"
-    assert share(make_source_ids() * 1000, workers) == BATCH_TOKENS
-    assert share([], workers) > 0
+    assert choose_batch_tokens(make_source_ids() * 1000, workers) == MAX_BATCH_TOKENS
+    assert choose_batch_tokens([], workers) > 0
 
 
 def test_export_translates_an_empty_batch(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_int8_export_is_near_and_leaves_the_model_unchanged(name: str, tmp_path:
     assert all(torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
     assert runtime.translator.compute_type.startswith("int8")
     found = [some[0] for some in runtime.search(given, 5)]
-    judged = forced(model, *pad_batch(given), [one.tokens for one in found])
+    judged = score_targets(model, *pad_batch(given), [one.tokens for one in found])
     pairs = zip(found, judged, strict=True)
     errors = [abs(one.log_prob - each.hypothesis.log_prob) / len(one.tokens) for one, each in pairs]
     if adds_int8_exactly():
@@ -189,8 +191,8 @@ def test_shared_vocabulary_is_written_once(tmp_path: Path) -> None:
 def test_words_with_equal_spelling_stay_distinct(tmp_path: Path) -> None:
     model, given = make_biased_transformer("post-norm-untied-odd", ENDING), make_source_ids()
     export(model, ["x"] * 19, [*"abcd", "<s>", "</s>", "", "\n", "<unk>", "<blank>", *["y"] * 13], tmp_path / "model")
-    runtime = Runtime(tmp_path / "model")
-    assert runtime.target[:11] == [
+    runtime = CTranslate2Backend(tmp_path / "model")
+    assert runtime.target_vocabulary[:11] == [
         "<pad>",
         "<unk>",
         "<s>",
@@ -238,7 +240,7 @@ def test_export_with_invalid_arguments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no quantization 'int9'; did you mean 'int8'"):
         export(model, source, target, tmp_path / "model", "int9")
     with pytest.raises(UserError, match=r"no model\.bin"):
-        Runtime(tmp_path / "model")
+        CTranslate2Backend(tmp_path / "model")
     (tmp_path / "kept").write_text("mine")
     with pytest.raises(UserError, match="this one holds something"):
         export(model, source, target, tmp_path)
@@ -271,8 +273,8 @@ def test_exported_run_translates_like_pytorch_with_all_options(
     automatic = regard("translate", run, input=texts[0] + "\n")
     assert automatic.stderr.count("decoding by") == 1
     assert "ctranslate2-int8" in automatic.stderr
-    assert load(run, engine="auto").runtime is not None
-    assert load(run).runtime is None
+    assert load(run, engine="auto").search_backend is not None
+    assert load(run).search_backend is None
 
 
 def test_ensembles_and_recurrent_models_are_refused(transformer_run: Run, run: Run) -> None:

@@ -14,15 +14,22 @@ from support.commands import Command
 from support.corpora import translation_recipes
 from support.training import TINY
 
-from regard.demo import RECIPES, answer, run_demo, small, summary, told
-from regard.demo.answering import Answered
+from regard.demo import (
+    DEFAULT_RECIPES,
+    format_prediction_demo,
+    format_translation_demo,
+    make_demo_overrides,
+    run_prediction_demo,
+    run_translation_demo,
+)
 from regard.demo.next_steps import format_next_steps
+from regard.demo.prediction import PredictionDemo
 from regard.errors import UserError
 from regard.models import build
-from regard.plot import Line
-from regard.recipes import override, read, sized
+from regard.plot import WeightedWords
+from regard.recipes import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
-from regard.tasks import Asked, Corpus, Prediction
+from regard.tasks import DevExample, Prediction, SyntheticCorpus
 
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
@@ -43,20 +50,20 @@ def run_suggested(printed: str, regard: Command) -> dict[str, str]:
 
 def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command) -> None:
     out = tmp_path / "my runs" / "demo"
-    demo = run_demo("bahdanau2015", out, 200, **SHORT)
+    demo = run_translation_demo("bahdanau2015", out, 200, **SHORT)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert results == demo.results
     assert {"recipe", "bleu", "aer", "seconds", "signature"} <= set(results)
     assert results["recipe"] == "bahdanau2015"
     assert 0 <= results["bleu"] <= 100
     assert 0 <= results["aer"] <= 1
-    assert demo.picture.read_bytes().startswith(b"\x89PNG")
-    assert demo.report.read_text(encoding="utf-8").count("<section>") == 5
-    said = summary(demo, out)
+    assert demo.heatmap_path.read_bytes().startswith(b"\x89PNG")
+    assert demo.report_path.read_text(encoding="utf-8").count("<section>") == 5
+    said = format_translation_demo(demo, out)
     assert f"BLEU      {results['bleu']:.1f}  (nrefs:1|case:mixed|eff:no|tok:13a" in said
     assert f"AER       {results['aer']:.3f}" in said
-    assert str(demo.picture) in said
-    assert str(demo.report) in said
+    assert str(demo.heatmap_path) in said
+    assert str(demo.report_path) in said
     assert said.count("translation  ") == 5
     assert said.count("└──") == 5
     output = run_suggested(said, regard)
@@ -71,10 +78,10 @@ def test_demo_of_a_task_suggests_commands_that_work(
     tmp_path: Path, task: str, regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = {"training.steps": 4, "training.validate_every": 4, "training.checkpoint_every": 4}
-    usual = Corpus.fitting
-    monkeypatch.setattr(Corpus, "fitting", lambda corpus, recipe: {**usual(corpus, recipe), **short})
-    demo = answer(RECIPES[task], tmp_path / "my demo")
-    output = run_suggested(told(demo, tmp_path / "my demo"), regard)
+    usual = SyntheticCorpus.select_overrides
+    monkeypatch.setattr(SyntheticCorpus, "select_overrides", lambda corpus, recipe: {**usual(corpus, recipe), **short})
+    demo = run_prediction_demo(DEFAULT_RECIPES[task], tmp_path / "my demo")
+    output = run_suggested(format_prediction_demo(demo, tmp_path / "my demo"), regard)
     assert set(output) == {"evaluate", "predict"}
     assert all(output.values())
 
@@ -84,13 +91,18 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
         def line(self) -> str:
             return "liked"
 
-        def looks(self) -> list[Line]:
-            lines = [Line("1", ["we", "ate", "."], [0.0, 0.004, 0.996], 0.98), Line("2", ["late"], [0.001], 0.02)]
-            return [*lines, Line("3", [], [])]
+        def looks(self) -> list[WeightedWords]:
+            lines = [
+                WeightedWords("1", ["we", "ate", "."], [0.0, 0.004, 0.996], 0.98),
+                WeightedWords("2", ["late"], [0.001], 0.02),
+            ]
+            return [*lines, WeightedWords("3", [], [])]
 
     def print_demo(recipe: str) -> str:
-        sample = (Asked("We ate.", "liked"), cast(Prediction, Predicted()))
-        return told(Answered({"recipe": recipe}, [sample], tmp_path / "report.html", [tmp_path / "test.tsv"]), tmp_path)
+        sample = (DevExample("We ate.", "liked"), cast(Prediction, Predicted()))
+        return format_prediction_demo(
+            PredictionDemo({"recipe": recipe}, [sample], tmp_path / "report.html", [tmp_path / "test.tsv"]), tmp_path
+        )
 
     said = print_demo("yang2016")
     assert "  1 (0.98): . 1.00\n\n" in said
@@ -103,27 +115,27 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    first = run_demo("bahdanau2015", out, 200, **SHORT)
-    newest = Run(out).checkpoint_folder(Run(out).newest()) / "model.safetensors"
+    first = run_translation_demo("bahdanau2015", out, 200, **SHORT)
+    newest = Run(out).checkpoint_folder(Run(out).find_newest_step()) / "model.safetensors"
     before = newest.stat().st_mtime_ns
-    again = run_demo("bahdanau2015", out, 200, **SHORT)
+    again = run_translation_demo("bahdanau2015", out, 200, **SHORT)
     assert newest.stat().st_mtime_ns == before
     assert again.results["bleu"] == first.results["bleu"]
     with pytest.raises(UserError, match="already holds a run of bahdanau2015"):
-        run_demo("luong2015-global", out, 200, **SHORT)
+        run_translation_demo("luong2015-global", out, 200, **SHORT)
 
 
 @pytest.mark.parametrize("name", translation_recipes())
 def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
-    recipe = override(sized(read(name)), small(read(name)))
+    recipe = override(resolve_auto_sizes(read_recipe(name)), make_demo_overrides(read_recipe(name)))
     model = build(recipe, 600, 1200)
     assert sum(parameter.numel() for parameter in model.parameters()) < 2_000_000
     assert recipe["training"]["steps"] <= 3000
 
 
 def test_a_user_defined_model_kind_has_a_small_demo() -> None:
-    recipe = read("luong2015-global")
-    overrides = small({**recipe, "model": {**recipe["model"], "kind": "mine"}})
+    recipe = read_recipe("luong2015-global")
+    overrides = make_demo_overrides({**recipe, "model": {**recipe["model"], "kind": "mine"}})
     assert overrides["model.size"] == 128
     assert overrides["training.steps"] == 2400
 

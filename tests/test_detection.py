@@ -16,7 +16,7 @@ from regard.serve.detection import READ, Detector, Guess, has_words
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.serve.settings import Settings
-from regard.text.addresses import worded
+from regard.tokenizers.urls import remove_urls
 
 ENGLISH = "The old house is in the garden, and the young man sees it."
 GERMAN = "Das alte Haus steht im Garten, und der junge Mann sieht es."
@@ -44,7 +44,7 @@ PARTS = ["the", "http://a.de", "www.x.org", "a@b.de", "(a@b.de)", "[X7X]", "12",
 
 @given(st.lists(st.sampled_from([*PARTS, " ", "\n", "\u3000"])).map("".join) | st.text())
 def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> None:
-    expected = any(map(str.isalpha, worded(text)))
+    expected = any(map(str.isalpha, remove_urls(text)))
     assert has_words(text) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.serve.detection.WINDOW", 2)
@@ -53,7 +53,7 @@ def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("regard.serve.detection.worded", lambda text: read.append(text) or worded(text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("regard.serve.detection.worded", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
     assert Detector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
     assert max(map(len, read)) == READ
     assert sum(map(len, read)) < 10 * READ, "of more than a million letters"

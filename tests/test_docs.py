@@ -16,7 +16,7 @@ import typer
 
 from regard.cli.app import app
 from regard.cli.train import is_override
-from regard.recipes import names, override, parse_override, read
+from regard.recipes import list_recipes, override, parse_override, read_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 KEY = re.compile(r"\b((?:data|loss|model|text|training)\.[a-z_]+)=")
 OPERATORS = "|&;<>()"
 NEEDS_A_RUN = "regard.train("
-read_recipe = functools.cache(read)
+read_cached_recipe = functools.cache(read_recipe)
 COMMAND: Any = typer.main.get_command(app)
 
 
@@ -81,9 +81,9 @@ def test_documented_commands_are_accepted_by_the_command_line(page: Path) -> Non
     for arguments in documented_commands(page):
         values = parse_command(arguments)
         recipe = values.get("recipe") or "default"
-        if arguments[0] == "train" and recipe in names():
+        if arguments[0] == "train" and recipe in list_recipes():
             keys = [argument for argument in values["data"] or () if is_override(argument)]
-            override(read_recipe(recipe), dict(map(parse_override, keys)))
+            override(read_cached_recipe(recipe), dict(map(parse_override, keys)))
 
 
 def test_documented_commands_are_found() -> None:
@@ -99,15 +99,15 @@ def test_documented_commands_are_found() -> None:
 def test_documented_recipe_keys_exist(page: Path) -> None:
     known = {
         f"{section}.{key}"
-        for name in names()
-        for section, values in read_recipe(name).items()
+        for name in list_recipes()
+        for section, values in read_cached_recipe(name).items()
         if isinstance(values, dict)
         for key in values
     }
     assert {*KEY.findall(page.read_text(encoding="utf-8"))} <= known
 
 
-@patch.dict("regard.models.KINDS")  # an example adds a kind of its own
+@patch.dict("regard.models.MODELS")  # an example adds a kind of its own
 def test_python_examples_in_the_documentation_run() -> None:
     """Run each example; its last line is an expression with the expected value in a comment."""
     executed = []
@@ -143,4 +143,4 @@ def test_documented_custom_alignment_is_equal_in_parallel_and_stepwise() -> None
 
 def test_readme_lists_every_recipe() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{name}`" in readme for name in names())
+    assert all(f"`{name}`" in readme for name in list_recipes())

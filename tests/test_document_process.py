@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 import pytest
 from support.archives import make_zip
 
-from regard.documents import DocumentError, Limits, translated
+from regard.documents import DocumentError, DocumentLimits, translate_document
 from regard.serve.document_process import DocumentProcess, Documents, answer, split_texts
 from regard.serve.refusal import Refusal
 
@@ -36,7 +36,7 @@ def double(texts: Sequence[str]) -> list[str]:
 
 
 def translate(process: DocumentProcess, name: str, content: bytes) -> bytes:
-    return process.translate(name, content, double, Limits(), lambda warning: None)
+    return process.translate(name, content, double, DocumentLimits(), lambda warning: None)
 
 
 def get_id(process: DocumentProcess) -> int:
@@ -47,8 +47,8 @@ def get_id(process: DocumentProcess) -> int:
 def test_document_process_translates_as_the_library_does(process: DocumentProcess) -> None:
     warnings: list[str] = []
     for name, content in {"a.docx": DOCX, "a.html": b"<p>the <b>old</b> dog", "a.txt": b"12\n"}.items():
-        assert translate(process, name, content) == translated(name, content, double)
-    made = process.translate("a.txt", b"one\n", lambda texts: [""], Limits(), warnings.append)
+        assert translate(process, name, content) == translate_document(name, content, double)
+    made = process.translate("a.txt", b"one\n", lambda texts: [""], DocumentLimits(), warnings.append)
     assert made == b"one\n"
     assert warnings == ["a.txt: no translation for 'one', which stays as it is"]
 
@@ -58,7 +58,7 @@ def test_large_documents_are_sent_in_small_messages(process: DocumentProcess) ->
     assert [len(batch) for batch in split_texts(texts)] == [1000, 201, 1, 1, 1]
     assert [text for batch in split_texts(texts) for text in batch] == texts
     content = "\n".join(texts).encode()
-    assert translate(process, "a.txt", content) == translated("a.txt", content, double)
+    assert translate(process, "a.txt", content) == translate_document("a.txt", content, double)
 
 
 def test_refused_documents_leave_the_process_ready_for_others(process: DocumentProcess) -> None:
@@ -67,10 +67,10 @@ def test_refused_documents_leave_the_process_ready_for_others(process: DocumentP
     with pytest.raises(DocumentError, match=r"a\.docx is not what its ending says: it is no zip file"):
         translate(process, "a.docx", b"one")
     with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines, and may have 1"):
-        process.translate("a.txt", b"one\n\n", double, Limits(tags=1), lambda warning: None)
+        process.translate("a.txt", b"one\n\n", double, DocumentLimits(tags=1), lambda warning: None)
     xliff = b'<xliff version="2.0" srcLang="en" trgLang="pt"/>'
     with pytest.raises(DocumentError, match=r"a\.xliff states pt as its target language, not de"):
-        process.translate("a.xliff", xliff, double, Limits(), lambda warning: None, ("en", "de"))
+        process.translate("a.xliff", xliff, double, DocumentLimits(), lambda warning: None, ("en", "de"))
     assert translate(process, "a.txt", b"one") == b"one one"
     assert get_id(process) == first
 
@@ -83,7 +83,7 @@ def test_document_whose_translation_fails_is_refused_and_the_next_one_translated
         raise error
 
     with pytest.raises(type(error), match="too long"):
-        process.translate("a.txt", b"one", fail, Limits(), lambda warning: None)
+        process.translate("a.txt", b"one", fail, DocumentLimits(), lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
@@ -102,7 +102,7 @@ def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated
         return double(texts)
 
     with pytest.raises(DocumentError, match=f"a.txt {message}"):
-        process.translate("a.txt", b"one", kill, Limits(), lambda warning: None)
+        process.translate("a.txt", b"one", kill, DocumentLimits(), lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
@@ -114,7 +114,7 @@ def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(pr
 
     process.start()
     send_signals([])  # while it starts
-    assert process.translate("a.txt", b"one", send_signals, Limits(), lambda warning: None) == b"one one"
+    assert process.translate("a.txt", b"one", send_signals, DocumentLimits(), lambda warning: None) == b"one one"
 
 
 def test_document_that_takes_too_much_memory_is_refused(process: DocumentProcess) -> None:
@@ -132,7 +132,7 @@ def test_process_without_memory_for_a_message_ends_instead_of_leaving_the_servic
 
     connection = FullConnection(os.open(os.devnull, os.O_RDWR))
     with connection, pytest.raises(SystemExit):
-        answer(connection, "a.txt", b"one", Limits())
+        answer(connection, "a.txt", b"one", DocumentLimits())
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
 
     async def cancel() -> None:
         pool = Documents(threads=1, room=0)
-        task = asyncio.create_task(pool.translate("a.txt", b"one", wait, Limits(), print))
+        task = asyncio.create_task(pool.translate("a.txt", b"one", wait, DocumentLimits(), print))
         await asyncio.to_thread(began.wait)
         process = pool.processes[0].process
         task.cancel()
@@ -163,7 +163,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
         gate.set()
         while pool.busy:
             await asyncio.sleep(0.001)
-        assert await pool.translate("a.txt", b"one", double, Limits(), print) == b"one one"
+        assert await pool.translate("a.txt", b"one", double, DocumentLimits(), print) == b"one one"
         pool.close()
 
     asyncio.run(cancel())

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.evaluate import (
-    Gold,
+    GoldAlignment,
     Link,
     aer,
-    alignment_score,
     bleu,
-    by_length,
+    bleu_by_length,
     chrf,
-    compare,
+    compare_systems,
+    compute_alignment_score,
+    format_pharaoh,
     grow_diag_final_and,
-    pharaoh,
-    read_gold,
+    read_gold_alignments,
     ter,
 )
 
@@ -54,7 +54,7 @@ def write_gold(folder: Path, text: str) -> Path:
 
 def error_of_gold(path: Path, pairs: list[tuple[str, str]]) -> str:
     with pytest.raises(UserError) as caught:
-        read_gold(path, pairs)
+        read_gold_alignments(path, pairs)
     return str(caught.value)
 
 
@@ -101,10 +101,10 @@ def test_aer_of_lists_of_unequal_length_is_an_error() -> None:
 
 def test_gold_file_with_sure_and_possible_links_is_read(tmp_path: Path) -> None:
     path = write_gold(tmp_path, "0-0 1?1 2-2 1p2\n\n2-0\n")
-    assert read_gold(path, [PAIR] * 3) == [
-        Gold(frozenset({(0, 0), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (1, 2)})),
-        Gold(frozenset(), frozenset()),
-        Gold(frozenset({(2, 0)}), frozenset({(2, 0)})),
+    assert read_gold_alignments(path, [PAIR] * 3) == [
+        GoldAlignment(frozenset({(0, 0), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (1, 2)})),
+        GoldAlignment(frozenset(), frozenset()),
+        GoldAlignment(frozenset({(2, 0)}), frozenset({(2, 0)})),
     ]
 
 
@@ -132,16 +132,16 @@ def test_missing_gold_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_pharaoh_links_are_sorted_numerically() -> None:
-    assert pharaoh({(10, 0), (2, 1), (2, 0)}) == "2-0 2-1 10-0"
-    assert pharaoh([]) == ""
+    assert format_pharaoh({(10, 0), (2, 1), (2, 0)}) == "2-0 2-1 10-0"
+    assert format_pharaoh([]) == ""
 
 
 @given(rows=st.lists(link_sets, min_size=1, max_size=4))
 def test_pharaoh_links_survive_writing_and_reading(
     rows: list[frozenset[Link]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = write_gold(tmp_path_factory.getbasetemp(), "".join(pharaoh(links) + "\n" for links in rows))
-    gold = read_gold(path, [(" a" * SIZE, " b" * SIZE)] * len(rows))
+    path = write_gold(tmp_path_factory.getbasetemp(), "".join(format_pharaoh(links) + "\n" for links in rows))
+    gold = read_gold_alignments(path, [(" a" * SIZE, " b" * SIZE)] * len(rows))
     assert [links.sure for links in gold] == [links.possible for links in gold] == rows
 
 
@@ -188,20 +188,20 @@ def test_each_hypothesis_needs_a_reference(hypotheses: list[str], references: li
 
 
 def test_alignment_precision_uses_possible_links_recall_uses_sure_links() -> None:
-    score = alignment_score([{(0, 0), (1, 2), (2, 2)}], [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (1, 2)}])
+    score = compute_alignment_score([{(0, 0), (1, 2), (2, 2)}], [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (1, 2)}])
     assert score.precision == pytest.approx(2 / 3)
     assert score.recall == pytest.approx(1 / 2)
-    assert alignment_score([set()], [set()], [set()]) == (0.0, 1.0, 1.0)
+    assert compute_alignment_score([set()], [set()], [set()]) == (0.0, 1.0, 1.0)
 
 
 def test_gold_file_in_naacl_format_is_read(tmp_path: Path) -> None:
     path = write_gold(tmp_path, "0001 1 1 S\n1 2 3 P\n\n0003 3 1\n3 1 2 S 0.9\n")
-    assert read_gold(path, [PAIR] * 3) == [
-        Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)})),
-        Gold(frozenset(), frozenset()),
-        Gold(frozenset({(2, 0), (0, 1)}), frozenset({(2, 0), (0, 1)})),
+    assert read_gold_alignments(path, [PAIR] * 3) == [
+        GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)})),
+        GoldAlignment(frozenset(), frozenset()),
+        GoldAlignment(frozenset({(2, 0), (0, 1)}), frozenset({(2, 0), (0, 1)})),
     ]
-    assert read_gold(write_gold(tmp_path, "1 0 2 S\n"), [PAIR], first=0)[0].sure == {(0, 2)}
+    assert read_gold_alignments(write_gold(tmp_path, "1 0 2 S\n"), [PAIR], first_index=0)[0].sure == {(0, 2)}
     assert "1 x 1 S" in error_of_gold(write_gold(tmp_path, "1 1 1 S\n1 x 1 S\n"), [PAIR])
     assert error_of_gold(write_gold(tmp_path, "1 1 1 S\n4 1 1 S\n"), [PAIR]).startswith(
         f"{tmp_path / 'test.align'}:2: there is no pair 4"
@@ -210,9 +210,9 @@ def test_gold_file_in_naacl_format_is_read(tmp_path: Path) -> None:
 
 def test_gold_links_can_be_counted_from_one(tmp_path: Path) -> None:
     path = write_gold(tmp_path, "1-1 3-2\n")
-    assert read_gold(path, [PAIR], first=1)[0].sure == {(0, 0), (2, 1)}
+    assert read_gold_alignments(path, [PAIR], first_index=1)[0].sure == {(0, 0), (2, 1)}
     with pytest.raises(UserError, match=r"link 0-1 runs past .* \(links count from 1\)"):
-        read_gold(write_gold(tmp_path, "0-1\n"), [PAIR], first=1)
+        read_gold_alignments(write_gold(tmp_path, "0-1\n"), [PAIR], first_index=1)
 
 
 def test_grow_diag_final_and_of_a_small_example() -> None:
@@ -280,7 +280,7 @@ def test_ter_equals_sacrebleu() -> None:
 
 def test_bleu_is_grouped_by_source_length() -> None:
     sources = ["a b", "a " * 10, "a " * 11, "a " * 51]
-    groups = by_length(sources, HYPOTHESES, REFERENCES)
+    groups = bleu_by_length(sources, HYPOTHESES, REFERENCES)
     assert [(group.words, group.pairs) for group in groups] == [("1–10", 2), ("11–20", 1), ("over 50", 1)]
     assert groups[0].bleu == bleu(HYPOTHESES[:2], REFERENCES[:2]).value
 
@@ -288,15 +288,15 @@ def test_bleu_is_grouped_by_source_length() -> None:
 def test_compared_systems_have_bootstrap_p_values_against_the_first() -> None:
     references = [f"the {word} house is number {number}" for number in range(60) for word in ("old", "new")]
     worse = [line.replace("house", "tree") if number % 2 else line for number, line in enumerate(references)]
-    first, same, other = compare({"good": references, "same": list(references), "bad": worse}, references)
-    assert same.p == 1
-    assert (first.name, first.p) == ("good", None)
+    first, same, other = compare_systems({"good": references, "same": list(references), "bad": worse}, references)
+    assert same.p_value == 1
+    assert (first.name, first.p_value) == ("good", None)
     assert first.value == pytest.approx(100)
-    assert other.p is not None
-    assert other.p < 0.05
+    assert other.p_value is not None
+    assert other.p_value < 0.05
     assert other.value == bleu(worse, references).value
     with pytest.raises(ValueError, match="at least two systems, not 1"):
-        compare({"good": references}, references)
+        compare_systems({"good": references}, references)
 
 
 def test_lowercase_scores_ignore_case() -> None:

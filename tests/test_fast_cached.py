@@ -21,8 +21,8 @@ from regard.fast.cached import WIDEST, CachedDecoder, cached
 from regard.fast.laid import LaidDecoder
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
-from regard.models.transformer import TransformerDecoder
-from regard.search import BeamSearch, Hypothesis, sample, search, search_among
+from regard.models.vaswani2017 import TransformerDecoder
+from regard.search import BeamSearch, Hypothesis, sample, search, search_restricted
 from regard.search.ensemble import Ensemble
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ LENGTH = st.integers(1, 12)
 def assert_same_search(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> None:
     """Check that `run` finds the same hypotheses with the reference decoder and with the cached one."""
     reference, fast = copy.copy(model), copy.copy(model)
-    reference.stepper, fast.stepper = None, cached
+    reference.make_fast_decoder, fast.make_fast_decoder = None, cached
     assert isinstance(Ensemble(fast).decoders[0], CachedDecoder)
     assert_same_hypotheses(run(reference), run(fast))
 
@@ -62,10 +62,10 @@ def search_with_cohorts(model: Seq2Seq, cohorts: list[tuple[list[int], int]], se
     """Let sources of the given lengths join a search, each cohort followed by so many steps."""
     searching, found = BeamSearch(model, **options), dict[int, list[Hypothesis]]()
     for lengths, steps in cohorts:
-        searching.join(*make_sources(*lengths, seed=seed))
-        for _ in range(steps if searching.open else 0):
-            found.update(searching.step() if searching.open else [])
-    while searching.open:
+        searching.add(*make_sources(*lengths, seed=seed))
+        for _ in range(steps if searching.num_active else 0):
+            found.update(searching.step() if searching.num_active else [])
+    while searching.num_active:
         found.update(searching.step())
     return [found[number] for number in sorted(found)]
 
@@ -104,14 +104,14 @@ def test_cached_decoder_is_exact_in_an_ensemble_and_with_a_shortlist() -> None:
     options: dict[str, Any] = {"beam": 3, "n_best": 2, "max_length": 9}
     model, sources = make_random_transformer(), make_sources(4, 6)
     assert_same_search(model, lambda one: search([one, other], *sources, **options))
-    assert_same_search(model, lambda one: search_among(words, [one], *sources, **options))
+    assert_same_search(model, lambda one: search_restricted(words, [one], *sources, **options))
 
 
 def test_search_with_a_shortlist_uses_the_cached_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     decoders = list[TransformerDecoder]()
     monkeypatch.setattr(CachedDecoder, "__init__", lambda self, decoder: decoders.append(decoder))
     with pytest.raises(AttributeError):
-        search_among(range(4, 9), [quicken(make_random_transformer())], *make_sources(4, 6))
+        search_restricted(range(4, 9), [quicken(make_random_transformer())], *make_sources(4, 6))
     assert [decoder.output.weight.shape[0] for decoder in decoders] == [9]
 
 
@@ -176,11 +176,11 @@ def test_cached_decoder_accepts_an_empty_source(make_decoder: Callable[[Any], An
 def test_cached_keys_and_values_do_not_move_within_a_chunk() -> None:
     model = make_random_transformer()
     decoder = CachedDecoder(model.decoder)  # type: ignore[arg-type]
-    state = decoder.widen(decoder.start(model.encode(*make_sources(5, 3))), 4)
+    state = decoder.expand_beams(decoder.start(model.encode(*make_sources(5, 3))), 4)
     addresses = []
     for _ in range(2 * CHUNK):
         _, state, _ = decoder.step(state, torch.arange(8) + 4)
-        state = decoder.reorder(state, torch.tensor([1, 0, 0, 2, 7, 7, 5, 4]))
+        state = decoder.reorder_beams(state, torch.tensor([1, 0, 0, 2, 7, 7, 5, 4]))
         addresses.append((state.room.keys.data_ptr(), state.room.values.data_ptr()))
     assert len(set(addresses)) == 2  # they moved once, when the first chunk was full
     assert addresses[0] == addresses[CHUNK - 1]

@@ -24,11 +24,11 @@ from regard.fast.decoding.harvest import Record
 from regard.fast.decoding.plain import PLAIN
 from regard.fast.decoding.reading import Reading
 from regard.models import build
-from regard.models.recurrent import RecurrentEncoder
-from regard.models.seq2seq import Seq2Seq, Viewpoint
+from regard.models.base import AlignmentHead, Seq2Seq
+from regard.models.rnn_common import RecurrentEncoder
 from regard.search import Hypothesis, search
-from regard.symbols import EOS
-from regard.training.optimizer import optimizer
+from regard.special_tokens import EOS
+from regard.training.optimizer import build_optimizer
 from regard.training.settings import TrainingSettings
 
 MODELS = DEVICE_SEARCH_MODELS
@@ -44,7 +44,7 @@ def run_both_searches(
     model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: Finder | None = None, **options: Any
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """Return the hypotheses of the reference search and of the device search."""
-    device_search, model.shortcut = device_search or make_device_search(model), None
+    device_search, model.device_search = device_search or make_device_search(model), None
     expected = reference_search(model, source, lengths, **options)
     calls = []
 
@@ -52,9 +52,9 @@ def run_both_searches(
         calls.append(given)
         return device_search(*given)
 
-    model.shortcut = call
+    model.device_search = call
     found = search(model, source, lengths, **options)
-    model.shortcut = None
+    model.device_search = None
     assert calls
     return expected, found
 
@@ -195,8 +195,8 @@ def test_device_search_reuses_its_buffers() -> None:
 def test_each_alignment_head_has_its_own_buffers() -> None:
     model, sources = make_model(TRANSFORMER), make_sources(9, 4)
     device_search = make_device_search(model)
-    for head in (Viewpoint(-1, None), Viewpoint(0, 1), Viewpoint(1, 2)):
-        model.decoder.viewpoint = head
+    for head in (AlignmentHead(-1, None), AlignmentHead(0, 1), AlignmentHead(1, 2)):
+        model.decoder.alignment_head = head
         assert_same_search(model, *sources, device_search, beam=2, max_length=5)
     assert len(device_search.rooms) == 3
 
@@ -219,7 +219,7 @@ def update_with(kind: str) -> Callable[[Seq2Seq], None]:
         for weight in model.parameters():
             weight.grad = torch.ones_like(weight)
         settings = TrainingSettings(optimizer=kind, learning_rate=0.5)  # type: ignore[arg-type]
-        optimizer(model, settings).step()
+        build_optimizer(model, settings).step()
 
     return update
 
@@ -292,7 +292,7 @@ def test_device_search_reports_nan_weights_like_the_reference(name: str) -> None
     with pytest.raises(ArithmeticError) as expected:
         search(model, source, lengths, beam=2)
     device_search = make_device_search(model)
-    model.shortcut = lambda _, *given: device_search(*given)
+    model.device_search = lambda _, *given: device_search(*given)
     with pytest.raises(ArithmeticError, match=str(expected.value)):
         search(model, source, lengths, beam=2)
 
@@ -319,7 +319,7 @@ UNSUPPORTED_OPTIONS: list[dict[str, Any]] = [
 def test_options_unknown_to_the_device_search_use_the_reference(options: dict[str, Any]) -> None:
     model, sources = make_model(LUONG), make_sources(3, 2)
     expected = search(model, *sources, beam=2, **options)
-    model.shortcut = lambda *_: pytest.fail("the device search was called")
+    model.device_search = lambda *_: pytest.fail("the device search was called")
     found = search(model, *sources, beam=2, **options)
     assert [some[0].tokens for some in found] == [some[0].tokens for some in expected]
     assert search([model, make_model(LUONG)], *sources, beam=2)
@@ -327,7 +327,7 @@ def test_options_unknown_to_the_device_search_use_the_reference(options: dict[st
 
 def test_empty_constraints_leave_the_device_search_on() -> None:
     model, sources, calls = make_model(LUONG), make_sources(3, 2), []
-    model.shortcut = lambda *given: calls.append(given)
+    model.device_search = lambda *given: calls.append(given)
     search(model, *sources, beam=2, prefix=[[], []], force=[[], []])
     assert len(calls) == 1
 
@@ -341,7 +341,7 @@ def test_device_search_is_without_dropout_and_restores_training_mode() -> None:
 
 
 def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(isinstance(quicken(make_model(form)).shortcut, way.Shortcut) for form in MODELS.values())
+    assert all(isinstance(quicken(make_model(form)).device_search, way.Shortcut) for form in MODELS.values())
     others: list[dict[str, Any]] = [
         {**LUONG, "cell": "gru"},
         {**LUONG, "residual": True},
@@ -350,9 +350,9 @@ def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: 
         {**LUONG, "coverage": "linguistic"},
         {"config": "bahdanau2015", "size": 12},
     ]
-    assert all(quicken(make_model(form)).shortcut is None for form in others)
+    assert all(quicken(make_model(form)).device_search is None for form in others)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(make_model(LUONG)).shortcut is None
+    assert quicken(make_model(LUONG)).device_search is None
 
 
 def add_bias(model: Any) -> None:
@@ -383,19 +383,19 @@ def test_search_on_a_cpu_is_the_reference_search(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(way, "parts", lambda: pytest.fail("there is no GPU"))
     model, sources = quicken(make_model(LUONG)), make_sources(3, 2)
     found = search(model, *sources)
-    model.shortcut = None
+    model.device_search = None
     expected = search(model, *sources)
     assert [[one[:3] for one in some] for some in found] == [[one[:3] for one in some] for some in expected]
 
 
 def test_rest_frees_the_buffers_of_device_searches() -> None:
     model = quicken(make_model(LUONG).float())
-    assert model.shortcut.finder(model, PLAIN) is not None
+    assert model.device_search.finder(model, PLAIN) is not None
     rest(model)
-    assert not model.shortcut.finders
+    assert not model.device_search.finders
 
 
 def test_copied_model_has_fresh_device_searches() -> None:
     model = quicken(make_model(LUONG))
-    model.shortcut.sentences = 7
-    assert copy.deepcopy(model).shortcut.sentences == 0
+    model.device_search.sentences = 7
+    assert copy.deepcopy(model).device_search.sentences == 0

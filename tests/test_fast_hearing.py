@@ -17,9 +17,9 @@ from regard.fast.packed import way
 from regard.fast.packed.replay import Replayed
 from regard.fast.trial import succeeds
 from regard.models import build
-from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.readout import DeepOutput
-from regard.models.transformer import Embedding, PreNorm
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.rnn_common import DeepOutput
+from regard.models.vaswani2017 import PreNorm, TransformerEmbedding
 from regard.nn import LSTMCell, SinusoidalPositions
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -49,7 +49,7 @@ def make_model(recipe: str, dropout: float = 0.0) -> Any:
 
 
 def compute_loss(model: Any, fast: bool) -> float:
-    return float((quicken(model) if fast else model).summed(*BATCH).detach())
+    return float((quicken(model) if fast else model).loss_sum(*BATCH).detach())
 
 
 @pytest.mark.parametrize(("recipe", "name"), PARTS)
@@ -72,7 +72,7 @@ def test_hook_that_replaces_word_vectors_gets_gradients_of_the_padded_batch() ->
         return vectors[-1]
 
     model.encoder.embedding.register_forward_hook(replace)
-    model.summed(*BATCH).backward()
+    model.loss_sum(*BATCH).backward()
     (found,) = vectors
     assert found.grad.shape == (3, 5, 8)
     assert found.grad[0].abs().amin() > 0
@@ -81,7 +81,7 @@ def test_hook_that_replaces_word_vectors_gets_gradients_of_the_padded_batch() ->
 class NeighbourEmbedding(nn.Module):
     """A user's own embedding, in which a word has a part of the word before it."""
 
-    def __init__(self, inner: Embedding) -> None:
+    def __init__(self, inner: TransformerEmbedding) -> None:
         super().__init__()
         self.inner, self.words = inner, inner.words
 
@@ -123,7 +123,7 @@ def test_embedding_that_is_not_position_wise_has_the_reference_loss(change: Call
     expected = compute_loss(plain, False)
     assert expected != pytest.approx(compute_loss(make_model("default"), False), rel=1e-4)
     assert compute_loss(replaced_before, True) == pytest.approx(expected)
-    assert float(replaced_after.summed(*BATCH).detach()) == pytest.approx(expected)
+    assert float(replaced_after.loss_sum(*BATCH).detach()) == pytest.approx(expected)
     assert not decoding.covers(replaced_before)
 
 
@@ -135,8 +135,8 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
         quicken(one)
     hooked.encoder.embedding.register_forward_hook(lambda *_: None)
     for one in (model, hooked, luong, stock):
-        one.summed(*BATCH)
-        one.summed(*BATCH)
+        one.loss_sum(*BATCH)
+        one.loss_sum(*BATCH)
     assert capsys.readouterr().err.splitlines() == [
         "training pads its batches, which is slower: encoder.embedding is of class NeighbourEmbedding",
         "training pads its batches, which is slower: a module has a hook, or a method that is not its class's own",
@@ -153,7 +153,7 @@ def test_patched_class_is_noticed(
 ) -> None:
     method, model = getattr(kind, name), quicken(make_model(recipe))
     if not patched_first:
-        model.summed(*BATCH)
+        model.loss_sum(*BATCH)
 
     def doubled(part: nn.Module, *given: Any) -> Any:
         found = method(part, *given)
@@ -163,7 +163,7 @@ def test_patched_class_is_noticed(
     monkeypatch.setattr(kind, name, doubled)
     expected = compute_loss(make_model(recipe), False)
     assert expected != pytest.approx(before, rel=1e-4)
-    assert float(model.summed(*BATCH).detach()) == pytest.approx(expected)
+    assert float(model.loss_sum(*BATCH).detach()) == pytest.approx(expected)
 
 
 def test_method_in_place_of_a_deleted_attribute_is_noticed() -> None:
@@ -237,7 +237,7 @@ def test_weight_norm_is_applied_in_every_pass(norm: Callable[..., nn.Module]) ->
         for recurrent in (model.encoder.recurrent, model.decoder.recurrent):
             norm(recurrent.forwards[0], "weight_hh")
         for _ in range(2):
-            model.summed(*BATCH).backward()
+            model.loss_sum(*BATCH).backward()
     torch.testing.assert_close(*([weight.grad for weight in model.parameters()] for model in models))
 
 
@@ -303,14 +303,14 @@ def change_class(model: Any) -> None:
 @pytest.mark.parametrize("change", [change_eps, change_scale, change_heads, change_class])
 def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
     model = quicken(make_model("default"))
-    model.summed(*BATCH)
+    model.loss_sum(*BATCH)
     packed = model.way
     assert isinstance(packed, way.Packed)
     recorder = packed.recorder
     assert packed.knows(model)
     assert packed.recorder is recorder
     change(model)
-    loss = float(model.summed(*BATCH).detach())
+    loss = float(model.loss_sum(*BATCH).detach())
     assert packed.recorder is not recorder
     plain = make_model("default")
     change(plain)

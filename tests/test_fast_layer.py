@@ -15,9 +15,9 @@ from regard.fast import gru, layer, quicken
 from regard.fast.captured import Captured
 from regard.fast.layer import KERNELS, kind, unrolled
 from regard.models import build
-from regard.nn import ElmanCell, GRUCell, Recurrent, State, parts
-from regard.nn.cell import Cell
-from regard.nn.recurrent import at_end, unroll
+from regard.nn import ElmanCell, GRUCell, Recurrent, State, state_tensors
+from regard.nn.cells import Cell
+from regard.nn.recurrent import last_real_state, unroll_cell
 
 LENGTHS = [[3, 5, 5, 1], [0, 2, 4], [5], [1], [0, 0], [2, 2, 2]]
 
@@ -27,10 +27,12 @@ def run_layer(run: Callable[..., tuple[Tensor, State]], name: str, lengths: list
     torch.manual_seed(0)
     cell = CELLS[name](3, 7).double()
     x = torch.randn(len(lengths), max(*lengths, 1), 3, dtype=torch.float64, requires_grad=True)
-    begin = [torch.randn(len(lengths), 7, dtype=torch.float64, requires_grad=True) for _ in range(cell.tracks)]
-    state = (begin[0] if cell.tracks == 1 else tuple(begin)) if given else None
+    begin = [
+        torch.randn(len(lengths), 7, dtype=torch.float64, requires_grad=True) for _ in range(cell.num_state_tensors)
+    ]
+    state = (begin[0] if cell.num_state_tensors == 1 else tuple(begin)) if given else None
     outputs, last = run(cell, x, torch.tensor(lengths), state)
-    found = [outputs, *parts(last)]
+    found = [outputs, *state_tensors(last)]
     torch.autograd.backward(found, [torch.randn(part.shape, dtype=part.dtype) for part in found])
     leaves = [x, *cell.parameters(), *(begin if given else [])]
     return found + [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
@@ -39,11 +41,11 @@ def run_layer(run: Callable[..., tuple[Tensor, State]], name: str, lengths: list
 @pytest.mark.parametrize(("name", "lengths", "given"), covering_pairs(list(CELLS), LENGTHS, [False, True]), ids=str)
 def test_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, lengths: list[int], given: bool) -> None:
     def kernel(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
-        begin = (cell.zeros(x),) * cell.tracks if state is None else parts(state)
+        begin = (cell.zero_state(x),) * cell.num_state_tensors if state is None else state_tensors(state)
         return KERNELS["cuda"][name](cell, x, lengths, list(begin), list(cell.parameters()))
 
     for found, expected in zip(
-        run_layer(kernel, name, lengths, given), run_layer(unroll, name, lengths, given), strict=True
+        run_layer(kernel, name, lengths, given), run_layer(unroll_cell, name, lengths, given), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
@@ -54,8 +56,8 @@ def test_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, lengths: li
 def test_cpu_loop_has_the_outputs_and_gradients_of_the_loop(
     name: str, lengths: list[int], given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = run_layer(unroll, name, lengths, given)
-    monkeypatch.setattr(layer, "unroll", None)
+    expected = run_layer(unroll_cell, name, lengths, given)
+    monkeypatch.setattr(layer, "unroll_cell", None)
     for found, wanted in zip(run_layer(unrolled, name, lengths, given), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
@@ -64,14 +66,16 @@ def test_padding_a_gru_to_the_shape_of_a_graph_changes_nothing() -> None:
     captured = Captured(patience=1, make=EagerGraph)
 
     def run_in_graph(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
-        h = cell.zeros(x) if state is None else parts(state)[0]
+        h = cell.zero_state(x) if state is None else state_tensors(state)[0]
         W, U, b_ih, b_hh = cell.parameters()
         (track,) = captured(gru.steps, "gru", gru.FORM, [x, h, W, U, b_ih + b_hh])
-        return track * layer.real(x, lengths), at_end(track, lengths, h)
+        return track * layer.real(x, lengths), last_real_state(track, lengths, h)
 
     lengths = [3, 19, 0, *range(1, 15)]
     for found, expected in zip(
-        run_layer(run_in_graph, "gru-paper", lengths, True), run_layer(unroll, "gru-paper", lengths, True), strict=True
+        run_layer(run_in_graph, "gru-paper", lengths, True),
+        run_layer(unroll_cell, "gru-paper", lengths, True),
+        strict=True,
     ):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert captured.graphs
@@ -80,10 +84,10 @@ def test_padding_a_gru_to_the_shape_of_a_graph_changes_nothing() -> None:
 def test_gru_in_bf16_keeps_its_state_in_fp32() -> None:
     torch.manual_seed(0)
     cell, x, lengths = GRUCell(6, 16), torch.randn(3, 40, 6), torch.tensor([40, 7, 1])
-    exact, _ = unroll(cell, x, lengths, None)
+    exact, _ = unroll_cell(cell, x, lengths, None)
     half = [weight.bfloat16() for weight in cell.parameters()]
-    track, last = KERNELS["cuda"]["gru-paper"](cell, x.bfloat16(), lengths, [cell.zeros(x)], half)
-    assert (track.dtype, parts(last)[0].dtype) == (torch.bfloat16, torch.bfloat16)
+    track, last = KERNELS["cuda"]["gru-paper"](cell, x.bfloat16(), lengths, [cell.zero_state(x)], half)
+    assert (track.dtype, state_tensors(last)[0].dtype) == (torch.bfloat16, torch.bfloat16)
     torch.testing.assert_close(track.float(), exact, rtol=0.03, atol=0.03)
     W, U, b = torch.zeros(3, 1), torch.zeros(3, 1), torch.tensor([0.0, -8.0, 20.0])  # z is 0.0003, h̃ is 1
     (states,) = gru.steps(
@@ -97,7 +101,9 @@ def test_cells_without_a_kernel_use_the_loop() -> None:
     x, lengths = torch.randn(2, 3, 2), torch.tensor([3, 1])
     for cell in (GRUCell(2, 3, "torch"), ElmanCell(2, 3), GRUCell(2, 3)):
         with torch.autocast("cpu", enabled=type(cell) is GRUCell and cell.form == "paper"):
-            torch.testing.assert_close(unrolled(cell, x, lengths, None), unroll(cell, x, lengths, None), rtol=0, atol=0)
+            torch.testing.assert_close(
+                unrolled(cell, x, lengths, None), unroll_cell(cell, x, lengths, None), rtol=0, atol=0
+            )
 
 
 def test_regard_fast_0_switches_layer_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,4 +113,4 @@ def test_regard_fast_0_switches_layer_kernels_off(monkeypatch: pytest.MonkeyPatc
 
     assert chosen_loops() == {unrolled}
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert chosen_loops() == {unroll}
+    assert chosen_loops() == {unroll_cell}

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from regard.fast import looping, quicken
 from regard.fast.captured import Captured
 from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
-from regard.models import build, luong, stepping
+from regard.models import build, luong2015, rnn_common
 
 REFERENCE_LOOPS: dict[str, Any] = {
-    "luong2015-global": luong.one_by_one,
-    "bahdanau2015": stepping.one_by_one,
-    "xu2015-soft": stepping.one_by_one,
-    "xu2015-hard": stepping.one_by_one,
+    "luong2015-global": luong2015.unroll_luong_decoder,
+    "bahdanau2015": rnn_common.unroll_decoder,
+    "xu2015-soft": rnn_common.unroll_decoder,
+    "xu2015-hard": rnn_common.unroll_decoder,
 }
 CONCAT_GRU: tuple[str, dict[str, Any]] = ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2})
 MODELS: list[tuple[str, dict[str, Any]]] = [  # one of each family
@@ -83,11 +83,13 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(name: str, opti
 
 def test_captured_loop_follows_a_changed_window() -> None:
     model = make_model("bahdanau2015", alignment="local-p", window=2)
-    run = partial(replayed, stepping.one_by_one, drops_input=False, captured=Captured(patience=1, make=EagerGraph))
+    run = partial(
+        replayed, rnn_common.unroll_decoder, drops_input=False, captured=Captured(patience=1, make=EagerGraph)
+    )
     before = run_decoder(model, run)
     for name, value in (("sigma", 0.5), ("offsets", range(-1, 2))):
         setattr(model.decoder.attention.alignment, name, value)
-        expected = run_decoder(model, stepping.one_by_one)
+        expected = run_decoder(model, rnn_common.unroll_decoder)
         assert not torch.allclose(before[0], expected[0])
         assert_all_close(run_decoder(model, run), expected)
 
@@ -152,7 +154,7 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
             return torch.tensor([[np.searchsorted(np.cumsum(row), draw * row.sum(), "right")] for row, draw in each])
 
         decoder.attention.alignment.choose = choose
-        found = stepping.one_by_one(decoder, state, words)
+        found = rnn_common.unroll_decoder(decoder, state, words)
         del decoder.attention.alignment.choose
         return found
 
@@ -160,7 +162,8 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
     monkeypatch.setattr(looping, "shuffled", lambda words: uniform)
     for captured in (None, Captured(1, make=EagerGraph)):
         assert_all_close(
-            run_decoder(model, partial(replayed, stepping.one_by_one, drops_input=False, captured=captured)), expected
+            run_decoder(model, partial(replayed, rnn_common.unroll_decoder, drops_input=False, captured=captured)),
+            expected,
         )
     assert "choose" not in vars(model.decoder.attention.alignment)
 
@@ -183,7 +186,7 @@ def test_random_numbers_are_the_same_with_and_without_gradients() -> None:
         with torch.set_grad_enabled(enabled):
             state = model.decoder.start(encoded)
             found.append(
-                replayed(stepping.one_by_one, model.decoder, state, words, False, Captured(1, make=EagerGraph))
+                replayed(rnn_common.unroll_decoder, model.decoder, state, words, False, Captured(1, make=EagerGraph))
             )
     torch.testing.assert_close(found[0][0], found[1][0])
     assert torch.equal(found[0][1].weights, found[1][1].weights)
@@ -217,10 +220,10 @@ def test_models_capture_their_loop_unless_regard_fast_is_0(monkeypatch: pytest.M
 
 
 def test_subclassed_decoder_keeps_its_own_steps() -> None:
-    class OwnDecoder(luong.LuongDecoder):
-        def advance(self, state: Any, word: Tensor) -> Any:
-            return super().advance(state, 2 * word)
+    class OwnDecoder(luong2015.LuongDecoder):
+        def step_from_embedding(self, state: Any, word: Tensor) -> Any:
+            return super().step_from_embedding(state, 2 * word)
 
     model = make_model("luong2015-global", layers=1)
     model.decoder.__class__ = OwnDecoder
-    assert quicken(model).decoder.loop is luong.one_by_one
+    assert quicken(model).decoder.loop is luong2015.unroll_luong_decoder

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from regard.fast import quicken
 from regard.fast.output import rows
 from regard.fast.output import way as output
-from regard.models import build, seq2seq
-from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.seq2seq import Seq2Seq
-from regard.symbols import PAD
+from regard.models import base, build
+from regard.models.base import Seq2Seq
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.special_tokens import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {
     "luong2015-global": {"layers": 2, "tie": True},
@@ -56,9 +56,9 @@ def test_loss_by_rows_has_the_reference_value_and_gradients(
     model, given = make_model(recipe, label_smoothing=smoothing), make_batch(*LENGTHS[lengths], WORDS)
     assert output.covers(model)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = loss_and_gradients(model.to(kind), seq2seq.added_up(model, *given, None))
-        assert isinstance(quicken(model).way, output.Thin)
-        found = loss_and_gradients(model, model.summed(*given) * 1.0)
+        expected = loss_and_gradients(model.to(kind), base.default_loss_sum(model, *given, None))
+        assert isinstance(quicken(model).loss_fn, output.Thin)
+        found = loss_and_gradients(model, model.loss_sum(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
@@ -77,7 +77,7 @@ def test_logits_of_a_batch_are_never_in_memory_at_once(monkeypatch: pytest.Monke
         return entropy(logits, *rest)
 
     monkeypatch.setattr(rows, "entropy", spy)
-    model.summed(*make_batch([5, 1, 3], [2, 4, 1], WORDS))
+    model.loss_sum(*make_batch([5, 1, 3], [2, 4, 1], WORDS))
     assert shapes == [(2, WORDS)] * 3 + [(1, WORDS)]  # padding is left out
 
 
@@ -103,8 +103,8 @@ def test_loss_of_padding_is_zero() -> None:
 def test_loss_by_rows_equals_the_reference_without_gradients() -> None:
     model, given = make_model(), make_batch([3, 2], [2, 4], WORDS)
     with torch.no_grad():
-        loss = quicken(model).eval().summed(*given)
-        torch.testing.assert_close(loss, seq2seq.added_up(model, *given, None))
+        loss = quicken(model).eval().loss_sum(*given)
+        torch.testing.assert_close(loss, base.default_loss_sum(model, *given, None))
     assert not loss.requires_grad
 
 
@@ -112,12 +112,14 @@ def test_r_drop_guided_alignment_and_hooks_use_the_reference_loss(monkeypatch: p
     monkeypatch.delattr(rows, "losses")
     given, guide = make_batch([3, 2], [2, 4], WORDS), torch.rand(2, 4, 3)
     model = quicken(make_model(r_drop=1.0))
-    torch.testing.assert_close(model.summed(*given), seq2seq.added_up(model, *given, None), rtol=0, atol=0)
+    torch.testing.assert_close(model.loss_sum(*given), base.default_loss_sum(model, *given, None), rtol=0, atol=0)
     model = quicken(make_model(guided=0.5))
-    torch.testing.assert_close(model.summed(*given, guide), seq2seq.added_up(model, *given, guide), rtol=0, atol=0)
+    torch.testing.assert_close(
+        model.loss_sum(*given, guide), base.default_loss_sum(model, *given, guide), rtol=0, atol=0
+    )
     shapes: list[torch.Size] = []
     model.decoder.W_s.register_forward_hook(lambda layer, read, logits: shapes.append(logits.shape))  # type: ignore[union-attr]
-    model.summed(*given)
+    model.loss_sum(*given)
     assert shapes == [(2, 4, WORDS)]
 
 
@@ -126,9 +128,9 @@ def test_transformer_that_cannot_be_packed_has_its_loss_by_rows() -> None:
     assert isinstance(model, Seq2Seq)
     model.decoder.output = nn.Linear(8, WORDS)
     given = make_batch([3, 2], [2, 4], WORDS)
-    expected = loss_and_gradients(model, model.summed(*given))
-    assert isinstance(quicken(model).way, output.Thin)
-    torch.testing.assert_close(loss_and_gradients(model, model.summed(*given)), expected, rtol=1e-5, atol=1e-5)
+    expected = loss_and_gradients(model, model.loss_sum(*given))
+    assert isinstance(quicken(model).loss_fn, output.Thin)
+    torch.testing.assert_close(loss_and_gradients(model, model.loss_sum(*given)), expected, rtol=1e-5, atol=1e-5)
 
 
 def double_in_hook(model: Any) -> None:
@@ -141,4 +143,4 @@ def test_transformer_modified_after_quicken_has_the_right_loss(change: Callable[
     change(model.double())
     model.double()
     given = make_batch(*LENGTHS["ragged"], WORDS)
-    torch.testing.assert_close(model.summed(*given), seq2seq.added_up(model, *given, None))
+    torch.testing.assert_close(model.loss_sum(*given), base.default_loss_sum(model, *given, None))

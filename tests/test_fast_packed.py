@@ -20,13 +20,11 @@ from regard.fast.output.way import Thin, takes
 from regard.fast.packed import lean, plain, stack, way
 from regard.fast.packed.batch import Sizes, packed, present, reach
 from regard.fast.packed.spans import spans
-from regard.models import build, seq2seq
-from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.seq2seq import Seq2Seq
-from regard.symbols import PAD
-from regard.training.objective import Objective
-from regard.training.processes import Processes
-from regard.training.sharding import shard
+from regard.models import base, build
+from regard.models.base import Seq2Seq
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.special_tokens import PAD
+from regard.training.distributed import DistributedContext, ModelWithLoss, apply_fsdp
 
 LENGTHS = [([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1])]
 
@@ -43,7 +41,7 @@ def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: Sizes |
 @pytest.mark.parametrize(("norm", "r_drop", "lengths"), covering_pairs(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
 def test_packed_loss_has_the_reference_value_and_gradients(norm: str, r_drop: float, lengths: Any) -> None:
     model, given = make_model(norm, r_drop).double(), make_batch(*lengths)
-    expected = loss_and_gradients(model, model.summed(*given))
+    expected = loss_and_gradients(model, model.loss_sum(*given))
     torch.testing.assert_close(
         loss_and_gradients(model, compute_packed_loss(model, given)), expected, rtol=1e-9, atol=1e-12
     )
@@ -52,7 +50,7 @@ def test_packed_loss_has_the_reference_value_and_gradients(norm: str, r_drop: fl
 def test_packed_loss_with_two_vocabularies_and_no_smoothing() -> None:
     model = make_model("pre", smoothing=0.0, sizes=(30, 20)).double()
     given = make_batch([3, 5], [4, 2], 20)
-    expected = loss_and_gradients(model, model.summed(*given))
+    expected = loss_and_gradients(model, model.loss_sum(*given))
     torch.testing.assert_close(
         loss_and_gradients(model, compute_packed_loss(model, given)), expected, rtol=1e-9, atol=1e-12
     )
@@ -62,7 +60,7 @@ def test_packed_loss_with_two_vocabularies_and_no_smoothing() -> None:
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_rounding_up_the_size_of_a_batch_changes_nothing(r_drop: float, more: tuple[int, int]) -> None:
     model, given = make_model("pre", r_drop).double(), make_batch([5, 1, 3, 4], [2, 6, 1, 3])
-    expected = loss_and_gradients(model, model.summed(*given))
+    expected = loss_and_gradients(model, model.loss_sum(*given))
     found = loss_and_gradients(model, compute_packed_loss(model, given, Sizes(8, 13 + more[0], 12 + more[1])))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
@@ -88,7 +86,7 @@ def test_packed_r_drop_is_the_disagreement_of_the_criterion() -> None:
     targets = torch.tensor([4, 5, PAD, 7]).repeat(2)
     criterion = CrossEntropy(LossSettings(label_smoothing=0.2, r_drop=1.5))
     logits = (h @ weight.t())[:, None]
-    expected = criterion(logits, targets[:, None]) / 2 + criterion.disagreement(logits, targets[:, None])
+    expected = criterion(logits, targets[:, None]) / 2 + criterion.r_drop_loss(logits, targets[:, None])
     torch.testing.assert_close(plain.losses(h, weight, None, targets, 0.2, 1.5), expected)
 
 
@@ -102,12 +100,12 @@ def test_packing_and_padding_are_inverse() -> None:
 
 
 def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(quicken(make_model("pre")).way, way.Packed)
+    assert isinstance(quicken(make_model("pre")).loss_fn, way.Packed)
     recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
     assert isinstance(recurrent, Seq2Seq)
-    assert isinstance(quicken(recurrent).way, Thin)
+    assert isinstance(quicken(recurrent).loss_fn, Thin)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(make_model("pre")).way is seq2seq.added_up
+    assert quicken(make_model("pre")).loss_fn is base.default_loss_sum
 
 
 @pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
@@ -122,7 +120,7 @@ def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
     model = make_model("pre").double()
     source, lengths, target_in, target_out = make_batch([3, 2], [5, 3])
     target_in[0, 2] = target_out[0, 1] = PAD
-    expected = loss_and_gradients(model, model.summed(source, lengths, target_in, target_out))
+    expected = loss_and_gradients(model, model.loss_sum(source, lengths, target_in, target_out))
     words = Sizes(2, 5, int(present(target_in, target_out).sum()))
     rows = packed(source, lengths, target_in, target_out, words, 1)
     found = loss_and_gradients(model, stack.summed(model, rows, 0.0, torch.float64, plain.PLAIN))
@@ -131,12 +129,12 @@ def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
 
 def test_copied_transformer_has_a_fresh_recorder() -> None:
     model = quicken(make_model("pre"))
-    assert isinstance(model.way, way.Packed)
-    model.way.batches = 7
+    assert isinstance(model.loss_fn, way.Packed)
+    model.loss_fn.batches = 7
     other = copy.deepcopy(model)
-    assert isinstance(other.way, way.Packed)
-    assert other.way.batches == 0
-    assert other.way.recorder is not model.way.recorder
+    assert isinstance(other.loss_fn, way.Packed)
+    assert other.loss_fn.batches == 0
+    assert other.loss_fn.recorder is not model.loss_fn.recorder
 
 
 def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
@@ -147,11 +145,11 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
 
         def spy(one: Seq2Seq, *given: Any) -> Tensor:
             fits.append(takes(list(one.parameters())))
-            return seq2seq.added_up(one, *given)
+            return base.default_loss_sum(one, *given)
 
-        model.way = spy
-        objective = Objective(model)
-        shard(objective, Processes(), torch.device("cpu"))
+        model.loss_fn = spy
+        objective = ModelWithLoss(model)
+        apply_fsdp(objective, DistributedContext(), torch.device("cpu"))
         objective(make_batch([3, 2], [2, 4]), 1.0)
     finally:
         dist.destroy_process_group()
@@ -164,8 +162,8 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
 def test_packed_loss_on_a_cpu_has_the_reference_value_and_gradients(lengths: Any, smoothing: float, norm: str) -> None:
     given, model = make_batch(*lengths), make_model(norm, smoothing=smoothing)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = loss_and_gradients(model.to(kind), seq2seq.added_up(model, *given, None))
-        found = loss_and_gradients(model, quicken(model).summed(*given))
+        expected = loss_and_gradients(model.to(kind), base.default_loss_sum(model, *given, None))
+        found = loss_and_gradients(model, quicken(model).loss_sum(*given))
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
@@ -177,7 +175,7 @@ def test_packed_loss_on_a_cpu_skips_padding(monkeypatch: pytest.MonkeyPatch) -> 
         return lean.feed_forward(x, W_1, b_1, W_2)
 
     monkeypatch.setattr(way, "LEAN", lean.LEAN._replace(feed_forward=spy))
-    model.summed(*make_batch([5, 1, 3, 4], [2, 6, 1, 3]))
+    model.loss_sum(*make_batch([5, 1, 3, 4], [2, 6, 1, 3]))
     assert row_counts == [13, 13, 12, 12]
 
 
@@ -186,14 +184,16 @@ def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: flo
     model, given = quicken(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
     model.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
     guide = None if r_drop else torch.rand(2, 4, 3)
-    expected = seq2seq.added_up(model, *given, guide)
-    torch.testing.assert_close(model.summed(*given, guide), expected, rtol=0, atol=0)
+    expected = base.default_loss_sum(model, *given, guide)
+    torch.testing.assert_close(model.loss_sum(*given, guide), expected, rtol=0, atol=0)
 
 
 def test_empty_source_uses_the_reference_loss() -> None:
     model, (source, lengths, target_in, target_out) = make_model("pre"), make_batch([3, 2], [2, 4])
     given = source, lengths * torch.tensor([1, 0]), target_in, target_out
-    torch.testing.assert_close(quicken(model).summed(*given), seq2seq.added_up(model, *given, None), rtol=0, atol=0)
+    torch.testing.assert_close(
+        quicken(model).loss_sum(*given), base.default_loss_sum(model, *given, None), rtol=0, atol=0
+    )
 
 
 def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:
@@ -216,7 +216,7 @@ def test_seed_determines_the_dropout_of_packed_batches() -> None:
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return model.summed(*given).item()
+        return model.loss_sum(*given).item()
 
     assert loss(1) == loss(1) != loss(2)
     assert model.eval() is model

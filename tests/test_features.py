@@ -29,15 +29,24 @@ from torch import Tensor
 import regard
 from regard.cli import main
 from regard.runs import Run
-from regard.tasks.captioning import Picture, files, vision
-from regard.tasks.captioning.backbone import NAME, Backbone, beside, common
-from regard.tasks.captioning.extraction import extract, listed
-from regard.tasks.captioning.eye import Eye
-from regard.tasks.captioning.network import SEED, Network, Wanted, again, begun, built, trimmed, usual
+from regard.tasks.captioning import ImageFile, caption_files, feature_extractor
+from regard.tasks.captioning.backbone import BACKBONE_FILE, Backbone, find_common_backbone, read_backbone_beside
+from regard.tasks.captioning.extraction import extract_image_features, list_caption_files
+from regard.tasks.captioning.feature_extractor import (
+    SEED,
+    FeatureExtractor,
+    FeatureExtractorOptions,
+    build_feature_extractor,
+    build_torchvision_network,
+    find_default_layer,
+    rebuild_feature_extractor,
+    remove_unused_layers,
+)
+from regard.tasks.captioning.preprocessing import ImagePreprocessor
 from regard.training import train
 
 CPU = torch.device("cpu")
-SMALL = Wanted("squeezenet1_1", "features.5", "random", 64, "float32")
+SMALL = FeatureExtractorOptions("squeezenet1_1", "features.5", "random", 64, "float32")
 QUICK: dict[str, Any] = {
     **SIX_STEPS,
     "model.size": 12,
@@ -81,15 +90,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
-    return built(SMALL, CPU)
+def network() -> FeatureExtractor:
+    return build_feature_extractor(SMALL, CPU)
 
 
 @pytest.fixture(scope="module")
-def features(data: Path, network: Network) -> Path:
+def features(data: Path, network: FeatureExtractor) -> Path:
     """Extract the features of the photos; read-only."""
     out = data / "features"
-    extract(listed([data / "train.jsonl", data / "dev.jsonl"]), network, out, 4)
+    extract_image_features(list_caption_files([data / "train.jsonl", data / "dev.jsonl"]), network, out, 4)
     return out
 
 
@@ -104,12 +113,12 @@ def build_reference(name: str, seed: int = SEED) -> Any:
     """Return torchvision's network with random weights."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return vision.models(name).get_model(name, weights=None).eval()
+        return feature_extractor.import_torchvision_models(name).get_model(name, weights=None).eval()
 
 
 def transform(name: str, path: Path, side: int = 64) -> Tensor:
     """Return an image after torchvision's own transforms, (1, 3, side, side)."""
-    transforms = vision.models(name).get_model_weights(name).DEFAULT.transforms
+    transforms = feature_extractor.import_torchvision_models(name).get_model_weights(name).DEFAULT.transforms
     own = transforms()
     scaled = round(side * own.resize_size[0] / own.crop_size[0])
     image: Tensor = transforms(crop_size=side, resize_size=scaled)(Image.open(path))
@@ -134,11 +143,14 @@ def test_features_equal_torchvision_layer_by_layer(data: Path, features: Path) -
 @pytest.mark.slow
 @torch.inference_mode()
 def test_layers_are_named_as_in_torchvision(data: Path) -> None:
-    model, made = build_reference("resnet18"), built(Wanted("resnet18", "layer3.0.conv1", "random", 64, "float32"), CPU)
+    model, made = (
+        build_reference("resnet18"),
+        build_feature_extractor(FeatureExtractorOptions("resnet18", "layer3.0.conv1", "random", 64, "float32"), CPU),
+    )
     path = data / "photos" / "3.png"
     x = model.maxpool(model.relu(model.bn1(model.conv1(transform("resnet18", path)))))
     x = model.layer3[0].conv1(model.layer2(model.layer1(x)))
-    (found,) = made.grids(made.backbone.framed(Picture(path).load(), Picture(path))[None])
+    (found,) = made.extract_grids(made.backbone.resize_and_crop(ImageFile(path).load(), ImageFile(path))[None])
     np.testing.assert_allclose(found, x[0].permute(1, 2, 0).numpy(), atol=1e-5)
 
 
@@ -151,7 +163,7 @@ def test_layers_are_named_as_in_torchvision(data: Path) -> None:
     ],
 )
 def test_default_layer_is_the_last_grid_before_pooling(name: str, layer: str, grid: tuple[int, ...]) -> None:
-    made = built(Wanted(name, None, "random", 64), CPU)
+    made = build_feature_extractor(FeatureExtractorOptions(name, None, "random", 64), CPU)
     assert (made.backbone.layer, made.backbone.grid) == (layer, grid)
     held = {name for name, one in made.model.named_parameters() if one.numel()}
     assert not [name for name in held if name.startswith(("classifier", "fc"))], (
@@ -162,20 +174,22 @@ def test_default_layer_is_the_last_grid_before_pooling(name: str, layer: str, gr
 def test_default_layer_of_vgg19_is_that_of_the_paper() -> None:
     """Xu et al. take the ReLU after the 16th convolution (block 5, layer 4), before the last pooling."""
     with torch.device("meta"):
-        model = vision.models("vgg19").get_model("vgg19", weights=None).features
+        model = feature_extractor.import_torchvision_models("vgg19").get_model("vgg19", weights=None).features
     convolutions = [number for number, one in enumerate(model) if isinstance(one, torch.nn.Conv2d)]
     assert (len(convolutions), convolutions[-1]) == (16, 34)
     assert isinstance(model[36], torch.nn.MaxPool2d)
-    bare = begun(vision.models("vgg19"), Wanted("vgg19"))
-    assert usual(bare, "vgg19", 224) == "features.35"
-    assert trimmed(bare, "vgg19", "features.35", 224) == (14, 14, 512)
+    bare = build_torchvision_network(
+        feature_extractor.import_torchvision_models("vgg19"), FeatureExtractorOptions("vgg19")
+    )
+    assert find_default_layer(bare, "vgg19", 224) == "features.35"
+    assert remove_unused_layers(bare, "vgg19", "features.35", 224) == (14, 14, 512)
 
 
 @pytest.mark.parametrize("batch", slow_after(1, [3, 1, 100]))
 def test_features_do_not_depend_on_the_batch_size(
-    data: Path, network: Network, features: Path, batch: int, tmp_path: Path
+    data: Path, network: FeatureExtractor, features: Path, batch: int, tmp_path: Path
 ) -> None:
-    extract(listed([data / "train.jsonl"]), network, tmp_path / "out", batch)
+    extract_image_features(list_caption_files([data / "train.jsonl"]), network, tmp_path / "out", batch)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "train.npy"), np.load(features / "train.npy"), atol=1e-5)
 
 
@@ -188,7 +202,7 @@ def test_feature_rows_follow_the_order_of_the_captions(data: Path, features: Pat
     assert rows == [*range(7), *range(7)], "one row for each image, in the order of first mention"
     assert np.load(features / "dev.npy").shape[0] == 3
     assert sorted(path.name for path in features.iterdir()) == [
-        NAME,
+        BACKBONE_FILE,
         "dev.jsonl",
         "dev.npy",
         "train.jsonl",
@@ -196,30 +210,32 @@ def test_feature_rows_follow_the_order_of_the_captions(data: Path, features: Pat
     ]
 
 
-def test_features_are_extracted_for_tsv_files_and_image_arrays(data: Path, network: Network, tmp_path: Path) -> None:
+def test_features_are_extracted_for_tsv_files_and_image_arrays(
+    data: Path, network: FeatureExtractor, tmp_path: Path
+) -> None:
     np.save(tmp_path / "many.npy", np.stack([make_photo(1), make_photo(2)]))
     table = write_file(tmp_path / "a.tsv", f"{data}/photos/1.png\ta cat\n\n{data}/photos/2.png\n")
     objects = write_jsonl(tmp_path / "b.jsonl", [{"image": "many.npy", "row": 1}])
     out = tmp_path / "out"
-    extract(listed([table, objects]), network, out, 4)
+    extract_image_features(list_caption_files([table, objects]), network, out, 4)
     first, second = read_jsonl(out / "a.jsonl")
     assert first["caption"] == "a cat"
     assert "caption" not in second
     assert read_jsonl(out / "b.jsonl") == [{"image": "b.npy", "row": 0, "original": {"image": "../many.npy", "row": 1}}]
-    expected = network.grids(network.backbone.framed(make_photo(2), Picture(Path("x")))[None])[0]
+    expected = network.extract_grids(network.backbone.resize_and_crop(make_photo(2), ImageFile(Path("x")))[None])[0]
     np.testing.assert_allclose(np.load(out / "b.npy")[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vgg19", "efficientnet_b0"])
 @pytest.mark.parametrize("size", [(80, 120), (121, 77), (20, 300), (224, 224)], ids="{0[0]}x{0[1]}".format)
 def test_image_is_resized_and_cropped_as_in_torchvision(name: str, size: tuple[int, int]) -> None:
-    own = vision.models(name).get_model_weights(name).DEFAULT.transforms()
+    own = feature_extractor.import_torchvision_models(name).get_model_weights(name).DEFAULT.transforms()
     backbone = make_backbone(interpolation=own.interpolation.value, side=224, resize=own.resize_size[0])
     array = make_photo(1, *size)
-    framed = backbone.framed(array, Picture(Path("x"))).astype(np.float32) / 255
+    framed = backbone.resize_and_crop(array, ImageFile(Path("x"))).astype(np.float32) / 255
     expected = own(Image.fromarray(array)).permute(1, 2, 0).numpy() * np.array(own.std) + np.array(own.mean)
     np.testing.assert_allclose(framed, expected, atol=1e-5)
-    left, top, right, bottom = backbone.window(*size)
+    left, top, right, bottom = backbone.compute_crop_window(*size)
     assert 0 <= left < right <= 1
     assert 0 <= top < bottom <= 1
     assert (right - left) * size[1] == pytest.approx((bottom - top) * size[0], rel=0.02), "the window is a square"
@@ -244,11 +260,11 @@ def make_backbone(**changes: Any) -> Backbone:
 
 
 def test_features_beyond_float16_are_refused(data: Path, tmp_path: Path) -> None:
-    made = built(SMALL._replace(precision="float16"), CPU)
-    extract(listed([data / "dev.jsonl"]), made, tmp_path / "a", 4)
+    made = build_feature_extractor(SMALL._replace(precision="float16"), CPU)
+    extract_image_features(list_caption_files([data / "dev.jsonl"]), made, tmp_path / "a", 4)
     assert np.load(tmp_path / "a" / "dev.npy").dtype == np.float16
     made.model.get_parameter("features.0.weight").data.mul_(1e9)
-    message = error_message(extract, listed([data / "dev.jsonl"]), made, tmp_path / "b", 4)
+    message = error_message(extract_image_features, list_caption_files([data / "dev.jsonl"]), made, tmp_path / "b", 4)
     assert message.startswith(f"{data / 'dev.jsonl'}:1: ")
     assert "features that float16 cannot hold: --precision float32" in message
     assert not [path for path in tmp_path.iterdir() if path.name != "a"], "files were left behind"
@@ -262,13 +278,16 @@ def test_weight_files_may_lack_the_layers_behind_the_features(tmp_path: Path) ->
     save_file({key: one for key, one in state.items() if key.startswith("features")}, tmp_path / "w.safetensors")
     torch.save({"model": state, "epoch": 3}, tmp_path / "w.pth")
     frames = np.stack([make_photo(1, 64, 64), make_photo(2, 64, 64)])
-    plain = built(SMALL, CPU)
-    safe, pickled = (built(SMALL._replace(weights=str(tmp_path / name)), CPU) for name in ("w.safetensors", "w.pth"))
+    plain = build_feature_extractor(SMALL, CPU)
+    safe, pickled = (
+        build_feature_extractor(SMALL._replace(weights=str(tmp_path / name)), CPU)
+        for name in ("w.safetensors", "w.pth")
+    )
     assert safe.backbone.checksum == pickled.backbone.checksum != plain.backbone.checksum
-    np.testing.assert_array_equal(safe.grids(frames), pickled.grids(frames))
-    assert np.abs(safe.grids(frames) - plain.grids(frames)).max() > 0.01
-    assert safe.backbone.makes_those_of(pickled.backbone)
-    assert not safe.backbone.makes_those_of(plain.backbone)
+    np.testing.assert_array_equal(safe.extract_grids(frames), pickled.extract_grids(frames))
+    assert np.abs(safe.extract_grids(frames) - plain.extract_grids(frames)).max() > 0.01
+    assert safe.backbone.is_compatible_with(pickled.backbone)
+    assert not safe.backbone.is_compatible_with(plain.backbone)
 
 
 def test_pretrained_weights_are_read_from_the_torch_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,20 +297,22 @@ def test_pretrained_weights_are_read_from_the_torch_hub_cache(tmp_path: Path, mo
         raise URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    message = error_message(built, SMALL._replace(weights="pretrained"), CPU)
+    message = error_message(build_feature_extractor, SMALL._replace(weights="pretrained"), CPU)
     assert "the weights IMAGENET1K_V1 of squeezenet1_1 are not on this machine and cannot be downloaded" in message
-    address = vision.models("x").get_model_weights("squeezenet1_1").DEFAULT.url
+    address = feature_extractor.import_torchvision_models("x").get_model_weights("squeezenet1_1").DEFAULT.url
     assert address in message
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
     state = build_reference("squeezenet1_1", 5).state_dict()
     torch.save(state, tmp_path / "checkpoints" / address.rsplit("/", 1)[-1])
     frames = np.stack([make_photo(1, 64, 64)])
-    own, named = (built(SMALL._replace(weights=name), CPU) for name in ("pretrained", "IMAGENET1K_V1"))
+    own, named = (
+        build_feature_extractor(SMALL._replace(weights=name), CPU) for name in ("pretrained", "IMAGENET1K_V1")
+    )
     assert own.backbone == named.backbone
     assert own.backbone.weights == "IMAGENET1K_V1"
     torch.save(state, tmp_path / "w.pth")
-    ours = built(SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
-    np.testing.assert_array_equal(own.grids(frames), ours.grids(frames))
+    ours = build_feature_extractor(SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
+    np.testing.assert_array_equal(own.extract_grids(frames), ours.extract_grids(frames))
 
 
 def test_pickled_objects_in_weight_files_are_not_executed(tmp_path: Path) -> None:
@@ -300,7 +321,7 @@ def test_pickled_objects_in_weight_files_are_not_executed(tmp_path: Path) -> Non
             return (os.mkdir, (str(tmp_path / "sprung"),))
 
     torch.save({"features.0.weight": Trap()}, tmp_path / "w.pth")
-    message = error_message(built, SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
+    message = error_message(build_feature_extractor, SMALL._replace(weights=str(tmp_path / "w.pth")), CPU)
     assert "w.pth cannot be read as a network's weights" in message
     assert not (tmp_path / "sprung").exists()
 
@@ -330,13 +351,13 @@ def test_unknown_networks_layers_and_weights_are_refused(
     torch.save([1, 2], "list.pth")
     torch.save({"conv1.weight": torch.ones(2)}, "other.pth")
     torch.save({"features.0.weight": torch.ones(2, 3, 3, 3)}, "wide.pth")
-    assert message in error_message(built, SMALL._replace(**changes), CPU)
+    assert message in error_message(build_feature_extractor, SMALL._replace(**changes), CPU)
 
 
 def test_missing_torchvision_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    message = error_message(built, SMALL, CPU)
+    message = error_message(build_feature_extractor, SMALL, CPU)
     assert "sending images through squeezenet1_1 takes torchvision and Pillow (pip install 'regard[vision]')" in message
 
 
@@ -345,7 +366,7 @@ def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.Mon
         raise RuntimeError("operator torchvision::warp\ndoes not exist")
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    message = error_message(built, SMALL, CPU)
+    message = error_message(build_feature_extractor, SMALL, CPU)
     assert f"does not go with torch {torch.__version__} (operator torchvision::warp does not exist)" in message
 
 
@@ -364,7 +385,7 @@ def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.Mon
     ],
 )
 def test_unreadable_images_are_reported_with_file_and_line(
-    content: str, message: str, network: Network, tmp_path: Path
+    content: str, message: str, network: FeatureExtractor, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "grid.npy", np.zeros((2, 2, 5), dtype=np.float32))
     np.save(tmp_path / "thin.npy", np.zeros((1, 30_000, 3), dtype=np.uint8))
@@ -373,28 +394,34 @@ def test_unreadable_images_are_reported_with_file_and_line(
     write_file(tmp_path / "cut.png", whole.getvalue()[:-300])
     write_file(tmp_path / "text.jpg", "no image")
     path = write_file(tmp_path / "a.jsonl", content + "\n")
-    found = error_message(lambda: extract(listed([path]), network, tmp_path / "out", 4))
+    found = error_message(lambda: extract_image_features(list_caption_files([path]), network, tmp_path / "out", 4))
     assert message.format(tmp_path) in found
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".*"))
 
 
 def test_extraction_does_not_start_without_enough_disk_space(
-    data: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, network: FeatureExtractor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=40_000))
-    message = error_message(extract, listed([data / "dev.jsonl"]), network, tmp_path / "out", 4)
+    message = error_message(
+        extract_image_features, list_caption_files([data / "dev.jsonl"]), network, tmp_path / "out", 4
+    )
     assert message == f"{tmp_path / 'out'}: the features take 0.1 MB, and the disk has 0.0 MB left"
     assert not list(tmp_path.iterdir())
 
 
-def test_equal_output_names_and_existing_folders_are_refused(data: Path, network: Network, tmp_path: Path) -> None:
+def test_equal_output_names_and_existing_folders_are_refused(
+    data: Path, network: FeatureExtractor, tmp_path: Path
+) -> None:
     table = write_file(tmp_path / "train.tsv", f"{data}/photos/1.png\ta\n")
-    assert "two of the files would both become train.jsonl" in error_message(listed, [data / "train.jsonl", table])
-    message = error_message(listed, [data / "photos" / "1.png"])
+    assert "two of the files would both become train.jsonl" in error_message(
+        list_caption_files, [data / "train.jsonl", table]
+    )
+    message = error_message(list_caption_files, [data / "photos" / "1.png"])
     assert "1.png is a picture; a file is wanted that names pictures" in message
     tmp_path.joinpath("out").mkdir()
-    message = error_message(extract, listed([table]), network, tmp_path / "out", 4)
+    message = error_message(extract_image_features, list_caption_files([table]), network, tmp_path / "out", 4)
     assert message == f"{tmp_path / 'out'} is there already; choose another --out"
 
 
@@ -409,37 +436,39 @@ def test_equal_output_names_and_existing_folders_are_refused(data: Path, network
     ],
 )
 def test_invalid_backbone_description_is_refused(changes: Any, message: str, tmp_path: Path) -> None:
-    write_file(tmp_path / NAME, yaml.safe_dump(make_backbone().mapping() | changes))
-    assert message in error_message(beside, tmp_path / "train.jsonl")
+    write_file(tmp_path / BACKBONE_FILE, yaml.safe_dump(make_backbone().to_dict() | changes))
+    assert message in error_message(read_backbone_beside, tmp_path / "train.jsonl")
 
 
 def test_backbone_description_round_trips(tmp_path: Path) -> None:
-    assert beside(tmp_path / "train.jsonl") is None
+    assert read_backbone_beside(tmp_path / "train.jsonl") is None
     make_backbone().write(tmp_path)
-    assert beside(tmp_path / "train.jsonl") == make_backbone()
-    write_file(tmp_path / NAME, "network: vgg19")
-    assert f"{NAME} has no layer" in error_message(beside, tmp_path / "train.jsonl")
-    write_file(tmp_path / NAME, "vgg19")
-    assert "key by key, not 'vgg19'" in error_message(beside, tmp_path / "train.jsonl")
+    assert read_backbone_beside(tmp_path / "train.jsonl") == make_backbone()
+    write_file(tmp_path / BACKBONE_FILE, "network: vgg19")
+    assert f"{BACKBONE_FILE} has no layer" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
+    write_file(tmp_path / BACKBONE_FILE, "vgg19")
+    assert "key by key, not 'vgg19'" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
 
 
 def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
     line = {"image": "f.npy", "row": 2, "caption": "a", "original": {"image": "../x.png"}}
     path = write_jsonl(tmp_path / "a.jsonl", [line])
-    (one,) = files.read([path])
+    (one,) = caption_files.read_captions([path])
     where = f"{path}:1"
-    assert one.picture == Picture(tmp_path / "f.npy", 2, where, Picture(tmp_path / "../x.png", None, where))
-    assert "original is the image that features are of" in error_message(files.picture, line | {"original": "x.png"})
+    assert one.picture == ImageFile(tmp_path / "f.npy", 2, where, ImageFile(tmp_path / "../x.png", None, where))
+    assert "original is the image that features are of" in error_message(
+        caption_files.parse_image, line | {"original": "x.png"}
+    )
 
 
 # Runs
 
 
-def test_training_on_features_records_the_backbone_in_the_config(run: Run, network: Network) -> None:
-    config = run.config()
+def test_training_on_features_records_the_backbone_in_the_config(run: Run, network: FeatureExtractor) -> None:
+    config = run.read_config()
     assert config["model"]["backbone"] == "none"
     assert config["data"]["features"] == 128
-    assert config["data"]["backbone"] == network.backbone.mapping()
+    assert config["data"]["backbone"] == network.backbone.to_dict()
 
 
 def test_image_gets_the_same_caption_as_its_features(run: Run, data: Path, features: Path) -> None:
@@ -448,7 +477,7 @@ def test_image_gets_the_same_caption_as_its_features(run: Run, data: Path, featu
     for made, seen in zip(model.predict(pictures), model.predict([one.original.path for one in pictures]), strict=True):
         assert made.text == seen.text
         np.testing.assert_allclose(made.attention, seen.attention, atol=1e-4)
-        np.testing.assert_array_equal(made.overlay().pixels, seen.overlay().pixels)
+        np.testing.assert_array_equal(made.make_image_overlay().pixels, seen.make_image_overlay().pixels)
         assert seen.pixels.shape == (64, 64, 3)
         assert "seen" not in made.document()
         left, top, right, bottom = seen.document()["seen"]
@@ -473,11 +502,11 @@ def test_missing_original_image_leaves_the_overlay_empty(run: Run, features: Pat
     gone, odd = tmp_path / "gone.png", tmp_path / "grid.npy"
     np.save(odd, np.zeros((2, 2), dtype=np.float32))
     for original in (gone, odd):
-        (made,) = model.predict([Picture(features / "dev.npy", 0, "", Picture(original))])
-        assert made.overlay().pixels is None
-    eye = Eye(image=16, patch=4, max_side=99)  # features of an unknown network
+        (made,) = model.predict([ImageFile(features / "dev.npy", 0, "", ImageFile(original))])
+        assert made.make_image_overlay().pixels is None
+    eye = ImagePreprocessor(image=16, patch=4, max_side=99)  # features of an unknown network
     np.save(tmp_path / "large.npy", make_photo(1, 60, 40))
-    small = eye.original(Picture(Path("f.npy"), 0, "", Picture(tmp_path / "large.npy")))
+    small = eye.load_original_pixels(ImageFile(Path("f.npy"), 0, "", ImageFile(tmp_path / "large.npy")))
     assert small is not None
     assert small.shape == (16, 11, 3)
 
@@ -486,7 +515,7 @@ def load_with_backbone(run: Run, tmp_path: Path, **changes: Any) -> Any:
     """Load a copy of the run whose config describes another backbone, or none."""
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
-    config = run.config()
+    config = run.read_config()
     config["data"]["backbone"] = config["data"]["backbone"] | changes if changes else None
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return regard.load(folder)
@@ -505,7 +534,7 @@ def test_image_is_refused_unless_the_weights_of_the_run_are_known(
 ) -> None:
     model = load_with_backbone(run, tmp_path, **changes)
     assert message in error_message(model.predict, [data / "photos" / "1.png"])
-    assert len(model.predict([Picture(features / "dev.npy", 0)])) == 1, "features need no network"
+    assert len(model.predict([ImageFile(features / "dev.npy", 0)])) == 1, "features need no network"
 
 
 def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path, data: Path, tmp_path: Path) -> None:
@@ -526,18 +555,20 @@ def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path
     assert message in error_message(train, other / "train.jsonl", other / "dev.jsonl", **tuned)
     message = error_message(train, features / "train.jsonl", data / "dev.jsonl")
     assert "it is an image, and `regard data features` makes features of images" in message
-    assert common([features / "train.jsonl", other.parent / "x.jsonl"]) == beside(features / "train.jsonl")
+    assert find_common_backbone([features / "train.jsonl", other.parent / "x.jsonl"]) == read_backbone_beside(
+        features / "train.jsonl"
+    )
 
 
 def test_init_from_keeps_the_backbone(run: Run, features: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"training.init_from": str(run.folder), "training.steps": 1}
     tuned = train(None, features / "dev.jsonl", tmp_path / "run", dev=features / "train.jsonl", **more)
-    assert tuned.config()["data"]["backbone"] == run.config()["data"]["backbone"]
+    assert tuned.read_config()["data"]["backbone"] == run.read_config()["data"]["backbone"]
 
 
 def test_network_is_built_once_for_all_images(run: Run) -> None:
     backbone = regard.load(run.folder).data.backbone
-    assert again(backbone, CPU) is again(backbone, CPU)
+    assert rebuild_feature_extractor(backbone, CPU) is rebuild_feature_extractor(backbone, CPU)
 
 
 def test_features_command_writes_features_and_says_how_to_train(
@@ -545,9 +576,9 @@ def test_features_command_writes_features_and_says_how_to_train(
 ) -> None:
     """Run the command in this process, which has imported torchvision already."""
     options = ["--backbone", "squeezenet1_1", "--layer", "features.5", "--weights", "random", "--side", "64"]
-    files = [str(data / "train.jsonl"), str(data / "dev.jsonl")]
+    caption_files = [str(data / "train.jsonl"), str(data / "dev.jsonl")]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["regard", "data", "features", *files, "--out", "f", *options])
+    monkeypatch.setattr(sys, "argv", ["regard", "data", "features", *caption_files, "--out", "f", *options])
     with pytest.raises(SystemExit) as ended:
         main()
     out, err = capsys.readouterr()

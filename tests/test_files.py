@@ -15,11 +15,11 @@ import httpx
 import pytest
 from support.server import Client, ask_in_process, serve_in_thread
 
-from regard.documents import ENDINGS
+from regard.documents import DOCUMENT_EXTENSIONS
 from regard.runs import Run
 from regard.serve.settings import Settings
 from regard.translate import Translation, load
-from regard.translate.plan import Draft
+from regard.translate.options import PreparedTexts
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,9 @@ def test_text_document_is_translated_line_by_line(server: Client, fluent_run: Ru
 def test_text_without_translation_stays_and_is_named_in_the_answer(
     server: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Draft, "finished", lambda draft, made: [Translation("x", "") for _ in draft.carried])
+    monkeypatch.setattr(
+        PreparedTexts, "restore_texts", lambda draft, made: [Translation("x", "") for _ in draft.carried]
+    )
     answer = upload(server, "letter.txt", b"the old house\n")
     assert download(server, answer) == b"the old house\n"
     assert answer.json()["warnings"] == ["letter.txt: no translation for 'the old house', which stays as it is"]
@@ -241,7 +243,7 @@ def test_unknown_downloads_are_not_found(server: Client) -> None:
 def test_settings_list_the_document_formats(server: Client, fluent_run: Run) -> None:
     found = server.http.get("/frontend/settings").json()
     assert found["filesTranslation"] is True
-    assert found["supportedFilesFormat"] == list(ENDINGS)
+    assert found["supportedFilesFormat"] == list(DOCUMENT_EXTENSIONS)
     with serve_in_thread(fluent_run.folder, files=False) as closed:
         assert closed.http.get("/frontend/settings").json()["filesTranslation"] is False
         answer = upload(closed, "letter.txt", b"the old house")

@@ -14,8 +14,8 @@ from support.training import TINY, corpus_files, format_overrides, make_trainer
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.training import Trainer, suggested
-from regard.training.finder import HIGH, LOW, Tried, find
+from regard.training import Trainer, suggest_learning_rate
+from regard.training.lr_finder import MAX_RATE, MIN_RATE, LearningRatePoint, sweep_learning_rates
 
 
 def make_sgd_trainer(folder: Path) -> Trainer:
@@ -24,35 +24,35 @@ def make_sgd_trainer(folder: Path) -> Trainer:
 
 def script_loss(trainer: Trainer, loss_at: Any) -> None:
     """Replace the loss by a function of the learning rate."""
-    summed = trainer.model.summed
+    summed = trainer.model.loss_sum
 
     def scripted(*batch: Any) -> Tensor:
         rate = trainer.optimizer.param_groups[0]["lr"]
         return torch.add(summed(*batch) * 0.0, loss_at(rate) * (batch[3] != 0).sum())
 
-    trainer.model.summed = scripted
+    trainer.model.loss_sum = scripted
 
 
 def test_rates_are_log_spaced_and_the_loss_is_smoothed(tmp_path: Path) -> None:
     trainer = make_sgd_trainer(tmp_path)
     script_loss(trainer, lambda rate: 2.0)
-    tried = find(trainer, updates=7)
-    np.testing.assert_allclose([one.rate for one in tried], np.geomspace(LOW, HIGH, 7), rtol=1e-6)
+    tried = sweep_learning_rates(trainer, updates=7)
+    np.testing.assert_allclose([one.rate for one in tried], np.geomspace(MIN_RATE, MAX_RATE, 7), rtol=1e-6)
     np.testing.assert_allclose([one.loss for one in tried], 2.0, rtol=1e-4)
 
 
 def test_rate_search_stops_when_the_loss_explodes(tmp_path: Path) -> None:
     trainer = make_sgd_trainer(tmp_path)
     script_loss(trainer, lambda rate: 1.0 if rate < 0.01 else 1000.0)
-    tried = find(trainer, updates=25)
+    tried = sweep_learning_rates(trainer, updates=25)
     assert 0.01 <= tried[-1].rate < 0.02
     assert tried[-1].loss > 3 > tried[-2].loss
 
 
 def test_rate_search_lowers_the_loss_and_writes_nothing(tmp_path: Path) -> None:
-    tried = find(make_sgd_trainer(tmp_path), updates=60)
+    tried = sweep_learning_rates(make_sgd_trainer(tmp_path), updates=60)
     assert min(one.loss for one in tried) < tried[0].loss
-    assert LOW < suggested(tried) < HIGH
+    assert MIN_RATE < suggest_learning_rate(tried) < MAX_RATE
     assert not list(tmp_path.iterdir())
 
 
@@ -60,14 +60,22 @@ def test_nan_loss_at_the_first_update_is_a_user_error(tmp_path: Path) -> None:
     trainer = make_sgd_trainer(tmp_path)
     script_loss(trainer, lambda rate: math.nan)
     with pytest.raises(UserError, match="the loss is nan from the first update on"):
-        find(trainer)
+        sweep_learning_rates(trainer)
 
 
 def test_rate_of_the_steepest_descent_is_suggested() -> None:
-    tried = [Tried(1e-4, 5.0), Tried(1e-3, 4.8), Tried(1e-2, 3.0), Tried(1e-1, 2.9), Tried(1.0, 9.0)]
-    assert suggested(tried) == 1e-2
+    tried = [
+        LearningRatePoint(1e-4, 5.0),
+        LearningRatePoint(1e-3, 4.8),
+        LearningRatePoint(1e-2, 3.0),
+        LearningRatePoint(1e-1, 2.9),
+        LearningRatePoint(1.0, 9.0),
+    ]
+    assert suggest_learning_rate(tried) == 1e-2
     with pytest.raises(UserError, match="no learning rate from"):
-        suggested([Tried(1e-4, 2.0), Tried(1e-3, 2.0), Tried(1e-2, 2.1)])
+        suggest_learning_rate(
+            [LearningRatePoint(1e-4, 2.0), LearningRatePoint(1e-3, 2.0), LearningRatePoint(1e-2, 2.1)]
+        )
 
 
 @pytest.mark.slow

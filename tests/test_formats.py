@@ -35,27 +35,40 @@ from support.files import write_file
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from regard.data.corpus import Pair, holds_pairs, languages, pairs, read, suffix
-from regard.data.files import lines
-from regard.data.formats.text import unquoted
-from regard.data.languages import are_different_languages, canonical_code, matches
-from regard.data.pair import one_line
-from regard.data.sides import distinct, merged, nearest_code
+from regard.data.language_pair import (
+    are_different_languages,
+    deduplicate_languages,
+    find_matching_code,
+    matches_language,
+    merge_regions,
+    normalize_language_code,
+)
+from regard.data.readers.dispatch import (
+    Pair,
+    find_corpus_languages,
+    find_format_suffix,
+    is_bilingual_file,
+    iterate_pairs,
+    read_all_pairs,
+)
+from regard.data.readers.text import unquote_cell
+from regard.data.readers.text_io import iterate_lines
+from regard.data.sentence_pair import collapse_whitespace
 from regard.errors import UserError
 
 PAIRS = [Pair(*row) for row in ROWS]
 XML_CHARACTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff")
-XML_TEXTS = st.text(XML_CHARACTERS).map(one_line)
+XML_TEXTS = st.text(XML_CHARACTERS).map(collapse_whitespace)
 
 
 @pytest.mark.parametrize("ending", PACKED, ids=lambda ending: ending or "uncompressed")
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_read_with_every_compression(name: str, ending: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / f"{name}{ending}", PACKED[ending](FORMATS[name]))
-    assert pairs([path]) == PAIRS
-    assert holds_pairs(path)
-    assert suffix(path) == suffix(Path(name))
-    assert pairs([path.rename(tmp_path / f"{name}{ending}".upper())]) == PAIRS
+    assert read_all_pairs([path]) == PAIRS
+    assert is_bilingual_file(path)
+    assert find_format_suffix(path) == find_format_suffix(Path(name))
+    assert read_all_pairs([path.rename(tmp_path / f"{name}{ending}".upper())]) == PAIRS
 
 
 @pytest.mark.parametrize("name", ["pairs.tmx", "pairs.xliff", "pairs2.xlf", "pairs.po", "pairs.tsv"])
@@ -69,10 +82,10 @@ def test_damaged_compressed_file_is_refused(name: str, ending: str, tmp_path: Pa
 
 def test_zst_file_of_several_frames_is_read_whole(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tsv.zst", compress_zstd(b"a\tb\nc") + compress_zstd(b"\td\n"))
-    assert pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
+    assert read_all_pairs([path]) == [Pair("a", "b"), Pair("c", "d")]
     two = [write_file(tmp_path / "x.en.zst", compress_zstd(b"a\nc\n")), write_file(tmp_path / "x.de", b"b\nd\n")]
-    assert pairs(two) == [Pair("a", "b"), Pair("c", "d")]
-    assert languages(two) == ("en", "de")
+    assert read_all_pairs(two) == [Pair("a", "b"), Pair("c", "d")]
+    assert find_corpus_languages(two) == ("en", "de")
 
 
 # TMX
@@ -99,13 +112,15 @@ def test_tmx_written_by_translate_toolkit_is_read(
     for source, target in rows:
         store.addtranslation(source, "en", target, "de")
     path = write_file(tmp_path_factory.getbasetemp() / "toolkit.tmx", bytes(store))
-    assert list(read([path])) == [Pair(*row) for row in rows]
+    assert list(iterate_pairs([path])) == [Pair(*row) for row in rows]
 
 
 def test_tmx_pairs_equal_those_of_translate_toolkit(tmp_path: Path) -> None:
     plain = make_tmx({"en": "a house", "de": "ein Haus"}, {"en": "é < & >", "de": "„ß“"})
     store = tmxfile.parsestring(plain.encode())
-    assert pairs([write_file(tmp_path / "x.tmx", plain)]) == [Pair(unit.source, unit.target) for unit in store.units]
+    assert read_all_pairs([write_file(tmp_path / "x.tmx", plain)]) == [
+        Pair(unit.source, unit.target) for unit in store.fsdp_units
+    ]
 
 
 def test_tmx_header_determines_the_source_language(tmp_path: Path) -> None:
@@ -117,16 +132,16 @@ def test_tmx_header_determines_the_source_language(tmp_path: Path) -> None:
         "*all*": [Pair(*PAIRS[0][::-1])],
     }.items():
         path = write_file(tmp_path / "memory.tmx", make_tmx(unit, srclang=srclang))
-        assert pairs([path]) == expected
-    assert languages([path]) == ("de", "en-US")
+        assert read_all_pairs([path]) == expected
+    assert find_corpus_languages([path]) == ("de", "en-US")
 
 
 def test_tmx_source_and_target_language_can_be_chosen(tmp_path: Path) -> None:
     units = [{"en-US": "house", "de": "Haus", "fr-FR": "maison"}, {"de": "Baum", "fr-FR": "arbre"}]
     path = write_file(tmp_path / "memory.tmx", make_tmx(*units))
-    assert list(read([path], "en", "DE")) == [Pair("house", "Haus")]
-    assert list(read([path], "fr", "de")) == [Pair("maison", "Haus"), Pair("arbre", "Baum")]
-    assert languages([path], "fr", "de") == ("fr", "de")
+    assert list(iterate_pairs([path], "en", "DE")) == [Pair("house", "Haus")]
+    assert list(iterate_pairs([path], "fr", "de")) == [Pair("maison", "Haus"), Pair("arbre", "Baum")]
+    assert find_corpus_languages([path], "fr", "de") == ("fr", "de")
     assert corpus_error(path).startswith(f"{path} holds en-US, de, fr-FR; say which is source and which is target")
     chosen = f"{path} holds en-US, de, fr-FR; say which is target by code (--target, in training data.target=; "
     assert corpus_error(path, "en").startswith(chosen)  # not --source, which was given
@@ -136,16 +151,18 @@ def test_tmx_source_and_target_language_can_be_chosen(tmp_path: Path) -> None:
 
 def test_choosing_one_language_implies_the_other(tmp_path: Path) -> None:
     path = write_file(tmp_path / "memory.tmx", make_tmx({"en": "house", "de": "Haus"}))
-    assert list(read([path], target="en")) == list(read([path], source="de")) == [Pair("Haus", "house")]
+    assert (
+        list(iterate_pairs([path], target="en")) == list(iterate_pairs([path], source="de")) == [Pair("Haus", "house")]
+    )
 
 
 def test_tmx_file_name_chooses_among_its_languages(tmp_path: Path) -> None:
     content = make_tmx({"en": "house", "de": "Haus", "fr": "maison"})
-    assert pairs([write_file(tmp_path / "big_de-fr.tmx", content)]) == [Pair("Haus", "maison")]
-    assert languages([tmp_path / "big_de-fr.tmx"]) == ("de", "fr")
+    assert read_all_pairs([write_file(tmp_path / "big_de-fr.tmx", content)]) == [Pair("Haus", "maison")]
+    assert find_corpus_languages([tmp_path / "big_de-fr.tmx"]) == ("de", "fr")
     both = make_tmx({"en": "house", "de": "Haus"})
-    assert pairs([write_file(tmp_path / "de-en.tmx", both)]) == [Pair("Haus", "house")]
-    assert pairs([write_file(tmp_path / "de-fr.tmx", both)]) == [Pair("house", "Haus")]
+    assert read_all_pairs([write_file(tmp_path / "de-en.tmx", both)]) == [Pair("Haus", "house")]
+    assert read_all_pairs([write_file(tmp_path / "de-fr.tmx", both)]) == [Pair("house", "Haus")]
 
 
 def test_third_language_late_in_a_tmx_file_is_an_error(tmp_path: Path) -> None:
@@ -153,16 +170,16 @@ def test_third_language_late_in_a_tmx_file_is_an_error(tmp_path: Path) -> None:
     path = write_file(tmp_path / "memory.tmx", make_tmx(*units, {"en": "x", "fr": "y"}))
     assert "holds en, de, fr; say which" in corpus_error(path)
     assert corpus_error(path).startswith(f"{path}:")
-    assert len(list(read([path], "en", "de"))) == 1500
-    assert list(read([path], "en", "fr")) == [Pair("x", "y")]
+    assert len(list(iterate_pairs([path], "en", "de"))) == 1500
+    assert list(iterate_pairs([path], "en", "fr")) == [Pair("x", "y")]
 
 
 def test_tmx_language_code_includes_its_regional_variants(tmp_path: Path) -> None:
     units = [{"en-US": "1", "de": "2"}, {"en": "3", "de-AT": "4"}]
     path = write_file(tmp_path / "memory.tmx", make_tmx(*units))
-    assert pairs([path]) == [Pair("1", "2"), Pair("3", "4")]
+    assert read_all_pairs([path]) == [Pair("1", "2"), Pair("3", "4")]
     many = [{"en-US": "1", "de": "2"}] * 1200
-    assert len(pairs([write_file(tmp_path / "long.tmx", make_tmx(*many, {"en": "3", "de": "4"}))])) == 1201
+    assert len(read_all_pairs([write_file(tmp_path / "long.tmx", make_tmx(*many, {"en": "3", "de": "4"}))])) == 1201
 
 
 def test_tmx_without_units_in_both_languages_is_refused(tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_tmx_without_units_in_both_languages_is_refused(tmp_path: Path) -> None:
     assert corpus_error(path) == f"{path} holds one language only (en); a pair has two"
     path = write_file(tmp_path / "memory.tmx", make_tmx({"en": "house"}, {"de": "Baum"}))
     assert corpus_error(path) == f"{path} has no unit in both en and de; it holds en, de"
-    assert list(read([write_file(tmp_path / "memory.tmx", make_tmx())])) == []
+    assert list(iterate_pairs([write_file(tmp_path / "memory.tmx", make_tmx())])) == []
 
 
 def test_tmx_inline_codes_are_not_part_of_the_text(tmp_path: Path) -> None:
@@ -179,21 +196,21 @@ def test_tmx_inline_codes_are_not_part_of_the_text(tmp_path: Path) -> None:
         "<ut>x</ut><!-- no --><?no no?>g"
     )
     content = make_tmx({"en": "SEG", "de": "x"}).replace("SEG", segment)
-    assert pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("abc defg", "x")]
+    assert read_all_pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("abc defg", "x")]
 
 
 @given(st.text(st.sampled_from("a\" '"), max_size=12))
 def test_tsv_cells_quoted_by_a_spreadsheet_are_unquoted(text: str) -> None:
     out = io.StringIO()
     csv.writer(out, csv.excel_tab).writerow([text, "x"])
-    assert unquoted(out.getvalue().split("\t")[0]) == text
+    assert unquote_cell(out.getvalue().split("\t")[0]) == text
     if '""' not in text[1:-1]:  # a spreadsheet would have doubled the quotation marks inside
-        assert unquoted(text) == text
+        assert unquote_cell(text) == text
 
 
 def test_quotation_marks_of_tsv_texts_are_kept(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", '"Sit"\t"Sitz"\n"a ""b"" c"\tx "y"\n"a" and "b"\t""\n')
-    assert pairs([path]) == [Pair('"Sit"', '"Sitz"'), Pair('a "b" c', 'x "y"'), Pair('"a" and "b"', '""')]
+    assert read_all_pairs([path]) == [Pair('"Sit"', '"Sitz"'), Pair('a "b" c', 'x "y"'), Pair('"a" and "b"', '""')]
 
 
 def test_utf_16_tsv_error_names_the_iconv_command(tmp_path: Path) -> None:
@@ -205,15 +222,15 @@ def test_utf_16_tsv_error_names_the_iconv_command(tmp_path: Path) -> None:
 def test_tmx_inline_code_between_words_separates_them(tmp_path: Path) -> None:
     segment = 'Open it<ph x="1">&lt;br/&gt;</ph>Close it<ph/>. <ph/>b<ph/><ph/>c'
     content = make_tmx({"en": "SEG", "de": "x"}).replace("SEG", segment)
-    assert pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("Open it Close it. b c", "x")]
+    assert read_all_pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("Open it Close it. b c", "x")]
 
 
 def test_tmx_regional_variants_are_read_as_one_language(tmp_path: Path) -> None:
     units = [{"en-US": "a", "de-DE": "b"}, {"de-AT": "c", "en-GB": "d"}, {"EN-us": "e", "de-CH": "f"}]
     path = write_file(tmp_path / "memory.tmx", make_tmx(*units, srclang="en-US"))
     every = [Pair("a", "b"), Pair("d", "c"), Pair("e", "f")]
-    assert pairs([path]) == list(read([path], None, "de")) == every
-    assert list(read([path], None, "de-DE")) == every[:1]
+    assert read_all_pairs([path]) == list(iterate_pairs([path], None, "de")) == every
+    assert list(iterate_pairs([path], None, "de-DE")) == every[:1]
     third = write_file(tmp_path / "third.tmx", make_tmx(*units, {"fr-FR": "g"}))
     assert "holds en-US, de-DE, de-AT, en-GB, EN-us, de-CH, fr-FR; say which" in corpus_error(third)
     scripts = write_file(tmp_path / "scripts.tmx", make_tmx({"en": "a", "zh-Hans": "b", "zh-Hant": "c"}))
@@ -224,12 +241,12 @@ def test_tmx_regional_variants_are_read_as_one_language(tmp_path: Path) -> None:
 def test_xml_encodings_are_read(encoding: str, tmp_path: Path) -> None:
     content = make_tmx({"en": "é", "de": "ß"})
     declared = f'<?xml version="1.0" encoding="{"utf-8" if "sig" in encoding else encoding}"?>{content}'
-    assert pairs([write_file(tmp_path / "x.tmx", declared.encode(encoding))]) == [Pair("é", "ß")]
+    assert read_all_pairs([write_file(tmp_path / "x.tmx", declared.encode(encoding))]) == [Pair("é", "ß")]
 
 
 def test_tmx_lang_attribute_of_old_versions_is_read(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tmx", make_tmx({"en": "a", "de": "b"}).replace("xml:lang", "lang"))
-    assert pairs([path]) == [Pair("a", "b")]
+    assert read_all_pairs([path]) == [Pair("a", "b")]
     broken = write_file(tmp_path / "x.tmx", make_tmx({"en": "a", "de": "b"}).replace('xml:lang="de"', ""))
     assert corpus_error(broken) == f"{broken}:8: a <tuv> without xml:lang; each says its language"
 
@@ -238,7 +255,7 @@ def test_tmx_with_namespace_and_line_breaks_is_read(tmp_path: Path) -> None:
     content = make_tmx({"en": "\n  two\r\n\tlines \u00a0 ", "de": "x"}).replace(
         "<tmx ", '<tmx xmlns="http://x.org/tmx14" '
     )
-    assert pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("two lines \u00a0", "x")]
+    assert read_all_pairs([write_file(tmp_path / "x.tmx", content)]) == [Pair("two lines \u00a0", "x")]
 
 
 def test_damaged_tmx_error_names_file_and_line(tmp_path: Path) -> None:
@@ -312,8 +329,8 @@ def test_memory_use_does_not_grow_with_the_file_size(kind: str, tmp_path: Path) 
 )
 def test_xliff_1_is_read_with_and_without_namespace(content: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "memory.xlf", content)
-    assert pairs([path]) == PAIRS
-    assert languages([path]) == ("en", "de")
+    assert read_all_pairs([path]) == PAIRS
+    assert find_corpus_languages([path]) == ("en", "de")
 
 
 def test_xliff_pairs_equal_those_of_translate_toolkit(tmp_path: Path) -> None:
@@ -321,13 +338,13 @@ def test_xliff_pairs_equal_those_of_translate_toolkit(tmp_path: Path) -> None:
     plain = plain.replace('<ph id="3">&lt;br/></ph>\n          ', " ")
     kept = [
         unit
-        for unit in xlifffile.parsestring(plain.encode()).units
+        for unit in xlifffile.parsestring(plain.encode()).fsdp_units
         if unit.target
         and unit.xmlelement.get("translate") != "no"
         and unit.get_state_n() >= 0
         and unit.source != "a draft"
     ]
-    assert pairs([write_file(tmp_path / "x.xlf", plain)]) == [Pair(unit.source, unit.target) for unit in kept]
+    assert read_all_pairs([write_file(tmp_path / "x.xlf", plain)]) == [Pair(unit.source, unit.target) for unit in kept]
 
 
 @given(rows=st.lists(st.tuples(XML_TEXTS.filter(bool), XML_TEXTS.filter(bool)), min_size=1, max_size=5))
@@ -339,7 +356,7 @@ def test_xliff_written_by_translate_toolkit_is_read(
         unit = store.addsourceunit(source)
         unit.target = target
     path = write_file(tmp_path_factory.getbasetemp() / "toolkit.xlf", bytes(store))
-    assert list(read([path])) == [Pair(*row) for row in rows]
+    assert list(iterate_pairs([path])) == [Pair(*row) for row in rows]
 
 
 def test_xliff_direction_can_be_reversed(tmp_path: Path) -> None:
@@ -347,22 +364,25 @@ def test_xliff_direction_can_be_reversed(tmp_path: Path) -> None:
     for content in (XLIFF1, XLIFF2):
         path = write_file(tmp_path / "x.xliff", content)
         assert (
-            list(read([path], "de", "en")) == list(read([path], source="de")) == list(read([path], target="en")) == back
+            list(iterate_pairs([path], "de", "en"))
+            == list(iterate_pairs([path], source="de"))
+            == list(iterate_pairs([path], target="en"))
+            == back
         )
-        assert list(read([path], "en", "de")) == list(read([path], source="en")) == PAIRS
-        assert languages([path], "de", "en") == ("de", "en")
+        assert list(iterate_pairs([path], "en", "de")) == list(iterate_pairs([path], source="en")) == PAIRS
+        assert find_corpus_languages([path], "de", "en") == ("de", "en")
         assert corpus_error(path, "en", "fr").endswith("holds en, de, not en and fr")
         named = write_file(tmp_path / "de-en.xliff", content)
-        assert pairs([named]) == back
-        assert pairs([named.rename(tmp_path / "fr-en.xliff")]) == PAIRS
+        assert read_all_pairs([named]) == back
+        assert read_all_pairs([named.rename(tmp_path / "fr-en.xliff")]) == PAIRS
 
 
 def test_each_file_element_of_xliff_has_its_own_languages(tmp_path: Path) -> None:
     first, second = XLIFF1.split('<file original="b"')
     other = second.replace('target-language="de"', "").replace('source-language="en"', 'source-language="en-GB"')
     path = write_file(tmp_path / "x.xlf", f'{first}<file original="b"{other}')
-    assert pairs([path]) == PAIRS
-    assert list(read([path], "en", "de")) == PAIRS
+    assert read_all_pairs([path]) == PAIRS
+    assert list(iterate_pairs([path], "en", "de")) == PAIRS
     mixed = write_file(tmp_path / "x.xlf", XLIFF1.replace('"de"', '"fr"', 1))
     assert corpus_error(mixed, "en", "de").startswith(f"{mixed}:6 holds en, fr, not en and de")
 
@@ -372,8 +392,8 @@ def test_xliff_units_with_translate_no_are_left_out(tmp_path: Path) -> None:
         '<group translate="yes"><unit id="9"><segment><source>in</source><target>ein</target></segment></unit></group>'
     )
     content = XLIFF2.replace("</group>", f"{inside}</group>", 1)
-    assert Pair("in", "ein") in pairs([write_file(tmp_path / "x.xlf", content)])
-    assert Pair("regard", "regard") not in pairs([tmp_path / "x.xlf"])
+    assert Pair("in", "ein") in read_all_pairs([write_file(tmp_path / "x.xlf", content)])
+    assert Pair("regard", "regard") not in read_all_pairs([tmp_path / "x.xlf"])
 
 
 @pytest.mark.parametrize(
@@ -385,7 +405,7 @@ def test_xliff_cp_element_is_a_character_or_an_error(code: str, text: str | None
     if text is None:
         assert corpus_error(path) == f'{path}:7: <cp hex="{code}"/> is no character'
     else:
-        assert pairs([path])[1].target == f"der Baum ist{text}alt"
+        assert read_all_pairs([path])[1].target == f"der Baum ist{text}alt"
 
 
 # PO
@@ -396,17 +416,17 @@ def test_po_plural_forms_become_pairs(tmp_path: Path) -> None:
     message = 'msgid "%d file"\nmsgid_plural "%d files"\n'
     polish = 'msgstr[0] "%d plik"\nmsgstr[1] "%d pliki"\nmsgstr[2] "%d plików"\n'
     path = write_file(tmp_path / "x.po", head.format("pl") + message + polish)
-    assert pairs([path]) == [Pair("%d file", "%d plik"), Pair("%d files", "%d plików")]
+    assert read_all_pairs([path]) == [Pair("%d file", "%d plik"), Pair("%d files", "%d plików")]
     path = write_file(tmp_path / "x.po", head.format("ja") + message + 'msgstr[0] "ファイル%d個"\n')
-    assert pairs([path]) == [Pair("%d file", "ファイル%d個"), Pair("%d files", "ファイル%d個")]
-    assert list(read([path], "ja", "en")) == [Pair(*pair[::-1]) for pair in pairs([path])]
+    assert read_all_pairs([path]) == [Pair("%d file", "ファイル%d個"), Pair("%d files", "ファイル%d個")]
+    assert list(iterate_pairs([path], "ja", "en")) == [Pair(*pair[::-1]) for pair in read_all_pairs([path])]
     assert corpus_error(path, "en", "de").startswith(f"{path} holds ja, not en and de")
 
 
 def test_po_is_decoded_by_the_charset_of_its_header(tmp_path: Path) -> None:
     content = FORMATS["pairs.po"].decode().replace("UTF-8", "ISO-8859-1").replace("–", "ß")
     path = write_file(tmp_path / "x.po", content.encode("latin-1"))
-    assert pairs([path])[-1] == Pair("is it?", "ist es so ß nicht?")
+    assert read_all_pairs([path])[-1] == Pair("is it?", "ist es so ß nicht?")
 
 
 def test_damaged_po_error_names_file_and_line(tmp_path: Path) -> None:
@@ -448,28 +468,28 @@ TRANSLATION_COLUMN = pyarrow.array(
 )
 def test_parquet_columns_are_recognised(columns: dict[str, Any], tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.parquet", parquet_bytes(columns))
-    assert pairs([path]) == list(read([path], "en", "de")) == PAIRS
+    assert read_all_pairs([path]) == list(iterate_pairs([path], "en", "de")) == PAIRS
 
 
 def test_parquet_languages_can_be_chosen(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.parquet", parquet_bytes({"translation": TRANSLATION_COLUMN}))
     assert "holds de, en, fr; say which" in corpus_error(path)
-    assert list(read([path], "en", "de")) == PAIRS
-    assert list(read([path], "de", "en")) == [Pair(*pair[::-1]) for pair in PAIRS]
-    assert list(read([path], "en", "fr")) == [Pair(left, "") for left in SOURCES]
+    assert list(iterate_pairs([path], "en", "de")) == PAIRS
+    assert list(iterate_pairs([path], "de", "en")) == [Pair(*pair[::-1]) for pair in PAIRS]
+    assert list(iterate_pairs([path], "en", "fr")) == [Pair(left, "") for left in SOURCES]
     assert corpus_error(path, "en", "es") == f"{path} holds de, en, fr, not en and es"
     named = path.rename(tmp_path / "en-de.parquet")
-    assert pairs([named]) == PAIRS
-    assert languages([named]) == ("en", "de")
+    assert read_all_pairs([named]) == PAIRS
+    assert find_corpus_languages([named]) == ("en", "de")
     path = write_file(tmp_path / "x.parquet", parquet_bytes({"source": SOURCES, "target": TARGETS}))
-    assert list(read([path], "pl", "cs")) == PAIRS
-    assert languages([path]) == ("source", "target")
+    assert list(iterate_pairs([path], "pl", "cs")) == PAIRS
+    assert find_corpus_languages([path]) == ("source", "target")
 
 
 def test_parquet_nulls_become_empty_texts(tmp_path: Path) -> None:
     rows = pyarrow.array([{"en": "a", "de": None}, None, {"en": None, "de": "b"}])
     path = write_file(tmp_path / "x.parquet", parquet_bytes({"translation": rows}))
-    assert list(read([path], "en", "de")) == [Pair("a", ""), Pair("", ""), Pair("", "b")]
+    assert list(iterate_pairs([path], "en", "de")) == [Pair("a", ""), Pair("", ""), Pair("", "b")]
 
 
 def test_damaged_parquet_or_one_without_pairs_is_refused(tmp_path: Path) -> None:
@@ -495,10 +515,10 @@ def test_damaged_parquet_or_one_without_pairs_is_refused(tmp_path: Path) -> None
 )
 def test_jsonl_languages_are_recognised_and_can_be_chosen(row: Callable[[str, str], object], tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.jsonl", "".join(json.dumps(row(*pair)) + "\n" for pair in ROWS))
-    assert pairs([path]) == list(read([path], "en", "de")) == PAIRS
-    assert list(read([path], "de", "en")) == [Pair(*pair[::-1]) for pair in PAIRS]
+    assert read_all_pairs([path]) == list(iterate_pairs([path], "en", "de")) == PAIRS
+    assert list(iterate_pairs([path], "de", "en")) == [Pair(*pair[::-1]) for pair in PAIRS]
     assert corpus_error(path, "en", "fr").startswith(f"{path}:1 holds ")
-    assert [code[:2] for code in languages([path])] == ["en", "de"]
+    assert [code[:2] for code in find_corpus_languages([path])] == ["en", "de"]
 
 
 def test_jsonl_line_without_a_language_is_refused(tmp_path: Path) -> None:
@@ -510,16 +530,16 @@ def test_jsonl_line_without_a_language_is_refused(tmp_path: Path) -> None:
 
 
 def test_language_codes_match_by_prefix_and_ignore_case() -> None:
-    assert matches("en-US", "EN")
-    assert matches("zh_Hans", "zh-hans")
-    assert not matches("en", "en-US")
-    assert not matches("zh-Hans", "zh-Hant")
-    assert not matches("english", "en")
-    assert distinct(["en-US", "de", "en", "en-GB", "de"]) == ["en", "de"]
-    assert distinct(["pt-BR", "pt-PT"]) == ["pt-BR", "pt-PT"]
-    assert nearest_code(["en-US", "EN"], "en") == "EN"
-    assert nearest_code(["en-US", "en-GB"], "en") == "en-US"
-    assert nearest_code(["de"], "en") is None
+    assert matches_language("en-US", "EN")
+    assert matches_language("zh_Hans", "zh-hans")
+    assert not matches_language("en", "en-US")
+    assert not matches_language("zh-Hans", "zh-Hant")
+    assert not matches_language("english", "en")
+    assert deduplicate_languages(["en-US", "de", "en", "en-GB", "de"]) == ["en", "de"]
+    assert deduplicate_languages(["pt-BR", "pt-PT"]) == ["pt-BR", "pt-PT"]
+    assert find_matching_code(["en-US", "EN"], "en") == "EN"
+    assert find_matching_code(["en-US", "en-GB"], "en") == "en-US"
+    assert find_matching_code(["de"], "en") is None
 
 
 def test_codes_of_two_and_three_letters_name_one_language() -> None:
@@ -533,25 +553,25 @@ def test_codes_of_two_and_three_letters_name_one_language() -> None:
         "fa per pes",
     ):
         for code in codes.split():
-            assert all(matches(code, other) for other in codes.split()), code
-            assert not matches(code, "en")
-            assert not matches("eng", code)
-    assert canonical_code("DEU_at") == "de-at"
-    assert matches("eng-US", "en")
-    assert matches("en-US", "eng-us")
-    assert not matches("eng", "en-US")
-    assert matches("cmn-Hans", "zh-Hans")
-    assert not matches("cmn-Hant", "zh-Hans")
-    assert not matches("yue", "zh")
-    assert not matches("sr", "sh")
-    assert distinct(["deu", "de", "en"]) == ["de", "en"]
-    assert merged(["deu-AT", "de-DE", "eng"]) == ["de", "en"]
-    assert nearest_code(["fra", "ger"], "de") == "ger"
+            assert all(matches_language(code, other) for other in codes.split()), code
+            assert not matches_language(code, "en")
+            assert not matches_language("eng", code)
+    assert normalize_language_code("DEU_at") == "de-at"
+    assert matches_language("eng-US", "en")
+    assert matches_language("en-US", "eng-us")
+    assert not matches_language("eng", "en-US")
+    assert matches_language("cmn-Hans", "zh-Hans")
+    assert not matches_language("cmn-Hant", "zh-Hans")
+    assert not matches_language("yue", "zh")
+    assert not matches_language("sr", "sh")
+    assert deduplicate_languages(["deu", "de", "en"]) == ["de", "en"]
+    assert merge_regions(["deu-AT", "de-DE", "eng"]) == ["de", "en"]
+    assert find_matching_code(["fra", "ger"], "de") == "ger"
 
 
 def test_norwegian_contradicts_neither_bokmaal_nor_nynorsk() -> None:
-    assert distinct(["no", "nn"]) == ["no", "nn"], "one file may hold both"
-    assert not matches("nn", "nb")
+    assert deduplicate_languages(["no", "nn"]) == ["no", "nn"], "one file may hold both"
+    assert not matches_language("nn", "nb")
     assert not are_different_languages("nb-NO", "no")
     assert are_different_languages("nb", "nn")
 
@@ -566,14 +586,14 @@ def test_only_codes_of_languages_can_contradict_each_other() -> None:
 def test_memory_with_codes_of_three_letters_is_read_for_a_run_of_two(tmp_path: Path) -> None:
     variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in ("fra", "deu", "eng-GB"))
     path = write_file(tmp_path / "x.tmx", f'<tmx version="1.4"><header/><body><tu>{variants}</tu></body></tmx>')
-    assert pairs([path], "de", "en") == [Pair("deu", "eng-GB")]
-    assert pairs([path], "ger", "eng") == [Pair("deu", "eng-GB")]
+    assert read_all_pairs([path], "de", "en") == [Pair("deu", "eng-GB")]
+    assert read_all_pairs([path], "ger", "eng") == [Pair("deu", "eng-GB")]
     assert corpus_error(path, "de", "en-US").endswith("it holds fra, deu, eng-GB")
 
 
 def test_column_id_is_indonesian_where_that_is_wanted_by_another_code(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.jsonl", json.dumps({"id": "buku", "en": "book", "de": "Buch"}) + "\n")
-    assert pairs([path], "ind", "en") == [Pair("buku", "book")]
+    assert read_all_pairs([path], "ind", "en") == [Pair("buku", "book")]
 
 
 # Pipes
@@ -588,25 +608,25 @@ def start_pipe(path: Path, content: bytes) -> Path:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_read_from_a_named_pipe(name: str, tmp_path: Path) -> None:
-    assert pairs([start_pipe(tmp_path / name, FORMATS[name])]) == PAIRS
+    assert read_all_pairs([start_pipe(tmp_path / name, FORMATS[name])]) == PAIRS
 
 
 @pytest.mark.parametrize("ending", PACKED, ids=lambda ending: ending or "uncompressed")
 @pytest.mark.parametrize("name", FORMATS)
 def test_format_of_an_unnamed_pipe_is_detected_from_its_content(name: str, ending: str, tmp_path: Path) -> None:
-    assert pairs([start_pipe(tmp_path / "63", PACKED[ending](FORMATS[name]))]) == PAIRS
+    assert read_all_pairs([start_pipe(tmp_path / "63", PACKED[ending](FORMATS[name]))]) == PAIRS
 
 
 def test_tsv_on_an_unnamed_pipe_is_not_taken_for_another_format(tmp_path: Path) -> None:
     rows = [("{a}", "b"), ("# a", "b"), ("<b>a</b>", "b"), ("msgid x", "b"), ("\ufeffa", "b")]
     for number, row in enumerate(rows):
-        found = pairs([start_pipe(tmp_path / str(number), "\t".join(row).encode())])
+        found = read_all_pairs([start_pipe(tmp_path / str(number), "\t".join(row).encode())])
         assert found == [Pair(row[0].removeprefix("\ufeff"), row[1])]
 
 
 def test_utf_16_tmx_on_an_unnamed_pipe_is_read(tmp_path: Path) -> None:
     content = FORMATS["pairs.tmx"].decode().replace("UTF-8", "UTF-16")
-    assert pairs([start_pipe(tmp_path / "63", content.encode("utf-16"))]) == PAIRS
+    assert read_all_pairs([start_pipe(tmp_path / "63", content.encode("utf-16"))]) == PAIRS
 
 
 def test_error_in_a_pipe_names_the_pipe(tmp_path: Path) -> None:
@@ -619,7 +639,7 @@ def test_error_in_a_pipe_names_the_pipe(tmp_path: Path) -> None:
 def test_two_pipes_of_different_length_are_refused(tmp_path: Path) -> None:
     left, right = start_pipe(tmp_path / "1", b"a\n" * 3), start_pipe(tmp_path / "2", b"b\n" * 500)
     with pytest.raises(UserError, match=r"1 has 3 lines and .*2 has 500;"):
-        list(read([left, right]))
+        list(iterate_pairs([left, right]))
 
 
 def test_inspect_reads_standard_input(regard: Command) -> None:
@@ -638,7 +658,7 @@ def test_inspect_reads_bash_process_substitution(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_compressed_pipe_are_decompressed(tmp_path: Path) -> None:
-    assert list(lines(start_pipe(tmp_path / "x.gz", PACKED[".gz"](b"a\nb")))) == ["a", "b"]
+    assert list(iterate_lines(start_pipe(tmp_path / "x.gz", PACKED[".gz"](b"a\nb")))) == ["a", "b"]
 
 
 def test_importing_the_corpus_reader_loads_no_heavy_libraries() -> None:
@@ -679,4 +699,4 @@ def test_choosing_languages_of_a_file_without_any_is_refused(
     )
     assert regard("data", command[0], *data, *command[1:], input=given).returncode == 0
     if name != "-":  # training names the languages, and these need not be those of the file
-        assert list(read([tmp_path / path for path in data], "en", "de")) == [Pair("a", "b")]
+        assert list(iterate_pairs([tmp_path / path for path in data], "en", "de")) == [Pair("a", "b")]

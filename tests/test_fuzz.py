@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import FORMATS, PACKED
 
-from regard.data.corpus import languages, pairs, read
+from regard.data.readers.dispatch import find_corpus_languages, iterate_pairs, read_all_pairs
 from regard.errors import UserError
 
 INSERTIONS = [
@@ -61,7 +61,11 @@ def damaged_files(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 def check_read_or_refused(path: Path) -> None:
-    for attempt in (lambda: pairs([path]), lambda: list(read([path], "en", "de")), lambda: languages([path])):
+    for attempt in (
+        lambda: read_all_pairs([path]),
+        lambda: list(iterate_pairs([path], "en", "de")),
+        lambda: find_corpus_languages([path]),
+    ):
         try:
             found = attempt()
         except UserError as error:

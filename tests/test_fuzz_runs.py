@@ -21,18 +21,18 @@ from hypothesis import strategies as st
 from support.training import make_trainer
 
 from regard import recipes
-from regard.console import say
-from regard.data.disk import digest
+from regard.console import log_message
 from regard.errors import UserError
-from regard.evaluate import read_gold
+from regard.evaluate import read_gold_alignments
 from regard.models import build
-from regard.recipes import read
+from regard.paths import compute_sha256
+from regard.recipes import read_recipe
 from regard.runs import Run, checkpoint
-from regard.text import Subwords, TextSettings, Words, learn, save
+from regard.tokenizers import SentencePieceTokenizer, TextSettings, WordTokenizer, save_tokenizers, train_tokenizers
 from regard.training import Trainer
-from regard.training.configuration import check
-from regard.training.metrics import forget_after
-from regard.training.position import Position
+from regard.training.metrics import truncate_metrics_after
+from regard.training.train import check_config
+from regard.training.train_state import TrainState
 from regard.translate import load
 
 CONFIG: dict[str, Any] = {
@@ -208,9 +208,9 @@ class RestorableRun:
         path = self.run.folder / name
         path.write_bytes(content)
         if vouched:
-            state = path.with_name(checkpoint.STATE)
+            state = path.with_name(checkpoint.STATE_FILE)
             document = json.loads(self.files[str(state.relative_to(self.run.folder))])
-            document["files"][path.name] = digest(path)
+            document["files"][path.name] = compute_sha256(path)
             state.write_text(json.dumps(document), encoding="utf-8")
 
 
@@ -226,16 +226,18 @@ def check_load(kept: RestorableRun, name: str, content: bytes, vouched: bool = F
 def make_untrained_run(folder: Path, config: dict[str, Any]) -> RestorableRun:
     """Write a run of an untrained model with two checkpoints and their average."""
     folder.mkdir()
-    tokenizers = learn(TextSettings(**config["text"]), lambda: LINES, lambda: LINES)
+    tokenizers = train_tokenizers(TextSettings(**config["text"]), lambda: LINES, lambda: LINES)
     run = Run(folder)
-    run.create(config, partial(save, tokenizers, TextSettings(**config["text"])))
-    tensors = checkpoint.unique_tensors(build(config, tokenizers.source.size, tokenizers.target.size))
+    run.create(config, partial(save_tokenizers, tokenizers, TextSettings(**config["text"])))
+    tensors = checkpoint.collect_model_tensors(
+        build(config, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    )
     best = {"step": 2, "loss": 1.0, "bleu": 2.0}
     for step in (2, 4):
-        checkpoint.write(run.checkpoint_folder(step), tensors, {}, {"step": step, "best": best})
-    checkpoint.write(run.average_folder, tensors, {}, {"steps": [2, 4], "best": best})
+        checkpoint.write_checkpoint(run.checkpoint_folder(step), tensors, {}, {"step": step, "best": best})
+    checkpoint.write_checkpoint(run.average_folder, tensors, {}, {"steps": [2, 4], "best": best})
     load(folder)
-    say("first message")  # imports everything that printing needs
+    log_message("first message")  # imports everything that printing needs
     return RestorableRun(folder)
 
 
@@ -249,8 +251,8 @@ def make_small_run(folder: Path, kind: str) -> RestorableRun:
 @pytest.fixture(scope="module", autouse=True)
 def import_everything() -> None:
     """Import what PyTorch imports on first use, so that it is not attributed to a recipe."""
-    for name in recipes.names():
-        check(read(name))
+    for name in recipes.list_recipes():
+        check_config(read_recipe(name))
 
 
 @pytest.fixture(scope="module", params=["word", "bpe"])
@@ -279,7 +281,7 @@ def resumable_run(tmp_path_factory: pytest.TempPathFactory) -> RestorableRun:
 
 
 STATE, MODEL, OPTIMIZER = (
-    f"checkpoints/step-4/{name}" for name in (checkpoint.STATE, checkpoint.MODEL, checkpoint.OPTIMIZER)
+    f"checkpoints/step-4/{name}" for name in (checkpoint.STATE_FILE, checkpoint.MODEL_FILE, checkpoint.OPTIMIZER_FILE)
 )
 
 
@@ -324,7 +326,7 @@ def check_resume(kept: RestorableRun, name: str, content: bytes, vouched: bool =
     def go() -> None:
         kept.trainer.resume()
         next(kept.trainer.shares())
-        forget_after(kept.run, kept.trainer.position.step)
+        truncate_metrics_after(kept.run, kept.trainer.train_state.step)
 
     check_works_or_user_error(go, kept.run.folder)
 
@@ -341,7 +343,7 @@ def test_run_with_mutated_state_resumes_or_is_a_user_error(resumable_run: Restor
 def test_state_with_other_values_resumes_or_is_a_user_error(resumable_run: RestorableRun, data: st.DataObject) -> None:
     document = data.draw(changed_documents(json.loads(resumable_run.files[STATE])))
     with suppress(ValueError):
-        Position.of(document)
+        TrainState.from_json(document)
     check_resume(resumable_run, STATE, json.dumps(document).encode())
 
 
@@ -359,8 +361,8 @@ def test_mutated_metrics_are_read_or_a_user_error(resumable_run: RestorableRun, 
     name = "metrics.jsonl"
     changed = resumable_run.run
     changed.metrics_path.write_bytes(data.draw(mutated_bytes(resumable_run.files[name], resumable_run.others(name))))
-    check_works_or_user_error(changed.metrics, changed.folder)
-    check_works_or_user_error(lambda: forget_after(changed, 3), changed.folder)
+    check_works_or_user_error(changed.read_metrics, changed.folder)
+    check_works_or_user_error(lambda: truncate_metrics_after(changed, 3), changed.folder)
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +375,7 @@ def test_mutated_recipe_is_read_or_a_user_error(folder: Path, content: bytes) ->
     path = folder / "own" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    check_works_or_user_error(lambda: check(read(path)), folder, Path(recipes.__file__).parent)
+    check_works_or_user_error(lambda: check_config(read_recipe(path)), folder, Path(recipes.__file__).parent)
 
 
 @given(
@@ -382,14 +384,14 @@ def test_mutated_recipe_is_read_or_a_user_error(folder: Path, content: bytes) ->
 def test_mutated_gold_alignment_is_read_or_a_user_error(folder: Path, content: bytes, first: int | None) -> None:
     path = folder / "gold.align"
     path.write_bytes(content)
-    check_works_or_user_error(lambda: read_gold(path, PAIRS, first), folder)
+    check_works_or_user_error(lambda: read_gold_alignments(path, PAIRS, first), folder)
 
 
 @given(st.data())
 def test_mutated_vocabulary_file_is_read_or_a_user_error(
     any_run: RestorableRun, folder: Path, data: st.DataObject
 ) -> None:
-    readers: dict[str, Callable[[Path], Any]] = {".vocab": Words.load, ".model": Subwords.load}
+    readers: dict[str, Callable[[Path], Any]] = {".vocab": WordTokenizer.load, ".model": SentencePieceTokenizer.load}
     name = next(name for name in any_run.files if name.startswith("tokenizer/target"))
     path = folder / Path(name).name
     path.write_bytes(data.draw(mutated_bytes(any_run.files[name])))
@@ -400,7 +402,7 @@ def test_mutated_vocabulary_file_is_read_or_a_user_error(
         found.decode(ids)
         found.pieces(found.encode("the old house ☃"))
         found.words(ids)
-        found.word_ends()
+        found.find_word_boundary_ids()
 
     check_works_or_user_error(use, folder)
 
@@ -409,13 +411,13 @@ def test_file_names_in_a_state_cannot_reach_other_files(word_run: RestorableRun,
     outside = tmp_path / "x"
     outside.write_text("private", encoding="utf-8")
     document = json.loads(word_run.files[STATE])
-    for name in (str(outside), "../../../x", f"{checkpoint.MODEL}/../../../x"):
-        document["files"][name] = digest(outside)
+    for name in (str(outside), "../../../x", f"{checkpoint.MODEL_FILE}/../../../x"):
+        document["files"][name] = compute_sha256(outside)
     changed = word_run.restore()
     word_run.change(STATE, json.dumps(document).encode())
     with confine_to(changed.folder):
         load(changed.folder)
-        checkpoint.rewrite(changed.checkpoint_folder(4), {"step": 4})
+        checkpoint.rewrite_state_file(changed.checkpoint_folder(4), {"step": 4})
     assert outside.read_text(encoding="utf-8") == "private"
 
 
@@ -424,7 +426,7 @@ def test_yaml_bomb_is_refused(folder: Path) -> None:
     path = folder / "bomb.yaml"
     path.write_text(f"base: default\npaper:\n  - &a0 [x]\n{doubled}model: {{size: *a11}}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"model\.size is a whole number, not \[\[") as caught:
-        check(read(path))
+        check_config(read_recipe(path))
     assert len(str(caught.value)) < 5000
 
 

@@ -19,12 +19,11 @@ from sacrebleu.dataset import DATASETS
 from support.archives import make_zip
 from support.commands import Command
 
-from regard.data import catalogue
-from regard.data.catalogue import CORPORA, as_it_is, segments, untagged
-from regard.data.corpus import by_name, suffix
-from regard.data.download import ATTEMPTS, fetch
-from regard.data.testsets import found
-from regard.data.unpacking import unpack
+from regard.corpus import public_corpora
+from regard.corpus.archives import unpack_members
+from regard.corpus.download import MAX_ATTEMPTS, download_file
+from regard.corpus.public_corpora import PUBLIC_CORPORA, copy_lines, drop_tag_lines, extract_segments, find_test_set
+from regard.data.readers.dispatch import find_format_suffix, parse_languages_from_name
 from regard.errors import UserError
 
 CONTENT = b"".join(f"line {number}\n".encode() for number in range(30_000))
@@ -113,7 +112,7 @@ class PauseRecorder:
 
 def fetch_content(site: Site, folder: Path, **options: Any) -> bytes:
     """Download a file and return its content; only its checksum is stored beside it."""
-    fetched = fetch(f"{site.address}/x.txt", folder / "x.txt", pause=PauseRecorder(), **options)
+    fetched = download_file(f"{site.address}/x.txt", folder / "x.txt", sleep=PauseRecorder(), **options)
     assert {path.name for path in folder.iterdir()} == {"x.txt", "x.txt.sha256"}
     assert (folder / "x.txt.sha256").read_text() == f"{fetched.sha256}  x.txt\n"
     return fetched.path.read_bytes()
@@ -121,7 +120,7 @@ def fetch_content(site: Site, folder: Path, **options: Any) -> bytes:
 
 def fetch_error(site: Site, folder: Path, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
-        fetch(f"{site.address}/x.txt", folder / "x.txt", pause=PauseRecorder(), **options)
+        download_file(f"{site.address}/x.txt", folder / "x.txt", sleep=PauseRecorder(), **options)
     assert not (folder / "x.txt").exists()
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -152,7 +151,7 @@ def test_broken_connection_is_resumed_by_range_request(
 
 
 def test_later_run_resumes_a_partial_download(site: Site, tmp_path: Path) -> None:
-    site.break_after = [1000] * ATTEMPTS
+    site.break_after = [1000] * MAX_ATTEMPTS
     message = fetch_error(site, tmp_path, sha256=SHA256)
     assert f"the connection broke after 5,000 of {len(CONTENT):,} bytes, 5 times over" in message
     assert "it goes on where it stopped" in message
@@ -169,7 +168,7 @@ def test_server_without_range_support_restarts_the_download(site: Site, tmp_path
 
 @pytest.mark.parametrize("etag", ['"one"', None, 'W/"one"'])
 def test_file_changed_on_the_server_is_downloaded_from_the_start(etag: str | None, site: Site, tmp_path: Path) -> None:
-    site.etag, site.break_after = etag, [100_000] * ATTEMPTS
+    site.etag, site.break_after = etag, [100_000] * MAX_ATTEMPTS
     site.ranges = False
     fetch_error(site, tmp_path)
     site.ranges = True
@@ -179,7 +178,7 @@ def test_file_changed_on_the_server_is_downloaded_from_the_start(etag: str | Non
 
 
 def test_file_that_became_shorter_is_downloaded_from_the_start(site: Site, tmp_path: Path) -> None:
-    site.etag, site.break_after = None, [100_000] * ATTEMPTS
+    site.etag, site.break_after = None, [100_000] * MAX_ATTEMPTS
     site.ranges = False
     fetch_error(site, tmp_path)
     site.ranges = True
@@ -205,9 +204,9 @@ def test_wrong_checksum_is_refused_and_nothing_kept(site: Site, tmp_path: Path) 
 
 
 def test_first_checksum_is_recorded_and_required_later(site: Site, tmp_path: Path) -> None:
-    first = fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=PauseRecorder())
-    assert (first.sha256, first.known) == (SHA256, False)
-    assert fetch(f"{site.address}/x.txt", tmp_path / "x.txt", pause=PauseRecorder()).known
+    first = download_file(f"{site.address}/x.txt", tmp_path / "x.txt", sleep=PauseRecorder())
+    assert (first.sha256, first.had_known_checksum) == (SHA256, False)
+    assert download_file(f"{site.address}/x.txt", tmp_path / "x.txt", sleep=PauseRecorder()).had_known_checksum
     (tmp_path / "x.txt").unlink()
     site.files["/x.txt"] = b"another"
     assert f"should have {SHA256}" in fetch_error(site, tmp_path)
@@ -219,7 +218,7 @@ def test_locally_changed_file_is_refused(site: Site, tmp_path: Path) -> None:
     fetch_content(site, tmp_path)
     (tmp_path / "x.txt").write_bytes(b"changed")
     with pytest.raises(UserError, match="remove it and fetch it again"):
-        fetch(f"{site.address}/x.txt", tmp_path / "x.txt")
+        download_file(f"{site.address}/x.txt", tmp_path / "x.txt")
 
 
 def test_http_404_is_not_retried(site: Site, tmp_path: Path) -> None:
@@ -232,16 +231,16 @@ def test_http_404_is_not_retried(site: Site, tmp_path: Path) -> None:
 def test_http_server_errors_are_retried_with_backoff(site: Site, tmp_path: Path) -> None:
     site.status = [503, 429, 500]
     pauses = PauseRecorder()
-    fetch(f"{site.address}/x.txt", tmp_path / "x.txt", SHA256, pause=pauses)
+    download_file(f"{site.address}/x.txt", tmp_path / "x.txt", SHA256, sleep=pauses)
     assert pauses.seconds == [1.0, 2.0, 4.0]
     (tmp_path / "x.txt").unlink()
-    site.status = [503] * ATTEMPTS
+    site.status = [503] * MAX_ATTEMPTS
     assert "the server answers 503 (Service Unavailable), 5 times over" in fetch_error(site, tmp_path)
 
 
 def test_failed_download_leaves_no_folder(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        fetch(f"{site.address}/nothing", tmp_path / "corpus" / "downloads" / "nothing")
+        download_file(f"{site.address}/nothing", tmp_path / "corpus" / "downloads" / "nothing")
     assert not list(tmp_path.iterdir())
 
 
@@ -250,7 +249,7 @@ def test_unreachable_server_and_unsupported_url_are_refused(tmp_path: Path, site
     assert "cannot be reached" in fetch_error(site, tmp_path)
     for address in ("file:///etc/passwd", "ftp://x.org/y", "x"):
         with pytest.raises(UserError, match="is no web address"):
-            fetch(address, tmp_path / "x.txt")
+            download_file(address, tmp_path / "x.txt")
 
 
 # Archives
@@ -276,7 +275,7 @@ ARCHIVES: dict[str, Callable[[dict[str, bytes]], bytes]] = {"x.tgz": make_tgz, "
 def unpack_member(folder: Path, name: str, content: bytes, member: str = "a.txt", limit: int | None = None) -> bytes:
     archive, out = folder / name, folder / "out" / "mine.txt"
     archive.write_bytes(content)
-    unpack(archive, {member: (out, as_it_is)}, limit)
+    unpack_members(archive, {member: (out, copy_lines)}, limit)
     return out.read_bytes()
 
 
@@ -329,32 +328,36 @@ def test_damaged_archive_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_markup_of_ted_talks_is_removed() -> None:
     tagged = b"<url>http://x</url>\n<title>A title</title>\n A sentence . \n<speaker>S</speaker>\nMore .\n"
-    assert b"".join(untagged(iter(tagged.splitlines(keepends=True)))) == b"A sentence .\nMore .\n"
+    assert b"".join(drop_tag_lines(iter(tagged.splitlines(keepends=True)))) == b"A sentence .\nMore .\n"
     xml = b'<doc>\n<title>t</title>\n<seg id="1"> Tom &amp; Ana . </seg>\n<seg id="2">Z\xc3\xbcge</seg>\n</doc>\n'
-    assert b"".join(segments(iter(xml.splitlines(keepends=True)))) == "Tom & Ana .\nZüge\n".encode()
+    assert b"".join(extract_segments(iter(xml.splitlines(keepends=True)))) == "Tom & Ana .\nZüge\n".encode()
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("name", PUBLIC_CORPORA)
 def test_catalogue_entry_is_complete(name: str) -> None:
-    corpus = CORPORA[name]
-    assert corpus.about
+    corpus = PUBLIC_CORPORA[name]
+    assert corpus.description
     assert corpus.licence
     assert corpus.size
-    files = corpus.files()
+    files = corpus.list_files()
     assert len(files) == len(set(files))
     assert all(re.fullmatch(r"[a-z0-9]+\.[a-z]{2}|[a-z]{2}-[a-z]{2}\.tsv", file) for file in files), files
     source, target = name.split("-")[-2:]
     for file in map(Path, files):
-        assert by_name(file) == (source, target) if suffix(file) == ".tsv" else suffix(file)[1:] in (source, target)
-    for download in corpus.downloads:
-        assert download.address.startswith("https://")
+        assert (
+            parse_languages_from_name(file) == (source, target)
+            if find_format_suffix(file) == ".tsv"
+            else find_format_suffix(file)[1:] in (source, target)
+        )
+    for download in corpus.remote_files:
+        assert download.url.startswith("https://")
         assert download.sha256 is None or re.fullmatch("[0-9a-f]{64}", download.sha256)
 
 
 def serve_corpus(site: Site, name: str) -> None:
     """Serve every file of a corpus, compressed as its name says."""
-    for download in CORPORA[name].downloads:
-        file = download.address.rsplit("/", 1)[-1]
+    for download in PUBLIC_CORPORA[name].remote_files:
+        file = download.url.rsplit("/", 1)[-1]
         inside = {member: f"{member} 1\n{member} 2\n".encode() for member in download.members}
         packer = make_tgz if file.endswith(".tgz") else make_zip if file.endswith(".zip") else None
         site.files[f"/mirror/{file}"] = (
@@ -384,7 +387,7 @@ def test_get_downloads_corpus_and_checks_it_against_first_checksum(regard: Comma
 @pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "europarl-v7-de-en"])
 def test_corpus_without_a_known_checksum_needs_trust(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
     done = regard("data", "get", name, "--from", f"{site.address}/mirror")
-    file = CORPORA[name].downloads[0].address.rsplit("/", 1)[-1]
+    file = PUBLIC_CORPORA[name].remote_files[0].url.rsplit("/", 1)[-1]
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"regard: no checksum is known for {site.address}/mirror/{file} and plain HTTP can be changed on the way, so "
@@ -398,7 +401,7 @@ def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tm
     serve_corpus(site, "multi30k-en-de")
     done = regard("data", "get", "multi30k-en-de", "--from", f"{site.address}/mirror")
     assert done.returncode == 2
-    assert f"should have {catalogue.MULTI30K_SHA256['train.en.gz']}; it was not kept" in done.stderr
+    assert f"should have {public_corpora.MULTI30K_SHA256['train.en.gz']}; it was not kept" in done.stderr
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -407,14 +410,14 @@ def test_every_archive_layout_is_unpacked(name: str, regard: Command, site: Site
     serve_corpus(site, name)
     done = regard("data", "get", name, "--trust", "--from", f"{site.address}/mirror")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{name}/{file}" for file in CORPORA[name].files()]
+    assert done.stdout.splitlines() == [f"{name}/{file}" for file in PUBLIC_CORPORA[name].list_files()]
     assert all((tmp_path / file).is_file() for file in done.stdout.splitlines())
 
 
 def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     listed = regard("data", "get", "--list")
     assert listed.returncode == 0
-    assert all(name in listed.stdout for name in CORPORA)
+    assert all(name in listed.stdout for name in PUBLIC_CORPORA)
     assert "wmt14" in listed.stdout
     wrong = regard("data", "get", "multi30k-de-en")
     assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -426,10 +429,10 @@ def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     assert "which corpus?" in regard("data", "get").stderr
     pair = regard("data", "get", "wmt14-xx-yy")
     assert "sacreBLEU's wmt14 is there for cs-en, en-cs" in pair.stderr
-    known = found("wmt14/full-de-en")
+    known = find_test_set("wmt14/full-de-en")
     assert known is not None
     assert (known[0].name, known[1]) == ("wmt14/full", "de-en")
-    assert found("europarl") is None
+    assert find_test_set("europarl") is None
 
 
 # In a new interpreter: sacreBLEU reads the location of its cache when it is imported.

@@ -41,13 +41,13 @@ from regard.fast.output import way as output
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places, Recorder
-from regard.models import build, seq2seq
-from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.luong import one_by_one
-from regard.nn import parts
-from regard.nn.recurrent import unroll
+from regard.models import base, build
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.luong2015 import unroll_luong_decoder
+from regard.nn import state_tensors
+from regard.nn.recurrent import unroll_cell
 from regard.search import Hypothesis, search
-from regard.symbols import BOS, EOS
+from regard.special_tokens import BOS, EOS
 from regard.training import train
 from regard.translate import load
 
@@ -86,7 +86,7 @@ def test_bf16_run_is_trained_resumed_and_translates(name: str, corpus: Path, tmp
     run = train_tiny(name, corpus, tmp_path / "run", **{**tiny_options(name), "training.steps": 10})
     more: dict[str, Any] = {"training.steps": 24}
     run = train(name, None, run.folder, resume=True, **more)
-    losses = [row["loss"] for row in run.metrics() if row["kind"] == "dev"]
+    losses = [row["loss"] for row in run.read_metrics() if row["kind"] == "dev"]
     assert losses[-1] < losses[0]
     aligned = load(run.folder).translate(["The dog sleeps ."])[0].alignment is not None
     assert aligned == (name not in ("sutskever2014", "cho2014"))
@@ -102,14 +102,14 @@ def test_layer_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, dtype
         lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
             outputs, last = run(cell, x, lengths, None)
-        found = [outputs, *parts(last)]
+        found = [outputs, *state_tensors(last)]
         sum(part.float().square().sum() for part in found).backward()
         return [*found, x.grad, *(parameter.grad for parameter in cell.parameters())]
 
     torch.backends.cudnn.allow_tf32 = False
     fast = run_layer(unrolled)
     assert fast[0].dtype == dtype
-    for found, expected in zip(fast, run_layer(unroll), strict=True):
+    for found, expected in zip(fast, run_layer(unroll_cell), strict=True):
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
 
 
@@ -134,7 +134,7 @@ def test_captured_gru_has_the_outputs_of_the_loop_for_each_shape(dtype: torch.dt
         for turn in range(PATIENCE + 1):
             lengths = torch.tensor(sizes).cuda()
             x = torch.randn(len(sizes), max(sizes), 24).cuda()
-            found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (unrolled, unroll)]
+            found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (unrolled, unroll_cell)]
             for one, expected in zip(*found, strict=True):
                 assert (one - expected).norm() <= close * expected.norm() + 1e-7, turn
     assert len(graphs(cell).graphs) == 2
@@ -159,7 +159,7 @@ def test_recurrent_training_with_kernels_has_the_reference_losses(
         monkeypatch.setenv("REGARD_FAST", fast)
         changes: dict[str, Any] = {"training.precision": "fp32", "model.dropout": 0.0, "training.steps": 10}
         run = train_tiny("luong2015-global", corpus, tmp_path / fast, **changes)
-        return [row["loss"] for row in run.metrics()]
+        return [row["loss"] for row in run.read_metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
 
@@ -188,7 +188,7 @@ def relative_errors(found: list[torch.Tensor], exact: list[torch.Tensor]) -> tor
 def compute_in_fp64(norm: str, r_drop: float, given: Any) -> list[torch.Tensor]:
     """Return the loss and all gradients in double precision."""
     model = make_training_transformer(norm, r_drop).double().cuda()
-    return loss_and_gradients(model, model.summed(*given))
+    return loss_and_gradients(model, model.loss_sum(*given))
 
 
 def is_close_except_relu(found: torch.Tensor, fraction: float = 0.8) -> bool:
@@ -204,12 +204,12 @@ def test_packed_transformer_has_the_reference_loss_and_gradients(norm: str, r_dr
     given = tuple(tensor.cuda() for tensor in make_batch(*lengths))
     exact = compute_in_fp64(norm, r_drop, given)
     with torch.autocast("cuda", torch.bfloat16):
-        loss = model.summed(*given)
+        loss = model.loss_sum(*given)
     reference = relative_errors(loss_and_gradients(model, loss), exact)
     quicken(model)
-    assert is_close_except_relu(relative_errors(loss_and_gradients(model, model.summed(*given)), exact))
+    assert is_close_except_relu(relative_errors(loss_and_gradients(model, model.loss_sum(*given)), exact))
     with torch.autocast("cuda", torch.bfloat16):
-        loss = model.summed(*given)
+        loss = model.loss_sum(*given)
     found = loss_and_gradients(model, loss)
     assert {each.dtype for each in found} == {torch.float32}
     packed = relative_errors(found, exact)
@@ -235,10 +235,10 @@ def test_captured_updates_are_those_of_the_reference(norm: str, r_drop: float, s
     for _ in range(4):
         for given, exact in zip(batches, expected, strict=True):
             assert is_close_except_relu(
-                relative_errors(loss_and_gradients(model, model.summed(*given)), exact), fraction
+                relative_errors(loss_and_gradients(model, model.loss_sum(*given)), exact), fraction
             )
-    assert isinstance(model.way, way.Packed)
-    assert len(model.way.recorder.recordings) == 1
+    assert isinstance(model.loss_fn, way.Packed)
+    assert len(model.loss_fn.recorder.recordings) == 1
 
 
 def change_eps(model: Any) -> None:
@@ -267,28 +267,28 @@ def test_captured_loss_follows_changed_constants(change: Any) -> None:
     given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     quicken(model)
     for _ in range(4):
-        before = model.summed(*given)
-    assert isinstance(model.way, way.Packed)
-    assert model.way.recorder.recordings
+        before = model.loss_sum(*given)
+    assert isinstance(model.loss_fn, way.Packed)
+    assert model.loss_fn.recorder.recordings
     change(model)
     change(double)
-    exact = loss_and_gradients(double, double.summed(*given))
+    exact = loss_and_gradients(double, double.loss_sum(*given))
     assert abs(before.item() - exact[0].item()) > 1e-3 * abs(exact[0].item())
     for _ in range(4):
-        found = loss_and_gradients(model, model.summed(*given))
+        found = loss_and_gradients(model, model.loss_sum(*given))
         assert is_close_except_relu(relative_errors(found, exact))
-    assert model.way.recorder.recordings
+    assert model.loss_fn.recorder.recordings
 
 
 def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
     model: Any = quicken(make_training_transformer("pre").cuda())
     given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
-        model.summed(*given)
+        model.loss_sum(*given)
     seen: list[tuple[int, ...]] = []
     hook: Any = lambda part, ids, out: seen.append(tuple(out.shape))  # noqa: E731
     with model.encoder.embedding.register_forward_hook(hook):
-        model.summed(*given)
+        model.loss_sum(*given)
     assert seen == [(2, 9, 24)]
 
 
@@ -296,11 +296,11 @@ def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.M
     model = quicken(make_training_transformer("pre").cuda())
     source, lengths, target_in, target_out = given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
-        model.summed(*given)
+        model.loss_sum(*given)
     forward = torch.nn.LayerNorm.forward
     monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda norm, x: 2 * forward(norm, x))
-    expected = seq2seq.added_up(model, source, lengths, target_in, target_out, None)
-    torch.testing.assert_close(model.summed(*given), expected)
+    expected = base.default_loss_sum(model, source, lengths, target_in, target_out, None)
+    torch.testing.assert_close(model.loss_sum(*given), expected)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -331,11 +331,11 @@ def test_two_captured_losses_may_be_added_before_backward() -> None:
     model = make_training_transformer("pre").cuda()
     one, other = (tuple(tensor.cuda() for tensor in make_batch([s, 3], [7, 5])) for s in (9, 4))
     double = make_training_transformer("pre").double().cuda()
-    exact = loss_and_gradients(double, double.summed(*one) + 2 * double.summed(*other))
+    exact = loss_and_gradients(double, double.loss_sum(*one) + 2 * double.loss_sum(*other))
     quicken(model)
     for _ in range(5):
         assert is_close_except_relu(
-            relative_errors(loss_and_gradients(model, model.summed(*one) + 2 * model.summed(*other)), exact)
+            relative_errors(loss_and_gradients(model, model.loss_sum(*one) + 2 * model.loss_sum(*other)), exact)
         )
 
 
@@ -347,13 +347,13 @@ def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
     given = tuple(tensor.cuda() for tensor in make_batch([5, 3], [7, 5]))
     quicken(model)
     for _ in range(5):
-        model.summed(*given)
-    assert isinstance(model.way, way.Packed)
-    assert model.way.recorder.recordings
+        model.loss_sum(*given)
+    assert isinstance(model.loss_fn, way.Packed)
+    assert model.loss_fn.recorder.recordings
     losses = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        losses.append((model.summed(*given).item(), model.summed(*given).item()))
+        losses.append((model.loss_sum(*given).item(), model.loss_sum(*given).item()))
     assert losses[0] == losses[2]
     assert len({*losses[0], *losses[1]}) == 4
 
@@ -402,7 +402,7 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
 
     thin = output.Thin()
     compute(thin)  # the first call tests the kernels
-    found, expected = compute(thin), compute(seq2seq.added_up)
+    found, expected = compute(thin), compute(base.default_loss_sum)
     assert len(calls) == 4  # two of the self-test, and two
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.float() - theirs.float()).norm() <= close * theirs.float().norm() + 1e-5
@@ -459,7 +459,7 @@ def test_packed_training_has_the_reference_losses(corpus: Path, tmp_path: Path, 
         monkeypatch.setenv("REGARD_FAST", fast)
         changes: dict[str, Any] = {**tiny_options("default"), "training.precision": "fp32", "model.dropout": 0.0}
         run = train_tiny("default", corpus, tmp_path / fast, **changes, **{"training.steps": 10, "loss.r_drop": 1.0})
-        return [row["loss"] for row in run.metrics()]
+        return [row["loss"] for row in run.read_metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
     assert calls
@@ -582,7 +582,7 @@ def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(
     options: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
 ) -> None:
     model = make_luong(**options)
-    expected = run_decoder(one_by_one, model, *shape, bf16=bf16)
+    expected = run_decoder(unroll_luong_decoder, model, *shape, bf16=bf16)
     for found, other in zip(
         run_decoder(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True
     ):
@@ -700,7 +700,7 @@ def test_training_with_graphs_has_the_reference_losses(
         monkeypatch.setenv("REGARD_FAST", fast)
         options = {"training.precision": "fp32", "model.dropout": 0.0, "training.steps": 30, **changes}
         run = train_tiny("luong2015-global", corpus, tmp_path / fast, **options)
-        return [row["loss"] for row in run.metrics()]
+        return [row["loss"] for row in run.read_metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
 

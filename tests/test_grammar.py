@@ -10,17 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from regard.data.grammar import Pair, make, phrases
-from regard.data.grammar import corpus as corpus_module
-from regard.data.grammar import german as de
-from regard.data.grammar.adjectives import ADJECTIVES, contrary
-from regard.data.grammar.clauses import Clause
-from regard.data.grammar.holdout import combinations, reserved
-from regard.data.grammar.lexeme import Adverbial
-from regard.data.grammar.lexicon import HE, SHE, SPEAKER, THEY, WE, WHAT, WHO, adjective, adjectives, noun, verb
-from regard.data.grammar.narrator import Narrator
-from regard.data.grammar.nouns import NOUNS
-from regard.data.grammar.particles import (
+from regard.synthetic.grammar import AlignedPair, generate_corpus, phrases
+from regard.synthetic.grammar import german_morphology as de
+from regard.synthetic.grammar import splits as corpus_module
+from regard.synthetic.grammar.adjectives import ADJECTIVES, are_contradictory
+from regard.synthetic.grammar.clauses import Clause
+from regard.synthetic.grammar.function_words import (
     AND,
     BUT,
     FREQUENCY,
@@ -36,14 +31,31 @@ from regard.data.grammar.particles import (
     WHITHER,
     WHY,
 )
-from regard.data.grammar.phrases import Conjoined, NounPhrase, Prepositional, relative_pronoun
-from regard.data.grammar.sentences import Sentence, pair
-from regard.data.grammar.verbs import VERBS
+from regard.synthetic.grammar.lexeme import Adverbial
+from regard.synthetic.grammar.lexicon import (
+    HE,
+    SHE,
+    SPEAKER,
+    THEY,
+    WE,
+    WHAT,
+    WHO,
+    find_adjective,
+    find_adjectives,
+    find_noun,
+    find_verb,
+)
+from regard.synthetic.grammar.nouns import NOUNS
+from regard.synthetic.grammar.phrases import CoordinatedPhrase, NounPhrase, PrepositionalPhrase, make_relative_pronoun
+from regard.synthetic.grammar.sentence_generator import SentenceGenerator
+from regard.synthetic.grammar.sentences import Sentence, realize_sentence_pair
+from regard.synthetic.grammar.splits import is_held_out, iterate_combinations
+from regard.synthetic.grammar.verbs import VERBS
 
 
 def the(name: str, *adjectives: str, plural: bool = False, determiner: str = "the") -> NounPhrase:
     """Build a noun phrase from English words."""
-    return NounPhrase(noun(name), determiner, plural, tuple(map(adjective, adjectives)))
+    return NounPhrase(find_noun(name), determiner, plural, tuple(map(find_adjective, adjectives)))
 
 
 def a(name: str, *adjectives: str) -> NounPhrase:
@@ -56,20 +68,20 @@ def adverb(name: str) -> Adverbial:
 
 MODAL = {modal.english: modal for modal in MODALS}
 SUBORDINATOR = {conjunction.english: conjunction for conjunction in SUBORDINATORS}
-IN_GARDEN = Prepositional("in", "in", "dat", the("garden"))
-TO_STATION = Prepositional("to", "zu", "dat", the("station"))
-INTO_CITY = Prepositional("into", "in", "acc", the("city"))
-IN_FRONT = Prepositional("in front of", "vor", "dat", the("church"))
-FOR_BUS = Prepositional("for", "auf", "acc", the("bus"))
+IN_GARDEN = PrepositionalPhrase("in", "in", "dat", the("garden"))
+TO_STATION = PrepositionalPhrase("to", "zu", "dat", the("station"))
+INTO_CITY = PrepositionalPhrase("into", "in", "acc", the("city"))
+IN_FRONT = PrepositionalPhrase("in front of", "vor", "dat", the("church"))
+FOR_BUS = PrepositionalPhrase("for", "auf", "acc", the("bus"))
 
-SEE_DOG = Clause(verb("see"), the("man"), direct=the("dog"))
-READ_BOOK = Clause(verb("read"), the("man"), direct=a("book"))
-GIVE = Clause(verb("give"), the("woman"), direct=a("book"), indirect=the("child"))
-TIRED = Clause(verb("be"), HE, predicate=adjective("tired"))
-SINGS = Clause(verb("sing"), the("man"))
-WHO_SEES = Clause(verb("see"), relative_pronoun(the("man")), direct=the("dog"))
-WHOM_HELP = Clause(verb("help"), WE, direct=relative_pronoun(the("boy")), front="direct")
-WHICH_BARKS = Clause(verb("bark"), relative_pronoun(the("dog", plural=True)))
+SEE_DOG = Clause(find_verb("see"), the("man"), direct=the("dog"))
+READ_BOOK = Clause(find_verb("read"), the("man"), direct=a("book"))
+GIVE = Clause(find_verb("give"), the("woman"), direct=a("book"), indirect=the("child"))
+TIRED = Clause(find_verb("be"), HE, predicate=find_adjective("tired"))
+SINGS = Clause(find_verb("sing"), the("man"))
+WHO_SEES = Clause(find_verb("see"), make_relative_pronoun(the("man")), direct=the("dog"))
+WHOM_HELP = Clause(find_verb("help"), WE, direct=make_relative_pronoun(the("boy")), front="direct")
+WHICH_BARKS = Clause(find_verb("bark"), make_relative_pronoun(the("dog", plural=True)))
 
 
 def statement(clause: Clause) -> Sentence:
@@ -101,97 +113,101 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-1 2-2 3-1 4-2 5-3 6-4",
     ),
     "kein without an English article": (
-        statement(Clause(verb("sell"), WE, direct=the("car", "red", plural=True, determiner=""), negated=True)),
+        statement(Clause(find_verb("sell"), WE, direct=the("car", "red", plural=True, determiner=""), negated=True)),
         "We do not sell red cars .",
         "Wir verkaufen keine roten Autos .",
         "0-0 1-1 2-2 3-1 4-3 5-4 6-5",
     ),
     "kein as a subject": (
-        statement(Clause(verb("bark"), the("dog", determiner="no"))),
+        statement(Clause(find_verb("bark"), the("dog", determiner="no"))),
         "No dog barks .",
         "Kein Hund bellt .",
         "0-0 1-1 2-2 3-3",
     ),
     "nicht before location and participle": (
-        statement(Clause(verb("sleep"), the("girl"), tense="perfect", negated=True, place=IN_GARDEN)),
+        statement(Clause(find_verb("sleep"), the("girl"), tense="perfect", negated=True, place=IN_GARDEN)),
         "The girl has not slept in the garden .",
         "Das Mädchen hat nicht im Garten geschlafen .",
         "0-0 1-1 2-2 3-3 4-6 5-4 6-4 7-5 8-7",
     ),
     "nicht before manner": (
-        statement(Clause(verb("sing"), THEY, negated=True, manner=adverb("loudly"))),
+        statement(Clause(find_verb("sing"), THEY, negated=True, manner=adverb("loudly"))),
         "They do not sing loudly .",
         "Sie singen nicht laut .",
         "0-0 1-1 2-2 3-1 4-3 5-4",
     ),
     "nicht before a separated prefix": (
-        statement(Clause(verb("call"), the("nurse"), direct=the("neighbor"), negated=True)),
+        statement(Clause(find_verb("call"), the("nurse"), direct=the("neighbor"), negated=True)),
         "The nurse does not call the neighbor .",
         "Die Krankenschwester ruft den Nachbarn nicht an .",
         "0-0 1-1 2-2 3-5 4-2 4-6 5-3 6-4 7-7",
     ),
     "separable, apart": (
-        statement(Clause(verb("call"), the("teacher"), direct=the("boy"))),
+        statement(Clause(find_verb("call"), the("teacher"), direct=the("boy"))),
         "The teacher calls the boy .",
         "Der Lehrer ruft den Jungen an .",
         "0-0 1-1 2-2 2-5 3-3 4-4 5-6",
     ),
     "separable, with an English particle": (
-        statement(Clause(verb("take off"), SHE, direct=the("coat"))),
+        statement(Clause(find_verb("take off"), SHE, direct=the("coat"))),
         "She takes off the coat .",
         "Sie zieht den Mantel aus .",
         "0-0 1-1 1-4 2-1 2-4 3-2 4-3 5-5",
     ),
     "separable, joined at the end": (
-        Sentence("trailing", Clause(verb("know", "that"), SPEAKER), Clause(verb("call"), SHE, direct=HE), THAT),
+        Sentence(
+            "trailing", Clause(find_verb("know", "that"), SPEAKER), Clause(find_verb("call"), SHE, direct=HE), THAT
+        ),
         "I know that she calls him .",
         "Ich weiß , dass sie ihn anruft .",
         "0-0 1-1 2-2 2-3 3-4 4-6 5-5 6-7",
     ),
     "separable, as an infinitive": (
-        statement(Clause(verb("pick up"), WE, direct=HE, modal=MODAL["must"])),
+        statement(Clause(find_verb("pick up"), WE, direct=HE, modal=MODAL["must"])),
         "We must pick him up .",
         "Wir müssen ihn abholen .",
         "0-0 1-1 2-3 3-2 4-3 5-4",
     ),
     "separable, as a participle": (
-        statement(Clause(verb("get up"), the("child"), tense="perfect", manner=adverb("late"))),
+        statement(Clause(find_verb("get up"), the("child"), tense="perfect", manner=adverb("late"))),
         "The child has got up late .",
         "Das Kind ist spät aufgestanden .",
         "0-0 1-1 2-2 3-4 4-4 5-3 6-5",
     ),
     "wants to": (
-        statement(Clause(verb("drink"), HE, direct=the("coffee", determiner=""), modal=MODAL["want"], negated=True)),
+        statement(
+            Clause(find_verb("drink"), HE, direct=the("coffee", determiner=""), modal=MODAL["want"], negated=True)
+        ),
         "He does not want to drink coffee .",
         "Er will keinen Kaffee trinken .",
         "0-0 1-1 2-2 3-1 4-1 5-4 6-3 7-5",
     ),
     "had to": (
-        statement(Clause(verb("wait for"), THEY, complement=FOR_BUS, modal=MODAL["had"])),
+        statement(Clause(find_verb("wait for"), THEY, complement=FOR_BUS, modal=MODAL["had"])),
         "They had to wait for the bus .",
         "Sie mussten auf den Bus warten .",
         "0-0 1-1 2-1 3-5 4-2 5-3 6-4 7-6",
     ),
     "cannot": (
-        statement(Clause(verb("sleep"), SHE, modal=MODAL["can"], negated=True)),
+        statement(Clause(find_verb("sleep"), SHE, modal=MODAL["can"], negated=True)),
         "She cannot sleep .",
         "Sie kann nicht schlafen .",
         "0-0 1-1 1-2 2-3 3-4",
     ),
     "future": (
-        statement(Clause(verb("visit"), SPEAKER, direct=THEY, tense="future", time=adverb("tomorrow"))),
+        statement(Clause(find_verb("visit"), SPEAKER, direct=THEY, tense="future", time=adverb("tomorrow"))),
         "I will visit them tomorrow .",
         "Ich werde sie morgen besuchen .",
         "0-0 1-1 2-4 3-2 4-3 5-5",
     ),
     "perfect with sein": (
-        statement(Clause(verb("go"), the("child", plural=True), tense="perfect", complement=TO_STATION)),
+        statement(Clause(find_verb("go"), the("child", plural=True), tense="perfect", complement=TO_STATION)),
         "The children have gone to the station .",
         "Die Kinder sind zum Bahnhof gegangen .",
         "0-0 1-1 2-2 3-5 4-3 5-3 6-4 7-6",
     ),
     "dative, plural": (
-        statement(Clause(verb("help"), WE, direct=the("child", plural=True))),
+        statement(Clause(find_verb("help"), WE, direct=the("child", plural=True))),
         "We help the children .",
         "Wir helfen den Kindern .",
         "0-0 1-1 2-2 3-3 4-4",
@@ -215,37 +231,37 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-1 2-2 3-5 4-6 5-3 6-3 7-4 8-7",
     ),
     "genitive": (
-        statement(Clause(verb("sleep"), replace(the("dog"), owner=the("teacher", "old")))),
+        statement(Clause(find_verb("sleep"), replace(the("dog"), owner=the("teacher", "old")))),
         "The dog of the old teacher sleeps .",
         "Der Hund des alten Lehrers schläft .",
         "0-0 1-1 2-2 3-2 4-3 5-4 6-5 7-6",
     ),
     "relative clause about the subject": (
-        statement(Clause(verb("sleep"), the("man"), relative=WHO_SEES)),
+        statement(Clause(find_verb("sleep"), the("man"), relative=WHO_SEES)),
         "The man , who sees the dog , sleeps .",
         "Der Mann , der den Hund sieht , schläft .",
         "0-0 1-1 2-2 3-3 4-6 5-4 6-5 7-7 8-8 9-9",
     ),
     "relative clause about the object": (
-        statement(Clause(verb("see"), SHE, tense="perfect", direct=the("boy"), relative=WHOM_HELP, host="direct")),
+        statement(Clause(find_verb("see"), SHE, tense="perfect", direct=the("boy"), relative=WHOM_HELP, host="direct")),
         "She has seen the boy , whom we help .",
         "Sie hat den Jungen gesehen , dem wir helfen .",
         "0-0 1-1 2-4 3-2 4-3 5-5 6-6 7-7 8-8 9-9",
     ),
     "relative clause with which": (
-        statement(Clause(verb("feed"), HE, direct=the("dog", plural=True), relative=WHICH_BARKS, host="direct")),
+        statement(Clause(find_verb("feed"), HE, direct=the("dog", plural=True), relative=WHICH_BARKS, host="direct")),
         "He feeds the dogs , which bark .",
         "Er füttert die Hunde , die bellen .",
         "0-0 1-1 2-2 3-3 4-4 5-5 6-6 7-7",
     ),
     "because": (
-        Sentence("trailing", Clause(verb("sleep"), HE), TIRED, SUBORDINATOR["because"]),
+        Sentence("trailing", Clause(find_verb("sleep"), HE), TIRED, SUBORDINATOR["because"]),
         "He sleeps because he is tired .",
         "Er schläft , weil er müde ist .",
         "0-0 1-1 2-2 2-3 3-4 4-6 5-5 6-7",
     ),
     "although, leading": (
-        Sentence("leading", Clause(verb("work"), HE), TIRED, SUBORDINATOR["although"]),
+        Sentence("leading", Clause(find_verb("work"), HE), TIRED, SUBORDINATOR["although"]),
         "Although he is tired , he works .",
         "Obwohl er müde ist , arbeitet er .",
         "0-0 1-1 2-3 3-2 4-4 5-6 6-5 7-7",
@@ -253,8 +269,8 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
     "if, with an auxiliary last": (
         Sentence(
             "trailing",
-            Clause(verb("laugh"), THEY, tense="future"),
-            Clause(verb("sing"), SPEAKER, modal=MODAL["may"]),
+            Clause(find_verb("laugh"), THEY, tense="future"),
+            Clause(find_verb("sing"), SPEAKER, modal=MODAL["may"]),
             SUBORDINATOR["if"],
         ),
         "They will laugh if I may sing .",
@@ -264,8 +280,8 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
     "after, in the pluperfect": (
         Sentence(
             "trailing",
-            Clause(verb("laugh"), SHE, tense="past"),
-            Clause(verb("read"), SHE, tense="pluperfect", direct=the("letter")),
+            Clause(find_verb("laugh"), SHE, tense="past"),
+            Clause(find_verb("read"), SHE, tense="pluperfect", direct=the("letter")),
             SUBORDINATOR["after"],
         ),
         "She laughed after she had read the letter .",
@@ -273,31 +289,33 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-1 2-2 2-3 3-4 4-8 5-7 6-5 7-6 8-9",
     ),
     "whether": (
-        Sentence("trailing", Clause(verb("ask"), HE, tense="past"), Clause(verb("come"), WE, tense="past"), WHETHER),
+        Sentence(
+            "trailing", Clause(find_verb("ask"), HE, tense="past"), Clause(find_verb("come"), WE, tense="past"), WHETHER
+        ),
         "He asked whether we came .",
         "Er fragte , ob wir kamen .",
         "0-0 1-1 2-2 2-3 3-4 4-5 5-6",
     ),
     "and": (
-        Sentence("joined", Clause(verb("sing"), HE), Clause(verb("dance"), SHE), AND),
+        Sentence("joined", Clause(find_verb("sing"), HE), Clause(find_verb("dance"), SHE), AND),
         "He sings and she dances .",
         "Er singt und sie tanzt .",
         "0-0 1-1 2-2 3-3 4-4 5-5",
     ),
     "but": (
-        Sentence("joined", Clause(verb("sing"), HE), Clause(verb("dance"), SHE), BUT),
+        Sentence("joined", Clause(find_verb("sing"), HE), Clause(find_verb("dance"), SHE), BUT),
         "He sings , but she dances .",
         "Er singt , aber sie tanzt .",
         "0-0 1-1 2-2 3-3 4-4 5-5 6-6",
     ),
     "shared subject": (
-        Sentence("shared", SINGS, Clause(verb("open"), the("man"), direct=the("door")), AND),
+        Sentence("shared", SINGS, Clause(find_verb("open"), the("man"), direct=the("door")), AND),
         "The man sings and opens the door .",
         "Der Mann singt und macht die Tür auf .",
         "0-0 1-1 2-2 3-3 4-4 4-7 5-5 6-6 7-8",
     ),
     "two subjects": (
-        statement(Clause(verb("sing"), Conjoined(the("man"), the("woman")))),
+        statement(Clause(find_verb("sing"), CoordinatedPhrase(the("man"), the("woman")))),
         "The man and the woman sing .",
         "Der Mann und die Frau singen .",
         "0-0 1-1 2-2 3-3 4-4 5-5 6-6",
@@ -327,43 +345,45 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-1 2-2 3-3 4-4",
     ),
     "what": (
-        question(Clause(verb("read"), THEY, direct=WHAT), "direct"),
+        question(Clause(find_verb("read"), THEY, direct=WHAT), "direct"),
         "What do they read ?",
         "Was lesen sie ?",
         "0-0 1-1 2-2 3-1 4-3",
     ),
     "whom, in the dative": (
-        question(Clause(verb("listen to"), SHE, direct=WHO, tense="past"), "direct"),
+        question(Clause(find_verb("listen to"), SHE, direct=WHO, tense="past"), "direct"),
         "Whom did she listen to ?",
         "Wem hörte sie zu ?",
         "0-0 1-1 2-2 3-1 3-3 4-1 4-3 5-4",
     ),
     "which": (
-        question(Clause(verb("read"), HE, direct=the("letter", "long", determiner="which"), tense="past"), "direct"),
+        question(
+            Clause(find_verb("read"), HE, direct=the("letter", "long", determiner="which"), tense="past"), "direct"
+        ),
         "Which long letter did he read ?",
         "Welchen langen Brief las er ?",
         "0-0 1-1 2-2 3-3 4-4 5-3 6-5",
     ),
     "where": (
-        question(Clause(verb("work"), SHE, asked=WHERE), "asked"),
+        question(Clause(find_verb("work"), SHE, asked=WHERE), "asked"),
         "Where does she work ?",
         "Wo arbeitet sie ?",
         "0-0 1-1 2-2 3-1 4-3",
     ),
     "where to": (
-        question(Clause(verb("go"), WE, asked=WHITHER), "asked"),
+        question(Clause(find_verb("go"), WE, asked=WHITHER), "asked"),
         "Where do we go ?",
         "Wohin gehen wir ?",
         "0-0 1-1 2-2 3-1 4-3",
     ),
     "when": (
-        question(Clause(verb("arrive"), the("train"), asked=WHEN), "asked"),
+        question(Clause(find_verb("arrive"), the("train"), asked=WHEN), "asked"),
         "When does the train arrive ?",
         "Wann kommt der Zug an ?",
         "0-0 1-1 2-2 3-3 4-1 4-4 5-5",
     ),
     "why": (
-        question(Clause(verb("cry"), HE, tense="perfect", asked=WHY), "asked"),
+        question(Clause(find_verb("cry"), HE, tense="perfect", asked=WHY), "asked"),
         "Why has he cried ?",
         "Warum hat er geweint ?",
         "0-0 1-1 2-2 3-3 4-4",
@@ -381,33 +401,42 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-0 2-1 3-3 4-4 5-2 6-5 7-6 8-7",
     ),
     "location in front": (
-        statement(Clause(verb("sing"), the("girl", plural=True), place=IN_FRONT, front="place")),
+        statement(Clause(find_verb("sing"), the("girl", plural=True), place=IN_FRONT, front="place")),
         "In front of the church the girls sing .",
         "Vor der Kirche singen die Mädchen .",
         "0-0 1-0 2-0 3-1 4-2 5-4 6-5 7-3 8-6",
     ),
     "ago": (
-        statement(Clause(verb("come"), SHE, tense="past", complement=TO_STATION, time=adverb("two days ago"))),
+        statement(Clause(find_verb("come"), SHE, tense="past", complement=TO_STATION, time=adverb("two days ago"))),
         "She came to the station two days ago .",
         "Sie kam vor zwei Tagen zum Bahnhof .",
         "0-0 1-1 2-5 3-5 4-6 5-3 6-4 7-2 8-7",
     ),
     "time, manner, direction": (
-        statement(Clause(verb("travel"), HE, complement=INTO_CITY, means=adverb("by train"), time=adverb("in summer"))),
+        statement(
+            Clause(find_verb("travel"), HE, complement=INTO_CITY, means=adverb("by train"), time=adverb("in summer"))
+        ),
         "He travels into the city by train in summer .",
         "Er reist im Sommer mit dem Zug in die Stadt .",
         "0-0 1-1 2-7 3-8 4-9 5-4 5-5 6-6 7-2 8-3 9-10",
     ),
     "direction with the accusative": (
         statement(
-            Clause(verb("place"), SHE, direct=the("lamp"), complement=Prepositional("on", "auf", "acc", the("table")))
+            Clause(
+                find_verb("place"),
+                SHE,
+                direct=the("lamp"),
+                complement=PrepositionalPhrase("on", "auf", "acc", the("table")),
+            )
         ),
         "She places the lamp on the table .",
         "Sie stellt die Lampe auf den Tisch .",
         "0-0 1-1 2-2 3-3 4-4 5-5 6-6 7-7",
     ),
     "location with the dative": (
-        statement(Clause(verb("lie"), the("hat"), complement=Prepositional("next to", "neben", "dat", the("bed")))),
+        statement(
+            Clause(find_verb("lie"), the("hat"), complement=PrepositionalPhrase("next to", "neben", "dat", the("bed")))
+        ),
         "The hat lies next to the bed .",
         "Der Hut liegt neben dem Bett .",
         "0-0 1-1 2-2 3-3 4-3 5-4 6-5 7-6",
@@ -450,7 +479,10 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
     ),
     "companion": (
         statement(
-            Clause(verb("laugh"), replace(a("nurse"), companion=Prepositional("with", "mit", "dat", a("hat", "red"))))
+            Clause(
+                find_verb("laugh"),
+                replace(a("nurse"), companion=PrepositionalPhrase("with", "mit", "dat", a("hat", "red"))),
+            )
         ),
         "A nurse with a red hat laughs .",
         "Eine Krankenschwester mit einem roten Hut lacht .",
@@ -462,7 +494,7 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
 @pytest.mark.parametrize("name", SENTENCES)
 def test_sentence_has_the_expected_translation_and_alignment(name: str) -> None:
     sentence, source, target, links = SENTENCES[name]
-    made = pair(sentence)
+    made = realize_sentence_pair(sentence)
     assert (made.source, made.target) == (source, target)
     assert " ".join(f"{i}-{j}" for i, j in made.alignment) == links
 
@@ -531,7 +563,7 @@ def test_adjective_without_article_has_strong_endings(name: str, plural: bool, d
 
 
 def decline(phrase: NounPhrase, case: str) -> str:
-    return " ".join(word for word, _ in phrases.german(phrase, case, ""))
+    return " ".join(word for word, _ in phrases.realize_german_phrase(phrase, case, ""))
 
 
 @pytest.mark.parametrize(
@@ -547,9 +579,9 @@ def decline(phrase: NounPhrase, case: str) -> str:
     ],
 )
 def test_noun_forms(name: str, forms: str) -> None:
-    word = noun(name)
-    singular = [de.noun(word, False, case) for case in ("nom", "acc", "dat", "gen")]
-    assert [*singular, de.noun(word, True, "nom"), de.noun(word, True, "dat")] == forms.split()
+    word = find_noun(name)
+    singular = [de.inflect_noun(word, False, case) for case in ("nom", "acc", "dat", "gen")]
+    assert [*singular, de.inflect_noun(word, True, "nom"), de.inflect_noun(word, True, "dat")] == forms.split()
 
 
 @pytest.mark.parametrize(
@@ -569,20 +601,24 @@ def test_noun_forms(name: str, forms: str) -> None:
     ],
 )
 def test_verb_forms(lemma: str, forms: str) -> None:
-    word = verb(lemma)
-    present = [de.finite(word, False, person) for person in ("1", "3", "p")]
-    assert [*present, de.finite(word, True, "3"), de.finite(word, True, "p")] == forms.split()
+    word = find_verb(lemma)
+    present = [de.inflect_verb(word, False, person) for person in ("1", "3", "p")]
+    assert [*present, de.inflect_verb(word, True, "3"), de.inflect_verb(word, True, "p")] == forms.split()
 
 
 def test_irregular_verb_forms() -> None:
-    assert [de.finite(verb("know", "that"), False, person) for person in ("1", "3", "p")] == ["weiß", "weiß", "wissen"]
-    assert [de.auxiliary("haben", person, past=True) for person in ("1", "p")] == ["hatte", "hatten"]
-    assert [de.modal(MODAL["may"], person) for person in ("1", "3", "p")] == ["darf", "darf", "dürfen"]
+    assert [de.inflect_verb(find_verb("know", "that"), False, person) for person in ("1", "3", "p")] == [
+        "weiß",
+        "weiß",
+        "wissen",
+    ]
+    assert [de.inflect_auxiliary("haben", person, past=True) for person in ("1", "p")] == ["hatte", "hatten"]
+    assert [de.inflect_modal(MODAL["may"], person) for person in ("1", "3", "p")] == ["darf", "darf", "dürfen"]
 
 
 @pytest.mark.parametrize(("stem", "word"), [("dark", "dunkle"), ("expensive", "teure"), ("tired", "müde")])
 def test_adjective_stem_drops_e_where_german_does(stem: str, word: str) -> None:
-    assert de.adjective(adjective(stem), "the", "m", "nom") == word
+    assert de.inflect_adjective(find_adjective(stem), "the", "m", "nom") == word
 
 
 def test_lexicon_entries_are_unique_and_refer_to_each_other() -> None:
@@ -596,25 +632,25 @@ def test_lexicon_entries_are_unique_and_refer_to_each_other() -> None:
 
 def test_every_noun_has_three_compatible_adjectives() -> None:
     for word in NOUNS:
-        fitting = set(adjectives(word))
+        fitting = set(find_adjectives(word))
         for worn in itertools.combinations(fitting, 2):
-            assert any(not any(contrary(other, one) for one in worn) for other in fitting), (word, worn)
+            assert any(not any(are_contradictory(other, one) for one in worn) for other in fitting), (word, worn)
 
 
 SPLIT_SIZES = {"train": 20_000, "dev": 300, "test": 1_000}
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[Pair]]:
-    return make(**SPLIT_SIZES, seed=1)
+def corpus() -> dict[str, list[AlignedPair]]:
+    return generate_corpus(**SPLIT_SIZES, seed=1)
 
 
-def test_corpus_splits_have_the_requested_sizes_and_are_disjoint(corpus: dict[str, list[Pair]]) -> None:
+def test_corpus_splits_have_the_requested_sizes_and_are_disjoint(corpus: dict[str, list[AlignedPair]]) -> None:
     assert {name: len(pairs) for name, pairs in corpus.items()} == SPLIT_SIZES
     assert len({made.source for pairs in corpus.values() for made in pairs}) == sum(SPLIT_SIZES.values())
 
 
-def test_corpus_text_is_tokenised(corpus: dict[str, list[Pair]]) -> None:
+def test_corpus_text_is_tokenised(corpus: dict[str, list[AlignedPair]]) -> None:
     for made in corpus["train"]:
         for text in (made.source, made.target):
             assert text == " ".join(text.split())
@@ -623,7 +659,7 @@ def test_corpus_text_is_tokenised(corpus: dict[str, list[Pair]]) -> None:
             assert 3 <= len(text.split()) <= 26
 
 
-def test_alignment_covers_all_words_of_both_sides(corpus: dict[str, list[Pair]]) -> None:
+def test_alignment_covers_all_words_of_both_sides(corpus: dict[str, list[AlignedPair]]) -> None:
     for made in corpus["train"]:
         width, height = len(made.source.split()), len(made.target.split())
         assert list(made.alignment) == sorted(set(made.alignment))
@@ -633,12 +669,12 @@ def test_alignment_covers_all_words_of_both_sides(corpus: dict[str, list[Pair]])
         assert (width - 1, height - 1) in made.alignment
 
 
-def test_a_third_of_the_pairs_reorder_words(corpus: dict[str, list[Pair]]) -> None:
+def test_a_third_of_the_pairs_reorder_words(corpus: dict[str, list[AlignedPair]]) -> None:
     crossing = sum(any(i < k and j > m for i, j in made.alignment for k, m in made.alignment) for made in corpus["dev"])
     assert crossing >= 0.3 * len(corpus["dev"])
 
 
-def test_vocabulary_and_sentence_length_are_within_bounds(corpus: dict[str, list[Pair]]) -> None:
+def test_vocabulary_and_sentence_length_are_within_bounds(corpus: dict[str, list[AlignedPair]]) -> None:
     english = {word for made in corpus["train"] for word in made.source.split()}
     german = Counter(word for made in corpus["train"] for word in made.target.split())
     assert 450 <= len(english) <= 700
@@ -649,11 +685,11 @@ def test_vocabulary_and_sentence_length_are_within_bounds(corpus: dict[str, list
     assert 9 <= length <= 11
 
 
-def test_training_split_has_no_held_out_combination(corpus: dict[str, list[Pair]]) -> None:
+def test_training_split_has_no_held_out_combination(corpus: dict[str, list[AlignedPair]]) -> None:
     lemmas = {form: word.english for word in NOUNS for form in (word.english, word.english_plural)}
     attributes = {word.english for word in ADJECTIVES}
     shown = Counter(
-        reserved(f"adjective {first} {lemmas[second]}")
+        is_held_out(f"adjective {first} {lemmas[second]}")
         for made in corpus["train"] + corpus["dev"]
         for first, second in zip(made.source.lower().split(), made.source.lower().split()[1:], strict=False)
         if first in attributes and second in lemmas
@@ -662,7 +698,7 @@ def test_training_split_has_no_held_out_combination(corpus: dict[str, list[Pair]
     assert shown[True] == 0
 
 
-def test_every_test_sentence_has_a_held_out_combination(corpus: dict[str, list[Pair]]) -> None:
+def test_every_test_sentence_has_a_held_out_combination(corpus: dict[str, list[AlignedPair]]) -> None:
     lemmas = {form: word.english for word in NOUNS for form in (word.english, word.english_plural)}
     verbs = {form: {word.lemma for word in VERBS if form in word.english} for use in VERBS for form in use.english}
     verbs |= {form: {"be"} for form in ("am", "are", "were")}
@@ -671,17 +707,17 @@ def test_every_test_sentence_has_a_held_out_combination(corpus: dict[str, list[P
         nouns = [lemmas[word] for word in words if word in lemmas]
         heads = [f"adjective {word}" for word in words]
         heads += [f"verb {lemma}" for word in words for lemma in verbs.get(word, ())]
-        assert any(reserved(f"{head} {word}") for head in heads for word in nouns), made.source
+        assert any(is_held_out(f"{head} {word}") for head in heads for word in nouns), made.source
 
 
 def test_combinations_are_found_in_all_parts_of_a_clause() -> None:
-    inner = Clause(verb("read"), the("girl", "young"), direct=relative_pronoun(the("book")), front="direct")
-    place = Prepositional("in", "in", "dat", the("garden", "small"))
+    inner = Clause(find_verb("read"), the("girl", "young"), direct=make_relative_pronoun(the("book")), front="direct")
+    place = PrepositionalPhrase("in", "in", "dat", the("garden", "small"))
     whole = Clause(
-        verb("find"), replace(the("man", "old"), owner=the("doctor", "rich")), direct=the("book"), place=place
+        find_verb("find"), replace(the("man", "old"), owner=the("doctor", "rich")), direct=the("book"), place=place
     )
     whole = replace(whole, relative=inner, host="direct")
-    assert set(combinations(whole)) == {
+    assert set(iterate_combinations(whole)) == {
         "adjective old man",
         "adjective rich doctor",
         "adjective small garden",
@@ -689,28 +725,28 @@ def test_combinations_are_found_in_all_parts_of_a_clause() -> None:
         "verb find book",
         "verb read book",
     }
-    assert list(combinations(Clause(verb("wait for"), HE, complement=FOR_BUS))) == ["verb wait for bus"]
-    assert list(combinations(replace(TIRED, subject=the("boy")))) == ["adjective tired boy"]
+    assert list(iterate_combinations(Clause(find_verb("wait for"), HE, complement=FOR_BUS))) == ["verb wait for bus"]
+    assert list(iterate_combinations(replace(TIRED, subject=the("boy")))) == ["adjective tired boy"]
 
 
 def test_about_eight_percent_of_combinations_are_held_out() -> None:
     possible = [f"adjective {word.english} {other.english}" for word in ADJECTIVES for other in NOUNS]
-    assert 0.06 < sum(map(reserved, possible)) / len(possible) < 0.1
+    assert 0.06 < sum(map(is_held_out, possible)) / len(possible) < 0.1
 
 
 @pytest.mark.parametrize(("count", "repetitions"), [(6_000, 3), pytest.param(30_000, 50, marks=pytest.mark.slow)])
 def test_equal_sources_have_equal_targets(count: int, repetitions: int) -> None:
-    narrator = Narrator(random.Random(5))
+    narrator = SentenceGenerator(random.Random(5))
     known: dict[str, str] = {}
     repeated = 0
     for _ in range(count):
-        made = pair(narrator.sentence())
+        made = realize_sentence_pair(narrator.draw_sentence())
         repeated += made.source in known
         assert known.setdefault(made.source, made.target) == made.target
     assert repeated > repetitions
 
 
-def test_read_is_past_tense_only_where_english_shows_it(corpus: dict[str, list[Pair]]) -> None:
+def test_read_is_past_tense_only_where_english_shows_it(corpus: dict[str, list[AlignedPair]]) -> None:
     targets = [made.target.lower().split() for made in corpus["train"]]
     assert any("lesen" in target for target in targets)
     assert any("las" in target for target in targets)
@@ -718,10 +754,10 @@ def test_read_is_past_tense_only_where_english_shows_it(corpus: dict[str, list[P
 
 
 def test_larger_split_keeps_its_prefix_and_the_other_splits() -> None:
-    small, large = make(50, 20, 20, seed=3), make(120, 20, 20, seed=3)
+    small, large = generate_corpus(50, 20, 20, seed=3), generate_corpus(120, 20, 20, seed=3)
     assert large["train"][:50] == small["train"]
     assert (large["dev"], large["test"]) == (small["dev"], small["test"])
-    assert make(50, 20, 20, seed=4)["train"] != small["train"]
+    assert generate_corpus(50, 20, 20, seed=4)["train"] != small["train"]
 
 
 def test_corpus_is_the_same_in_every_process() -> None:
@@ -729,16 +765,16 @@ def test_corpus_is_the_same_in_every_process() -> None:
     for salt in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
-        assert run.stdout == ascii(make(40, 9, 9, seed=2))
+        assert run.stdout == ascii(generate_corpus(40, 9, 9, seed=2))
 
 
 def test_exhausted_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_module, "PATIENCE", 10)
-    sentence = statement(Clause(verb("sleep"), HE))
+    monkeypatch.setattr(corpus_module, "MAX_FRUITLESS_DRAWS", 10)
+    sentence = statement(Clause(find_verb("sleep"), HE))
     with pytest.raises(ValueError, match=r"asked for 5 .* only 1"):
-        corpus_module.collect(lambda: sentence, 5, set(), held=False)
+        corpus_module.collect_pairs(lambda: sentence, 5, set(), held_out=False)
 
 
 def test_negative_split_size_is_refused() -> None:
     with pytest.raises(ValueError, match="dev must not be negative"):
-        make(1, -1, 1)
+        generate_corpus(1, -1, 1)

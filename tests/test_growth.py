@@ -9,7 +9,7 @@ import torch
 from support.combinations import slow_after
 from torch import Tensor
 
-from benchmarks.growth import distinct, kept, model, training
+from benchmarks.scaling import build_small_model, list_distinct_tensors, make_training_run, record_saved_storages
 
 TRAINED_RECIPES = [
     "bahdanau2015",
@@ -23,11 +23,11 @@ TRAINED_RECIPES = [
 
 def saved_bytes_of_decoder_steps(name: str, source: int) -> int:
     """Return the bytes that 8 decoder steps save for the backward pass, without the encoded source."""
-    made = model(name)
+    made = build_small_model(name)
     state: Any = made.decoder.start(made.encode(torch.randint(4, 1000, (1, source)), torch.tensor([source])))
-    there = {tensor.untyped_storage().data_ptr() for tensor in [*made.parameters(), *distinct(state)]}
+    there = {tensor.untyped_storage().data_ptr() for tensor in [*made.parameters(), *list_distinct_tensors(state)]}
     outputs: list[Tensor] = []
-    with kept() as held:
+    with record_saved_storages() as held:
         for token in range(8):
             log_probs, state, _ = made.decoder.step(state, torch.tensor([5 + token]))
             outputs.append(log_probs)
@@ -50,8 +50,8 @@ def test_global_attention_memory_is_linear_in_source_length(name: str) -> None:
 
 @pytest.mark.parametrize("name", slow_after(3, TRAINED_RECIPES))
 def test_training_memory_grows_as_the_method_requires(name: str) -> None:
-    made = model(name)
-    short, middle, long = (training(made, words, words)[1]() for words in (32, 64, 128))
+    made = build_small_model(name)
+    short, middle, long = (make_training_run(made, words, words)[1]() for words in (32, 64, 128))
     linear = name in ("sutskever2014", "luong2015-local-m", "luong2015-local-p")
     assert long / middle < (2.1 if linear else 4.1)
     assert middle > 1.5 * short

@@ -405,7 +405,7 @@ def compute_gradients(model: Any, seed: int) -> dict[str, Tensor]:
     source = torch.randint(4, 40, (3, 7)) * (torch.arange(7) < lengths[:, None])
     target = torch.randint(4, 40, (3, 6))
     model.zero_grad()
-    model.summed(source, lengths, target[:, :-1], target[:, 1:]).backward()
+    model.loss_sum(source, lengths, target[:, :-1], target[:, 1:]).backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
@@ -431,7 +431,7 @@ def test_backward_outside_the_context_uses_the_products_of_forward() -> None:
     model = quicken(build(source_size=40, target_size=40, **LUONG))
     source, lengths = torch.randint(4, 40, (2, 5)), torch.tensor([5, 5])
     with halved():
-        loss = model.summed(source, lengths, source, source)
+        loss = model.loss_sum(source, lengths, source, source)
         assert multiplying(torch.zeros(1)) is not EXACT
     assert multiplying(torch.zeros(1)) is EXACT
     loss.backward()

@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from regard.models import build
-from regard.models.hard import HardModel
-from regard.nn import hidden
-from regard.symbols import BOS, EOS
+from regard.models.xu2015_hard import HardAttentionModel
+from regard.nn import hidden_state
+from regard.special_tokens import BOS, EOS
 
 SOURCE, LENGTHS = torch.tensor([[4, 5, 3]]), torch.tensor([3])
 TARGET_IN, TARGET_OUT = torch.tensor([[BOS, 5]]), torch.tensor([[5, EOS]])
 BATCH = (SOURCE, LENGTHS, TARGET_IN, TARGET_OUT)
 
 
-def make_model(**overrides: Any) -> HardModel:
+def make_model(**overrides: Any) -> HardAttentionModel:
     torch.manual_seed(3)
     settings = {"size": 4, "dropout": 0.0, "soft_share": 0.0, "entropy": 0.0, "reward": 1.0, **overrides}
     model = build("xu2015-hard", 7, 7, **settings).double().train()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.8)
-    assert isinstance(model, HardModel)
+    assert isinstance(model, HardAttentionModel)
     return model
 
 
-def force_positions(model: HardModel, positions: tuple[int, ...]) -> None:
+def force_positions(model: HardAttentionModel, positions: tuple[int, ...]) -> None:
     """Make the next steps attend to the given positions."""
     given = iter(positions)
 
@@ -40,7 +40,7 @@ def force_positions(model: HardModel, positions: tuple[int, ...]) -> None:
     model.decoder.attention.alignment.choose = choose  # type: ignore[attr-defined]
 
 
-def score_positions(model: HardModel, positions: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def score_positions(model: HardAttentionModel, positions: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return log p(y | positions) and log p(positions)."""
     force_positions(model, positions)
     decoded = model.decoder(model.encode(SOURCE, LENGTHS), TARGET_IN)
@@ -48,7 +48,7 @@ def score_positions(model: HardModel, positions: tuple[int, ...]) -> tuple[Tenso
     return log_prob, decoded.attended.log_prob.sum()
 
 
-def compute_gradients(model: HardModel, loss: Tensor) -> dict[str, Tensor]:
+def compute_gradients(model: HardAttentionModel, loss: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     return {name: p.grad.clone() if p.grad is not None else torch.zeros_like(p) for name, p in model.named_parameters()}
@@ -86,7 +86,7 @@ def test_marginal_likelihood_sums_over_all_positions() -> None:
     expected = torch.zeros((), dtype=torch.float64)
     values = encoded.memory.values
     for t in range(2):
-        word, before = decoder.embedding(TARGET_IN[:, t]), hidden(state.recurrent[-1])
+        word, before = decoder.embedding(TARGET_IN[:, t]), hidden_state(state.recurrent[-1])
         score: Any = decoder.attention.score
         alpha = score(before[:, None], score.project(encoded.memory.keys), None)[:, 0].softmax(-1)
         assert decoder.gate is not None
@@ -127,7 +127,7 @@ def test_soft_fraction_of_a_half_samples_half_of_the_sentences() -> None:
     model = make_model(soft_share=0.5)
     torch.manual_seed(0)
     many = model.encode(SOURCE.expand(4000, -1), LENGTHS.expand(4000))
-    soft = model.decoder.start(many).soft
+    soft = model.decoder.start(many).soft_mask
     assert soft is not None
     assert 0.45 < soft.double().mean().item() < 0.55
 
@@ -148,13 +148,13 @@ def test_the_soft_baseline_uses_the_dropout_mask_of_the_sample() -> None:
     model = make_model(estimator="soft-baseline", dropout=0.5)
     source, lengths = torch.tensor([[4]]), torch.tensor([1])
     seen = []
-    plain = model.advantage
+    plain = model.compute_advantage
 
     def watched(*arguments: Any) -> Tensor:
         seen.append(plain(*arguments))
         return seen[-1]
 
-    model.advantage = watched  # type: ignore[method-assign, assignment]
+    model.compute_advantage = watched  # type: ignore[method-assign, assignment]
     for _ in range(5):
         before = torch.get_rng_state()
         model.loss(source, lengths, TARGET_IN, TARGET_OUT)

@@ -24,7 +24,7 @@ from regard.serve.keys import Keys
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import encode_json
 from regard.serve.settings import Settings
-from regard.text.addresses import worded
+from regard.tokenizers.urls import remove_urls
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 JSON = {"Content-Type": "application/json"}
@@ -90,8 +90,8 @@ def test_parsing_a_large_body_does_not_block_other_requests(
 def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
     fluent_run: Run, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(worded)
-    monkeypatch.setattr(detection, "worded", gate)
+    gate = Gate(remove_urls)
+    monkeypatch.setattr(detection, "remove_urls", gate)
     texts = ["1 " * 1000, "the old house"]
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:

@@ -15,14 +15,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the bottom up. A package may import itself and those of lower layers; packages of one layer do not import each
 # other, except for the modules of the base layer.
-BASE = ("symbols", "errors", "version", "config", "console", "group", "folders", "strict_json")
+BASE = ("special_tokens", "errors", "version", "config", "console", "group", "paths", "strict_json")
 LAYERS = (
     ("nn",),
     ("recipes",),
     ("models",),
     ("fast",),
+    ("tokenizers",),
     ("text",),
     ("data",),
+    ("corpus",),
+    ("synthetic",),
     ("evaluate",),
     ("search",),
     ("runs",),
@@ -58,7 +61,7 @@ def package_of(path: Path) -> str:
 
 
 def parents_of(path: Path) -> list[str]:
-    """Return what a relative import starts from: `regard/data/grammar/forms.py` -> regard, data, grammar."""
+    """Return what a relative import starts from: `regard/synthetic/grammar/verb_forms.py` -> regard, data, grammar."""
     return ["regard", *path.relative_to(PACKAGE).parent.parts]
 
 

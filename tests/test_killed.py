@@ -25,8 +25,8 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.runs import Run, checkpoint
-from regard.runs.lock import held
-from regard.training import Interrupted, loop, train
+from regard.runs.lock import lock_run
+from regard.training import Interrupted, Trainer, train
 
 SETTINGS: dict[str, Any] = {
     "steps": 10,
@@ -45,11 +45,11 @@ FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil
 fork = multiprocessing.get_context("fork")
 
 
-def make_killable_trainer(folder: Path) -> loop.Trainer:
+def make_killable_trainer(folder: Path) -> Trainer:
     trainer = make_trainer(folder, **SETTINGS)
     validate = trainer.validate
     trainer.validate = lambda model, device: validate(model, device)._replace(
-        figures={"bleu": BLEUS[trainer.position.step]}
+        metrics={"bleu": BLEUS[trainer.train_state.step]}
     )
     return trainer
 
@@ -58,7 +58,7 @@ def train_to_the_end(folder: Path, prepare: Callable[[], None] = lambda: None) -
     """Start the run, or resume it if it has a checkpoint."""
     prepare()
     trainer = make_killable_trainer(folder)
-    if trainer.run.steps():
+    if trainer.run.list_steps():
         trainer.resume()
     trainer.fit()
 
@@ -94,17 +94,17 @@ def watch_file_events(folder: Path, die_at: int | None, log: Path | None = None)
 def final_state(folder: Path) -> dict[str, Any]:
     """Return the last checkpoint, the kept steps and the metrics of a run, without timings."""
     run = Run(folder)
-    path = run.checkpoint_folder(run.newest())
+    path = run.checkpoint_folder(run.find_newest_step())
     state = checkpoint.read_state(path)
     return {
         "state": {key: value for key, value in state.items() if key != "seconds"},
         "model": (path / "model.safetensors").read_bytes(),
         "optimizer": (path / "optimizer.safetensors").read_bytes(),
-        "steps": run.steps(),
-        "best": run.best(),
+        "steps": run.list_steps(),
+        "best": run.find_best_step(),
         "metrics": [
             {name: value for name, value in row.items() if name not in ("tokens_per_second", "memory_mb")}
-            for row in run.metrics()
+            for row in run.read_metrics()
         ],
     }
 
@@ -156,14 +156,14 @@ def test_run_killed_between_updates_resumes_identically(
     for step in (3, 5, 5, 9):
 
         def die(step: int = step) -> None:
-            update = loop.Trainer.update
+            update = Trainer.train_step
 
-            def updated(self: loop.Trainer, share: Any) -> Any:
-                if self.position.step == step:
+            def updated(self: Trainer, update_batches: Any) -> Any:
+                if self.train_state.step == step:
                     os.kill(os.getpid(), signal.SIGKILL)
-                return update(self, share)
+                return update(self, update_batches)
 
-            loop.Trainer.update = updated  # type: ignore[method-assign]
+            Trainer.train_step = updated  # type: ignore[method-assign]
 
         assert train_in_a_process(folder, die) == -signal.SIGKILL
     assert train_in_a_process(folder, lambda: None) == 0
@@ -189,11 +189,11 @@ def test_full_disk_keeps_the_last_checkpoint_and_training_resumes(corpus: Path, 
     assert "could not be written" in last_line
     assert "Traceback" not in full.stderr
     run = Run(folder)
-    assert run.steps()[-1] == 12
+    assert run.list_steps()[-1] == 12
     assert not list((folder / "checkpoints").glob(".*"))
     again = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    left, right = (checkpoint.read_tensors(one.checkpoint_folder(24), checkpoint.MODEL) for one in (whole, run))
+    left, right = (checkpoint.read_tensors(one.checkpoint_folder(24), checkpoint.MODEL_FILE) for one in (whole, run))
     assert all(torch.equal(right[name], tensor) for name, tensor in left.items())
 
 
@@ -201,21 +201,21 @@ def test_full_disk_keeps_the_last_checkpoint_and_training_resumes(corpus: Path, 
 def test_killed_data_worker_costs_no_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
-    trainer, update = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100), loop.Trainer.update
-    trainer.data = replace(trainer.data, workers=1)
+    trainer, update = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100), Trainer.train_step
+    trainer.data_settings = replace(trainer.data_settings, workers=1)
 
-    def kill_worker_during_third_update(self: loop.Trainer, batches: Any) -> Any:
-        if self.position.step == 2:
+    def kill_worker_during_third_update(self: Trainer, batches: Any) -> Any:
+        if self.train_state.step == 2:
             (worker,) = multiprocessing.active_children()
             worker.kill()
             os.waitid(os.P_PID, worker.pid or 0, os.WEXITED | os.WNOWAIT)
         return update(self, batches)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "update", kill_worker_during_third_update)
+        patch.setattr(Trainer, "train_step", kill_worker_during_third_update)
         with pytest.raises(UserError, match=r"reading training data came to a stop: DataLoader worker .*killed"):
             trainer.fit()
-    assert max(trainer.run.steps()) == 3
+    assert max(trainer.run.list_steps()) == 3
     resumed = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100)
     resumed.resume()
     whole = make_trainer(tmp_path / "whole", steps=6, checkpoint_every=100)
@@ -223,18 +223,18 @@ def test_killed_data_worker_costs_no_updates(tmp_path: Path, monkeypatch: pytest
     assert are_state_dicts_equal(resumed.model.state_dict(), whole.model.state_dict())
 
 
-def make_trainer_with_workers(folder: Path) -> loop.Trainer:
+def make_trainer_with_workers(folder: Path) -> Trainer:
     trainer = make_trainer(folder, steps=100_000, validate_every=100_000)
-    trainer.data = replace(trainer.data, workers=2)
+    trainer.data_settings = replace(trainer.data_settings, workers=2)
     return trainer
 
 
-def train_until_signalled(trainer: loop.Trainer, moment: int | str, number: signal.Signals) -> None:
+def train_until_signalled(trainer: Trainer, moment: int | str, number: signal.Signals) -> None:
     """Train; every process of the run gets the signal at a moment.
 
     The moment is a number of function calls from the start of the workers on, or "worker started" or "update".
     """
-    shares, update, own, calls, senders = trainer.shares, trainer.update, os.getpid(), [0], list[int]()
+    shares, update, own, calls, senders = trainer.load_update_batches, trainer.train_step, os.getpid(), [0], list[int]()
 
     def signal_all() -> None:
         if senders or os.getpid() != own:  # forked processes have these functions, too
@@ -259,12 +259,12 @@ def train_until_signalled(trainer: loop.Trainer, moment: int | str, number: sign
         sys.setprofile(count_call)
         return shares()
 
-    def signalled_update(share: Any) -> Any:
-        if moment == "update" and trainer.position.step == 2:
+    def signalled_update(update_batches: Any) -> Any:
+        if moment == "update" and trainer.train_state.step == 2:
             signal_all()
-        return update(share)
+        return update(update_batches)
 
-    trainer.shares, trainer.update = started_shares, signalled_update  # type: ignore[method-assign]
+    trainer.load_update_batches, trainer.train_step = started_shares, signalled_update  # type: ignore[method-assign]
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
     try:
         trainer.fit()
@@ -284,7 +284,7 @@ def assert_signal_saves_a_checkpoint(folder: Path, moment: int | str, number: si
     process.join()
     assert process.exitcode == 128 + number, f"signal at {moment}"
     run = Run(folder)
-    assert checkpoint.read_state(run.checkpoint_folder(run.newest()))["step"] >= 1
+    assert checkpoint.read_state(run.checkpoint_folder(run.find_newest_step()))["step"] >= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to list child processes")
@@ -317,7 +317,7 @@ def test_data_workers_end_with_a_killed_process(tmp_path: Path) -> None:
     trainer, pids = make_trainer_with_workers(tmp_path), tmp_path / "pids"
 
     def train_and_die() -> None:
-        shares = trainer.shares()
+        shares = trainer.load_update_batches()
         next(shares)
         pids.write_text("\n".join(map(str, list_children(os.getpid()))), encoding="utf-8")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -340,7 +340,7 @@ update = loop.Trainer.update
 def killed(self, share):
     if self.position.step == 4:
         os.kill(os.getpid(), signal.SIGKILL)
-    return update(self, share)
+    return update(self, update_batches)
 loop.Trainer.update = killed
 app.main()
 """
@@ -365,7 +365,7 @@ def test_child_of_a_killed_process_does_not_hold_the_run_lock(tmp_path: Path) ->
         assert process.wait() == -signal.SIGKILL
         assert process.stdout is not None
         assert process.stdout.readline() == "child\n"
-        with held(tmp_path):
+        with lock_run(tmp_path):
             assert process.communicate("on")[0] == "on\n"
 
 
@@ -390,9 +390,9 @@ def test_killed_command_resumes_identically(corpus: Path, tmp_path: Path) -> Non
     )
     assert process.returncode == -signal.SIGKILL
     killed = Run(tmp_path / "killed")
-    assert killed.newest() == 3
+    assert killed.find_newest_step() == 3
     train(None, None, killed.folder, resume=True)
     tensors: list[dict[str, Tensor]] = [
-        checkpoint.read_tensors(run.checkpoint_folder(6), checkpoint.MODEL) for run in (whole, killed)
+        checkpoint.read_tensors(run.checkpoint_folder(6), checkpoint.MODEL_FILE) for run in (whole, killed)
     ]
     assert all(torch.equal(tensors[1][name], tensor) for name, tensor in tensors[0].items())

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from regard import load, train
-from regard.demo import answer, run_demo
-from regard.recipes import read
+from regard.demo import run_prediction_demo, run_translation_demo
+from regard.recipes import read_recipe
 from regard.runs import Run
 from regard.tasks import classification
 
@@ -54,7 +54,7 @@ THRESHOLDS: dict[str, tuple[str, dict[str, Any], float, float | None]] = {
 def test_the_demo_of_each_model_reaches_its_bleu_and_aer(name: str) -> None:
     recipe, changes, bleu, aer = THRESHOLDS[name]
     shutil.rmtree(RUNS / name, ignore_errors=True)
-    run_demo(recipe, RUNS / name, **changes)
+    run_translation_demo(recipe, RUNS / name, **changes)
     results = json.loads((RUNS / name / "results.json").read_text(encoding="utf-8"))
     assert results["bleu"] >= bleu
     assert results["aer"] is None if aer is None else results["aer"] <= aer
@@ -63,9 +63,9 @@ def test_the_demo_of_each_model_reaches_its_bleu_and_aer(name: str) -> None:
 @pytest.mark.parametrize("name", ["lin2017", "yang2016"])
 def test_a_classifier_attends_to_the_informative_sentence(name: str, tmp_path: Path) -> None:
     """Accuracy of 97 %, and 60 % of the attention on the informative sentence, a quarter of the text."""
-    corpus = classification.embedded(tmp_path)
+    corpus = classification.write_classification_corpus(tmp_path)
     shutil.rmtree(RUNS / name, ignore_errors=True)
-    train(name, corpus.train, RUNS / name, dev=corpus.dev, **corpus.fitting(read(name)))
+    train(name, corpus.train, RUNS / name, dev=corpus.dev, **corpus.select_overrides(read_recipe(name)))
     classifier = load(RUNS / name)
     assert classifier.evaluate(corpus.test)["accuracy"] >= 97.0
     rows = [line.split("\t") for line in corpus.test[0].read_text(encoding="utf-8").splitlines()]
@@ -92,9 +92,9 @@ def test_a_caption_is_right_and_attends_to_the_object_it_names(
     name: str, exact: float, on_object: float, tmp_path: Path
 ) -> None:
     """Scenes combine objects that never occurred together in training; the entropy of the attention falls."""
-    results = answer(name, tmp_path / name).results
+    results = run_prediction_demo(name, tmp_path / name).results
     assert results["images"] >= 500
     assert results["exact"] >= exact
     assert results["on_object"] >= on_object
-    entropies = [row["entropy"] for row in Run(tmp_path / name).metrics() if row["kind"] == "dev"]
+    entropies = [row["entropy"] for row in Run(tmp_path / name).read_metrics() if row["kind"] == "dev"]
     assert entropies[-1] < (entropies[0] / 2 if "hard" in name else entropies[0])

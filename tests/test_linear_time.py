@@ -22,10 +22,9 @@ from support.archives import make_zip
 from support.pumping import Pumped, has_possessive_group, pump
 
 import regard
-from regard.documents import DocumentError, translated
-from regard.text.addresses import worded
-from regard.text.entities import unescape
-from regard.translate import tag_placement, tags
+from regard.documents import DocumentError, translate_document
+from regard.tokenizers.urls import remove_urls, unescape_html
+from regard.translate import markup, tag_projection
 
 FACTOR = 4
 MOST = 9.0  # times the time; quadratic growth is 16 times
@@ -216,7 +215,7 @@ HOSTILE: dict[str, tuple[str, Callable[[int], bytes]]] = {
 
 def translate_hostile(name: str, content: bytes) -> None:
     with suppress(DocumentError):
-        translated(name, content, lambda texts: [f"{text} c" for text in texts])
+        translate_document(name, content, lambda texts: [f"{text} c" for text in texts])
 
 
 @pytest.mark.parametrize("case", BLANKS)
@@ -264,17 +263,17 @@ TEXTS = (
 
 @pytest.mark.parametrize("repeated", TEXTS)
 def test_tags_of_a_hostile_text_take_linear_time(repeated: str) -> None:
-    assert not grows_faster(lambda size: tags.parse("a" + repeated * (size // len(repeated))), 2000)
-    assert not grows_faster(lambda size: worded("a" + repeated * (size // len(repeated))), 2000)
+    assert not grows_faster(lambda size: markup.parse_markup("a" + repeated * (size // len(repeated))), 2000)
+    assert not grows_faster(lambda size: remove_urls("a" + repeated * (size // len(repeated))), 2000)
 
 
 @pytest.mark.parametrize("repeated", ["x<b>y</b>", "<b>!</b> "])
 def test_tags_in_one_long_word_are_placed_in_linear_time(repeated: str) -> None:
     def place(size: int) -> None:
-        marked = tags.parse("a" + repeated * (size // len(repeated)))
-        plain = marked.pieces[0].plain
+        marked = markup.parse_markup("a" + repeated * (size // len(repeated)))
+        plain = marked.blocks[0].plain_text
         links = [(number, number) for number in range(len(plain.split()))]
-        tag_placement.restore(marked, [f"{plain}."], [links])
+        tag_projection.restore_markup(marked, [f"{plain}."], [links])
 
     assert not grows_faster(place, 2000)
 
@@ -285,8 +284,8 @@ def test_tags_in_one_long_word_are_placed_in_linear_time(repeated: str) -> None:
 def test_empty_pairs_are_filled_in_linear_time(source: str, target: str) -> None:
     def place(size: int) -> None:
         count = size // len(source)
-        tag_placement.restore(tags.parse(source * count), [target * count], [[]])
-        tag_placement.restore(tags.parse(f"x {source * count}"), [f"x {target * count}"], [[(0, 0)]])
+        tag_projection.restore_markup(markup.parse_markup(source * count), [target * count], [[]])
+        tag_projection.restore_markup(markup.parse_markup(f"x {source * count}"), [f"x {target * count}"], [[(0, 0)]])
 
     assert not grows_faster(place, 1000)
 
@@ -294,11 +293,11 @@ def test_empty_pairs_are_filled_in_linear_time(source: str, target: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("repeated", TEXTS)
 def test_tags_of_a_long_hostile_text_take_linear_time(repeated: str) -> None:
-    assert not grows_faster(lambda size: tags.parse("a" + repeated * (size // len(repeated))), 50_000)
+    assert not grows_faster(lambda size: markup.parse_markup("a" + repeated * (size // len(repeated))), 50_000)
 
 
 def test_character_reference_of_thousands_of_digits_is_read() -> None:
-    assert unescape(f"&#{'1' * 5000}; &#{'0' * 5000}65; &#x{'0' * 5000}41; &#0; &#;") == "\ufffd A A \ufffd &#;"
-    assert tags.parse(f"<b>a</b> &#{'1' * 5000};").pieces[0].plain == "a \ufffd"
-    made = translated("a.html", f"<p>a &#{'1' * 5000}b</p>".encode(), lambda texts: [*texts])
+    assert unescape_html(f"&#{'1' * 5000}; &#{'0' * 5000}65; &#x{'0' * 5000}41; &#0; &#;") == "\ufffd A A \ufffd &#;"
+    assert markup.parse_markup(f"<b>a</b> &#{'1' * 5000};").blocks[0].plain_text == "a \ufffd"
+    made = translate_document("a.html", f"<p>a &#{'1' * 5000}b</p>".encode(), lambda texts: [*texts])
     assert made == f"<p>a &#{'1' * 5000}b</p>".encode()

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.ragged import Indices
-from regard.tasks.memory import in_lots, in_order
+from regard.data.indexed_dataset import Indices
+from regard.tasks.base import map_batches, map_batches_in_order
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 100), st.integers(1, 30))
@@ -17,13 +17,13 @@ def test_results_are_in_input_order_when_memory_runs_out(sizes: list[int], batch
             raise torch.OutOfMemoryError
         return [f"example {row}" for row in rows.tolist()]
 
-    found = in_order(process, np.array(sizes, dtype=np.int32), batch_tokens)
+    found = map_batches_in_order(process, np.array(sizes, dtype=np.int32), batch_tokens)
     assert found == [f"example {row}" for row in range(len(sizes))]
 
 
 def test_batches_hold_examples_of_similar_length_within_the_limit() -> None:
     sizes = np.array([9, 2, 30, 2, 8, 3])
-    batches = in_lots(lambda rows: sizes[rows].tolist(), sizes, 18)
+    batches = map_batches(lambda rows: sizes[rows].tolist(), sizes, 18)
     assert batches == [[2, 2, 3], [8, 9], [30]]
 
 
@@ -35,6 +35,6 @@ def test_an_example_too_large_alone_and_other_errors_are_raised() -> None:
         raise RuntimeError("no such kernel")
 
     with pytest.raises(torch.OutOfMemoryError, match="too large"):
-        in_order(run_out_of_memory, np.array([4, 4, 4]), 100)
+        map_batches_in_order(run_out_of_memory, np.array([4, 4, 4]), 100)
     with pytest.raises(RuntimeError, match="no such kernel"):
-        in_order(fail, np.array([4, 4, 4]), 100)
+        map_batches_in_order(fail, np.array([4, 4, 4]), 100)

@@ -17,22 +17,22 @@ from support.combinations import covering_pairs, each_value
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.models import Seq2Seq, Viewpoint, build
-from regard.models.bahdanau import BahdanauDecoder
-from regard.models.cho import ChoDecoder
-from regard.models.luong import LuongDecoder
-from regard.models.seq2seq import Decoded, Encoded
-from regard.models.sutskever import SutskeverDecoder
-from regard.models.xu import XuDecoder
-from regard.nn import hidden, prefix_mask
-from regard.recipes import names, override, read
-from regard.symbols import BOS, PAD
+from regard.models import AlignmentHead, Seq2Seq, build
+from regard.models.bahdanau2015 import BahdanauDecoder
+from regard.models.base import Decoded, Encoded
+from regard.models.cho2014 import ChoDecoder
+from regard.models.luong2015 import LuongDecoder
+from regard.models.sutskever2014 import SutskeverDecoder
+from regard.models.xu2015 import XuDecoder
+from regard.nn import hidden_state, prefix_mask
+from regard.recipes import list_recipes, override, read_recipe
+from regard.special_tokens import BOS, PAD
 
 SOURCE, TARGET, SIZE = 11, 13, 8
 LENGTHS = torch.tensor([6, 3, 1])
 B, S, T = 3, 6, 5
 
-TRANSLATION = [name for name in names() if read(name)["task"] == "translate"]
+TRANSLATION = [name for name in list_recipes() if read_recipe(name)["task"] == "translate"]
 SCORES = ("dot", "general", "concat", "location")
 CELLS = ("gru", "lstm", "elman")
 ALIGNMENTS = ("global", "local-m", "local-p")
@@ -87,7 +87,7 @@ def _make_coverage_variant(recipe: str, coverage: str, alignment: str) -> Varian
 
 def _variants(make: Callable[..., Variant], cases: Sequence[Any]) -> list[Any]:
     """Return the variant of each case as a `pytest.param` with the marks of the case."""
-    return [pytest.param(make(*case.values), marks=case.marks) for case in cases]
+    return [pytest.param(make(*case.values), marks=case.grounded_tokens) for case in cases]
 
 
 ESTIMATORS = (
@@ -115,7 +115,7 @@ COMBINED = [
 ]
 SINGLE = [
     *(
-        make_variant(name, **({"heads": 2, "layers": 2} if "heads" in read(name)["model"] else {}))
+        make_variant(name, **({"heads": 2, "layers": 2} if "heads" in read_recipe(name)["model"] else {}))
         for name in TRANSLATION
     ),
     *(make_variant(name, bidirectional=True, layers=1, cell="lstm") for name in WITHOUT_ATTENTION),
@@ -280,7 +280,7 @@ def test_selected_rows_of_a_decoder_state_continue_on_their_own(variant: Variant
 def test_hypotheses_that_share_a_memory_equal_copies(variant: Variant) -> None:
     model, (source, _) = make_model(variant), make_batch()
     decoder, begun = model.decoder, model.decoder.start(run_batch(variant)[0])
-    copied, shared = decoder.select(begun, torch.arange(B).repeat_interleave(2)), decoder.widen(begun, 2)
+    copied, shared = decoder.select(begun, torch.arange(B).repeat_interleave(2)), decoder.expand_beams(begun, 2)
     generator = torch.Generator().manual_seed(1)
 
     def step(rows: int) -> None:
@@ -295,14 +295,14 @@ def test_hypotheses_that_share_a_memory_equal_copies(variant: Variant) -> None:
 
     step(2 * B)
     rows = torch.tensor([1, 1, 3, 2, 4, 5])
-    copied, shared = decoder.select(copied, rows), decoder.reorder(shared, rows)
+    copied, shared = decoder.select(copied, rows), decoder.reorder_beams(shared, rows)
     step(2 * B)
     rows = torch.tensor([1, 0, 4, 4])
-    copied, shared = decoder.select(copied, rows), decoder.keep(shared, rows, torch.tensor([0, 2]))
+    copied, shared = decoder.select(copied, rows), decoder.keep_rows(shared, rows, torch.tensor([0, 2]))
     step(4)
     late = decoder.start(model.encode(source[:1], LENGTHS[:1]))
     twice = decoder.select(late, torch.zeros(2, dtype=torch.long))
-    copied, shared = decoder.join(copied, twice), decoder.join(shared, decoder.widen(late, 2))
+    copied, shared = decoder.concat_states(copied, twice), decoder.concat_states(shared, decoder.expand_beams(late, 2))
     step(6)
 
 
@@ -321,7 +321,7 @@ def test_sources_may_join_and_leave_a_batch_at_any_step(variant: Variant) -> Non
         ages = {row: position - row for row in range(B) if 0 <= position - row < counts[row]}  # the oldest first
         if position < B:
             new = decoder.start(encoded[position])
-            state = new if state is None else decoder.join(state, new)
+            state = new if state is None else decoder.concat_states(state, new)
         tokens = torch.stack([target[row, age] for row, age in ages.items()])
         found, state, attended = decoder.step(state, tokens)
         size = max(lengths[row] for row in ages)
@@ -336,7 +336,7 @@ def test_sources_may_join_and_leave_a_batch_at_any_step(variant: Variant) -> Non
         if stay:
             state = decoder.select(state, torch.tensor(list(stay)))
             source_size = max(lengths[row] for row in stay.values())
-            state = decoder.trim(state, source_size, max(ages[row] + 1 for row in stay.values()))
+            state = decoder.trim_padding(state, source_size, max(ages[row] + 1 for row in stay.values()))
 
 
 @pytest.mark.parametrize("name", ["bahdanau2015", "luong2015-global"])
@@ -383,7 +383,7 @@ def test_bahdanau_decoder_follows_the_equations_of_the_paper() -> None:
     torch.testing.assert_close(decoder(encoded, target).logits[:, 0], logits)
     _, state, _ = decoder.step(decoder.start(encoded), target[:, 0])
     cell = decoder.recurrent.forwards[0]
-    torch.testing.assert_close(hidden(state.recurrent[0]), cell(torch.cat((word, c), -1), s))
+    torch.testing.assert_close(hidden_state(state.recurrent[0]), cell(torch.cat((word, c), -1), s))
 
 
 def test_luong_decoder_follows_the_equations_of_the_paper() -> None:
@@ -504,11 +504,11 @@ def test_luong_updates_coverage_with_the_state_that_attended() -> None:
     assert isinstance(decoder, LuongDecoder)
     state = decoder.start(model.encode(source, LENGTHS))
     _, after, attended = decoder.step(state, target[:, 0])
-    h = hidden(after.recurrent[-1])
-    expected = decoder.attention.follow(state.memory, h[:, None], attended)
-    assert expected.covered is not None
-    assert after.memory.covered is not None
-    torch.testing.assert_close(after.memory.covered.amount, expected.covered.amount)
+    h = hidden_state(after.recurrent[-1])
+    expected = decoder.attention.update_coverage(state.memory, h[:, None], attended)
+    assert expected.coverage is not None
+    assert after.memory.coverage is not None
+    torch.testing.assert_close(after.memory.coverage.amount, expected.coverage.amount)
 
 
 def test_sutskever_decoder_sees_only_the_last_state_of_the_encoder() -> None:
@@ -577,7 +577,7 @@ def test_recipes_have_the_sizes_of_the_papers_and_tied_embeddings() -> None:
     assert apart.decoder.embedding.words.weight is apart.decoder.output.weight
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_recipes())
 def test_pad_embedding_is_initialised_to_zero(name: str) -> None:
     model = build(name, 9, 9, size=16, layers=1)
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
@@ -625,10 +625,10 @@ def test_impossible_model_options_are_reported(name: str, overrides: dict[str, A
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_builds_at_full_size(name: str) -> None:
     with torch.device("meta"):
-        model = build(read(name), SOURCE, TARGET)
+        model = build(read_recipe(name), SOURCE, TARGET)
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
 
 
@@ -657,7 +657,7 @@ def test_guided_attention_adds_the_cross_entropy_of_the_links(variant: Variant) 
     guide[0, 0, 2] = 1.0
     guide[0, 2, [1, 3]] = 0.5
     guide[1, 1, 0] = 1.0
-    recipe = override(read(variant.recipe), {"loss.guided": 0.3, "loss.per": "token"})
+    recipe = override(read_recipe(variant.recipe), {"loss.guided": 0.3, "loss.per": "token"})
     torch.manual_seed(7)
     model = build(recipe, SOURCE, TARGET, size=SIZE, **dict(variant.overrides)).double().eval()
     plain, guided = (model.loss(source, LENGTHS, target, target, given) for given in (None, guide))
@@ -684,15 +684,15 @@ def test_a_transformer_reports_the_attention_of_a_chosen_head(monkeypatch: pytes
     decoder = plain.decoder
     default = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
     attention = {}
-    for viewpoint in decoder.viewpoints():
-        monkeypatch.setattr(decoder, "viewpoint", viewpoint)
+    for viewpoint in decoder.alignment_heads():
+        monkeypatch.setattr(decoder, "alignment_head", viewpoint)
         attention[viewpoint] = decoder(plain.encode(source, LENGTHS), target).attended.dense(S)
     assert len(attention) == 6
-    torch.testing.assert_close(attention[Viewpoint(1, None)], default)
+    torch.testing.assert_close(attention[AlignmentHead(1, None)], default)
     for layer in range(2):
-        mean = (attention[Viewpoint(layer, 0)] + attention[Viewpoint(layer, 1)]) / 2
-        torch.testing.assert_close(attention[Viewpoint(layer, None)], mean)
+        mean = (attention[AlignmentHead(layer, 0)] + attention[AlignmentHead(layer, 1)]) / 2
+        torch.testing.assert_close(attention[AlignmentHead(layer, None)], mean)
     found = chosen.decoder(chosen.encode(source, LENGTHS), target).attended.dense(S)
-    torch.testing.assert_close(found, attention[Viewpoint(0, 1)])
+    torch.testing.assert_close(found, attention[AlignmentHead(0, 1)])
     with pytest.raises(UserError, match="align_head counts from 1: there are 2, not 3"):
         make_model(variant, align_head=3)

@@ -13,9 +13,9 @@ import torch
 
 from regard.fast.narrow import narrowed
 from regard.models import Seq2Seq, build
-from regard.models.seq2seq import Decoder
-from regard.search import Phrase, search, search_among
-from regard.symbols import BOS, EOS, PAD, UNK
+from regard.models.base import Decoder
+from regard.search import Phrase, search, search_restricted
+from regard.special_tokens import BOS, EOS, PAD, UNK
 
 VOCABULARY, SHORTLIST = 30, [5, 9, 14, 20, 29]
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,7 +56,7 @@ def compute_logits(model: Seq2Seq, row: int, tokens: list[int]) -> np.ndarray[An
 def test_a_shortlist_of_the_whole_vocabulary_changes_nothing(name: str) -> None:
     model = make_model(name)
     expected = search(model, SOURCE, LENGTHS, beam=3, n_best=2)
-    found = search_among(range(VOCABULARY), [model], SOURCE, LENGTHS, beam=3, n_best=2)
+    found = search_restricted(range(VOCABULARY), [model], SOURCE, LENGTHS, beam=3, n_best=2)
     for some, others in zip(found, expected, strict=True):
         for one, other in zip(some, others, strict=True):
             assert (one.tokens, one.log_prob, one.score) == (other.tokens, other.log_prob, other.score)
@@ -67,7 +67,7 @@ def test_a_shortlist_of_the_whole_vocabulary_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_probabilities_are_normalised_over_the_shortlist(name: str, beam: int) -> None:
     model, words = make_model(name), [PAD, UNK, BOS, EOS, *SHORTLIST]
-    for row, some in enumerate(search_among(SHORTLIST, [model], SOURCE, LENGTHS, beam=beam, n_best=beam)):
+    for row, some in enumerate(search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, beam=beam, n_best=beam)):
         for one in some:
             assert set(one.tokens) <= {UNK, EOS, *SHORTLIST}
             logits = compute_logits(model, row, one.tokens)
@@ -82,9 +82,9 @@ def test_an_ensemble_uses_the_same_shortlist() -> None:
     models = [make_model("luong"), make_model("transformer")]
     expected = search(models, SOURCE, LENGTHS, beam=3)
     assert [[one.tokens for one in some] for some in expected] == [
-        [one.tokens for one in some] for some in search_among(range(VOCABULARY), models, SOURCE, LENGTHS, beam=3)
+        [one.tokens for one in some] for some in search_restricted(range(VOCABULARY), models, SOURCE, LENGTHS, beam=3)
     ]
-    for some in search_among(SHORTLIST, models, SOURCE, LENGTHS, beam=3):
+    for some in search_restricted(SHORTLIST, models, SOURCE, LENGTHS, beam=3):
         assert set(some[0].tokens) <= {UNK, EOS, *SHORTLIST}
 
 
@@ -98,7 +98,7 @@ def test_constraints_hold_inside_and_outside_the_shortlist() -> None:
         "beam": 6,
     }
     few, whole = (
-        (search_among(words, [model], SOURCE, LENGTHS, **options)) for words in (SHORTLIST, range(VOCABULARY))
+        (search_restricted(words, [model], SOURCE, LENGTHS, **options)) for words in (SHORTLIST, range(VOCABULARY))
     )
     assert [one[0].tokens for one in whole] == [one[0].tokens for one in search(model, SOURCE, LENGTHS, **options)], (
         "the constraints mean the same in both vocabularies"
@@ -131,18 +131,18 @@ def test_a_model_with_a_shortlist_shares_all_other_weights(name: str) -> None:
 def test_a_shortlist_search_leaves_the_model_in_training_mode() -> None:
     model = deepcopy(make_model("luong")).train()
     assert narrowed(model, [0, 1, 2, 3, 9]).training
-    search_among(SHORTLIST, [model], SOURCE, LENGTHS, beam=2)
+    search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, beam=2)
     assert all(part.training for part in model.modules())
 
 
 def test_impossible_shortlist_searches_are_refused() -> None:
     model = deepcopy(make_model("xu"))
     with pytest.raises(ValueError, match="rules of one's own go with the whole vocabulary"):
-        search_among(SHORTLIST, [model], SOURCE, LENGTHS, rules=[lambda *some: None])
+        search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, rules=[lambda *some: None])
     with pytest.raises(ValueError, match="prefix has 1 entries for 4 sources"):
-        search_among(SHORTLIST, [model], SOURCE, LENGTHS, prefix=[[5]])
+        search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, prefix=[[5]])
     model.decoder = Decoder()
     with pytest.raises(ValueError, match="Decoder does not say which of its layers have a row for each word"):
-        search_among(SHORTLIST, [model], SOURCE, LENGTHS)
+        search_restricted(SHORTLIST, [model], SOURCE, LENGTHS)
     marginal = build("xu2015-hard", VOCABULARY, VOCABULARY, size=8, layers=1, decode="marginal")
-    assert marginal.decoder.vocabulary() == []
+    assert marginal.decoder.vocabulary_layers() == []

@@ -39,12 +39,13 @@ from regard.fast.octets.product import Linear, tried
 from regard.fast.octets.way import kernels, lacking
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
-from regard.models.transformer import FeedForward
+from regard.models.vaswani2017 import FeedForward
 from regard.nn import MultiHeadAttention
 from regard.runs import Run
-from regard.search import BeamSearch, search, search_among
+from regard.search import BeamSearch, search, search_restricted
 from regard.serve.settings import Settings
-from regard.translate import engines, load
+from regard.translate import load
+from regard.translate.backends import base
 
 LANES = [0, 8, 16]  # 0: the kernels of this processor
 each_lanes = pytest.mark.parametrize("lanes", slow_after(1, LANES))  # each further one is compiled
@@ -201,7 +202,7 @@ def test_int8_search_supports_every_search_option(options: dict[str, Any]) -> No
 @pytest.mark.parametrize("beam", [1, 4])
 def test_int8_search_with_a_shortlist_finds_the_reference_hypotheses(beam: int) -> None:
     def run(model: Any) -> Hypotheses:
-        return search_among([4, 9, 11, 17, 18, 21, 29], [model], *make_sources(3, 7, 2), beam=beam)
+        return search_restricted([4, 9, 11, 17, 18, 21, 29], [model], *make_sources(3, 7, 2), beam=beam)
 
     assert_near_hypotheses(run_reference(make_model(), run), run(make_int8(make_model())))
 
@@ -218,11 +219,11 @@ def test_sources_may_join_a_running_int8_search() -> None:
     def run(model: Any) -> Hypotheses:
         searching, found = BeamSearch(model, beam=3), dict[int, Any]()
         first, second = make_sources(5, 9), make_sources(12, 1, 4, seed=2)
-        searching.join(*first)
+        searching.add(*first)
         for _ in range(3):
             found.update(searching.step())
-        searching.join(*second)
-        while searching.open:
+        searching.add(*second)
+        while searching.num_active:
             found.update(searching.step())
         return [found[number] for number in range(5)]
 
@@ -392,7 +393,7 @@ def test_int8_model_may_be_used_by_several_threads() -> None:
 def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, corpus: Path, regard: Command) -> None:
     text = corpus_files(corpus, "test")[0].read_text(encoding="utf-8")
     by_torch, by_kernels = (load(transformer_run.folder, precision=precision) for precision in ("fp32", "int8"))
-    assert isinstance(by_kernels.engines[0], OctetModel)
+    assert isinstance(by_kernels.decoding_models[0], OctetModel)
     expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
     done = regard(
         "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
@@ -405,13 +406,13 @@ def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, co
 
 def test_int8_kernels_are_preferred_to_an_export_if_requested(transformer_run: Run, tmp_path: Path) -> None:
     run = copy_run(transformer_run, tmp_path / "run").folder
-    opened = engines.Opened(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
-    engines.rewritten(opened, "int8")
+    opened = base.LoadedRun(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
+    base.export_ctranslate2(opened, "int8")
     exported, own = load(run, engine="auto"), load(run, engine="auto", precision="int8")
-    assert exported.runtime is not None
-    assert isinstance(exported.engines[0], Seq2Seq)  # for search options that CTranslate2 lacks
-    assert own.runtime is None
-    assert isinstance(own.engines[0], OctetModel)
+    assert exported.search_backend is not None
+    assert isinstance(exported.decoding_models[0], Seq2Seq)  # for search options that CTranslate2 lacks
+    assert own.search_backend is None
+    assert isinstance(own.decoding_models[0], OctetModel)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from support.fast_models import randomize
 from support.search import assert_same_hypotheses
 from support.training import copy_run, corpus_files
 
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.fast.folding import fold
 from regard.fast.graphs import export
@@ -31,9 +31,10 @@ from regard.fast.onnx_runtime import OnnxModel
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, sample, search, search_among
-from regard.translate import engines, load
-from regard.translate.shortlist import learned
+from regard.search import BeamSearch, Hypothesis, sample, search, search_restricted
+from regard.translate import load
+from regard.translate.backends import base
+from regard.translate.shortlist import learn_shortlist
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in translation_recipes() if name != "vaswani2017-big"},
@@ -65,10 +66,10 @@ def search_joining(model: Any) -> list[list[Hypothesis]]:
     searching = BeamSearch(model, beam=3, n_best=2, max_length=7)
     found: list[list[Hypothesis]] = [[] for _ in LENGTHS]
     for row, length in enumerate(LENGTHS.tolist()):
-        searching.join(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1])
+        searching.add(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1])
         for index, some in searching.step():
             found[index] = some
-    while searching.open:
+    while searching.num_active:
         for index, some in searching.step():
             found[index] = some
     return found
@@ -115,7 +116,7 @@ def check_searches(model: Any, folder: Path) -> None:
     shortlists: list[Sequence[int]] = [[5, 9, 14, 20, 29], range(30)]
     for words, beam in product(shortlists, (1, 4)):
         options: dict[str, Any] = {"beam": beam, "n_best": beam}
-        expected, found = (search_among(words, [one], SOURCES, LENGTHS, **options) for one in (model, graphs))
+        expected, found = (search_restricted(words, [one], SOURCES, LENGTHS, **options) for one in (model, graphs))
         assert_same_hypotheses(expected, found, tolerance=1e-4)
 
 
@@ -269,18 +270,18 @@ def exported_run(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> R
     copy_run(fluent_run, folder)
     with tracing_once():
         for precision in ("fp32", "int8"):
-            engines.exported(open_run(folder), precision)
+            base.export_onnx(open_run(folder), precision)
     return Run(folder)
 
 
-def open_run(folder: Path) -> engines.Opened:
+def open_run(folder: Path) -> base.LoadedRun:
     """Load a run as its engines need it."""
     translator = load(folder)
-    return engines.Opened(Run(folder), translator.models[0], translator.tokenizers)
+    return base.LoadedRun(Run(folder), translator.models[0], translator.tokenizers)
 
 
 def test_onnx_sessions_do_not_spin_between_steps(exported_run: Run) -> None:
-    engine = load(exported_run.folder, engine="onnx").engines[0]
+    engine = load(exported_run.folder, engine="onnx").decoding_models[0]
     assert isinstance(engine, OnnxModel)
     for graph in (engine.encoder, engine.decoder.session):
         options = graph.get_session_options()
@@ -290,29 +291,31 @@ def test_onnx_sessions_do_not_spin_between_steps(exported_run: Run) -> None:
 def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, regard: Command) -> None:
     texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
     by_torch, by_graphs = (load(exported_run.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
-    assert isinstance(by_graphs.engines[0], OnnxModel)
+    assert isinstance(by_graphs.decoding_models[0], OnnxModel)
     found, expected = by_graphs.translate(texts), by_torch.translate(texts)
     assert [one.text for one in found] == [one.text for one in expected]
     assert all(one.alignment is not None for one in found)
     done = regard("translate", exported_run.folder, input=texts[0] + "\n")
     assert f"decoding by {exported_run.folder}/engines/onnx-int8" in done.stderr  # chosen by default, since it is there
     assert len(done.stdout.splitlines()) == 1
-    assert not isinstance(load(exported_run.folder).engines[0], OnnxModel)  # plots and scores use the model itself
+    assert not isinstance(
+        load(exported_run.folder).decoding_models[0], OnnxModel
+    )  # plots and scores use the model itself
 
 
 def test_onnx_graphs_use_the_shortlist_of_the_run(exported_run: Run, corpus: Path, tmp_path: Path) -> None:
     run, texts = tmp_path / "run", corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
     copy_run(exported_run, run)
-    engines.noted(open_run(run), learned(load(run), pairs(corpus_files(corpus, "dev"))))
+    base.export_shortlist(open_run(run), learn_shortlist(load(run), read_all_pairs(corpus_files(corpus, "dev"))))
     by_torch, by_graphs = (load(run, engine=one, precision="fp32", shortlist=True) for one in ("torch", "onnx"))
-    assert isinstance(by_graphs.engines[0], OnnxModel)
+    assert isinstance(by_graphs.decoding_models[0], OnnxModel)
     assert by_graphs.shortlist == by_torch.shortlist
     requests: list[dict[str, Any]] = [{}, {"force": ["Katze"]}, {"prefix": "die"}, {"beam": 1}]
     for options in requests:
         found, expected = (each.translate(texts, **options) for each in (by_graphs, by_torch))
         assert [one.tokens for one in found] == [one.tokens for one in expected]
         assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
-    assert isinstance(load(run, engine="auto", shortlist=True).engines[0], OnnxModel)  # in int8
+    assert isinstance(load(run, engine="auto", shortlist=True).decoding_models[0], OnnxModel)  # in int8
 
 
 def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
@@ -331,7 +334,7 @@ def test_export_writes_onnx_graphs_to_the_run(fluent_run: Run, regard: Command, 
     assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
     names = {path.name for path in (run / "engines").iterdir()}
     assert names == {"onnx-fp32", ".lock"}
-    assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, engines.STAMP, STEP}
+    assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, base.MANIFEST_FILE, STEP}
 
 
 def test_stale_onnx_graphs_are_not_used(
@@ -340,19 +343,19 @@ def test_stale_onnx_graphs_are_not_used(
     run = tmp_path / "run"
     copy_run(exported_run, run)
     one = open_run(run)
-    assert one.ready("onnx", None) == one.place("onnx", "int8")
-    assert one.ready("onnx", "fp32") == one.place("onnx", "fp32")
-    config = Run(run).config()
+    assert one.find_export("onnx", None) == one.get_export_folder("onnx", "int8")
+    assert one.find_export("onnx", "fp32") == one.get_export_folder("onnx", "fp32")
+    config = Run(run).read_config()
     Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
-    assert one.ready("onnx", None) is None  # another configuration
+    assert one.find_export("onnx", None) is None  # another configuration
     Run(run).write_config(config)
-    assert one.ready("onnx", None)
+    assert one.find_export("onnx", None)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert engines.engaged("auto", None, one) is one.model
+    assert base.choose_decoding_model("auto", None, one) is one.model
     monkeypatch.delenv("REGARD_FAST")
     with torch.no_grad():
         next(one.model.parameters()).add_(1.0)
-    assert engines.engaged("auto", None, one) is one.model
+    assert base.choose_decoding_model("auto", None, one) is one.model
     assert "is not of this model as it is now, or is damaged, and is not used" in capfd.readouterr().err
 
 
@@ -367,9 +370,9 @@ def test_damaged_onnx_graphs_are_not_used(damage: str, exported_run: Run, tmp_pa
     elif damage == "missing":
         (folder / STEP).unlink()
     else:
-        (folder / engines.STAMP).write_text("[", encoding="utf-8")
+        (folder / base.MANIFEST_FILE).write_text("[", encoding="utf-8")
     one = open_run(run)
-    assert engines.engaged("auto", None, one) is one.model
+    assert base.choose_decoding_model("auto", None, one) is one.model
 
 
 def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) -> None:
@@ -384,15 +387,15 @@ def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate")])
 def test_export_that_does_not_fit_into_memory_is_not_called_damaged(error: Exception) -> None:
-    assert str(engines.load_error(Path("run"), error)).startswith("there is not enough memory to load run (")
+    assert str(base.make_load_error(Path("run"), error)).startswith("there is not enough memory to load run (")
 
 
 def test_run_with_onnx_graphs_translates_without_onnxruntime(
     exported_run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(base, "find_spec", lambda name: None)
     one = open_run(exported_run.folder)
-    assert engines.engaged("auto", None, one) is one.model
+    assert base.choose_decoding_model("auto", None, one) is one.model
     assert "onnxruntime is not installed" in capfd.readouterr().err
 
 
@@ -426,6 +429,6 @@ def test_unsupported_engine_options_are_refused(run: Run, regard: Command, optio
 
 
 def test_missing_onnx_package_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(base, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'regard\[export\]'"):
         load(run.folder, engine="onnx")

@@ -32,14 +32,14 @@ from support.training import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
-from regard.data.corpus import pairs
-from regard.data.examples import Examples
-from regard.data.order import Place
-from regard.data.ragged import Indices
+from regard.data.batch import Seq2SeqBatch
+from regard.data.dataset import ParallelDataset
+from regard.data.indexed_dataset import Indices
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.sampler import SamplerPosition
 from regard.data.settings import DataSettings
 from regard.errors import UserError
-from regard.evaluate import read_gold
+from regard.evaluate import read_gold_alignments
 from regard.models import build
 from regard.nn import (
     Concat,
@@ -52,20 +52,20 @@ from regard.nn import (
     LocalPredictive,
     Location,
     LSTMCell,
-    hidden,
+    hidden_state,
     prefix_mask,
 )
-from regard.recipes import SECTIONS, override, read
+from regard.recipes import SECTIONS, override, read_recipe
 from regard.runs import checkpoint
-from regard.symbols import BOS, PAD, UNK
+from regard.special_tokens import BOS, PAD, UNK
 from regard.tasks import Validation
-from regard.tasks.translation import Validator
-from regard.text import Subwords, Words
-from regard.text.sentences import sentencex_version
+from regard.tasks.translation import TranslationValidator
+from regard.tokenizers import SentencePieceTokenizer, WordTokenizer
+from regard.tokenizers.sentence_splitter import find_sentencex_version
 from regard.training import Trainer, TrainingSettings, choose_device, train
-from regard.training.optimizer import optimizer
+from regard.training.optimizer import build_optimizer
 
-RECIPES = {name: read(name) for name in translation_recipes()}
+RECIPES = {name: read_recipe(name) for name in translation_recipes()}
 TRANSFORMERS = [name for name, recipe in RECIPES.items() if recipe["model"]["kind"] == "transformer"]
 WITHOUT_ATTENTION = ("cho2014", "sutskever2014")
 SOURCE = TARGET = 13
@@ -227,7 +227,7 @@ def check_model_dropout(name: str) -> None:
         if name not in TRANSFORMERS:  # without dropout between layers, the recurrent connections have none
             for module in (recurrent_encoder(model).dropout, recurrent_encoder(model).recurrent.dropout):
                 module.p = 0.0
-            assert torch.equal(*(hidden(model.encode(source, lengths).state[-1]) for _ in range(2)))
+            assert torch.equal(*(hidden_state(model.encode(source, lengths).state[-1]) for _ in range(2)))
 
 
 def record_output(given: dict[str, list[Tensor]], path: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -341,7 +341,7 @@ def check_model_coverage(name: str) -> None:
         before = attention_weights(model)
         if value == "none":
             assert covering is None
-            assert model.decoder.start(model.encode(source, lengths)).memory.covered is None
+            assert model.decoder.start(model.encode(source, lengths)).memory.coverage is None
             continue
         with torch.no_grad():
             covering.weight.mul_(-3.0)
@@ -350,15 +350,15 @@ def check_model_coverage(name: str) -> None:
         assert not torch.allclose(after[:, 1:], before[:, 1:]), "coverage enters the score from the second step on"
     state = model.decoder.start(model.encode(source, lengths))
     assert isinstance(covering.cell, GRUCell)
-    assert not state.memory.covered.amount.any()
+    assert not state.memory.coverage.amount.any()
     _, state, _ = model.decoder.step(state, target_in[:, 0])
-    assert state.memory.covered.amount.any()
+    assert state.memory.coverage.amount.any()
 
 
 def check_model_coverage_size(name: str) -> None:
     for value in (1, 4):
         model = make_model(name, {"model.coverage": "neural", "model.coverage_size": value})
-        covered = model.decoder.start(model.encode(*make_batch()[:2])).memory.covered
+        covered = model.decoder.start(model.encode(*make_batch()[:2])).memory.coverage
         assert covered.amount.shape == (B, S, value)
 
 
@@ -367,10 +367,10 @@ def check_model_fertility(name: str) -> None:
     for value in (1.0, 4.0):
         model = make_model(name, {"model.coverage": "linguistic", "model.fertility": value})
         state = model.decoder.start(model.encode(*make_batch()[:2]))
-        assert (state.memory.covered.words <= value).all(), "fertility is bounded"
-        assert (state.memory.covered.words > 0).all()
+        assert (state.memory.coverage.words <= value).all(), "fertility is bounded"
+        assert (state.memory.coverage.words > 0).all()
         _, state, _ = model.decoder.step(state, make_batch()[2][:, 0])
-        amounts.append(state.memory.covered.amount)
+        amounts.append(state.memory.coverage.amount)
     assert_close(amounts[0], 4 * amounts[1])
 
 
@@ -518,7 +518,7 @@ def check_model_align_head(name: str) -> None:
 
 def check_model_align_after(name: str) -> None:
     for value in (False, True):
-        assert make_model(name, {"model.align_after": value}).decoder.viewpoint.after == value
+        assert make_model(name, {"model.align_after": value}).decoder.alignment_head.after == value
 
 
 def check_model_input_feeding(name: str) -> None:
@@ -527,7 +527,7 @@ def check_model_input_feeding(name: str) -> None:
         state = model.decoder.start(model.encode(*make_batch()[:2]))
         other = state._replace(fed=torch.ones_like(state.fed))
         after, fed_other = (model.decoder.step(each, make_batch()[2][:, 0])[1] for each in (state, other))
-        same = torch.equal(hidden(after.recurrent[0]), hidden(fed_other.recurrent[0]))
+        same = torch.equal(hidden_state(after.recurrent[0]), hidden_state(fed_other.recurrent[0]))
         assert same != value
 
 
@@ -766,7 +766,7 @@ class TrainerFactory:
         """Return the batch order of a trainer with 400 examples."""
         trainer = self.make()
         chosen = TrainingSettings(**{"batch_tokens": 40, **settings})
-        return Trainer(trainer.model, make_examples(400), trainer.validate, chosen, trainer.run, CPU).order
+        return Trainer(trainer.model, make_examples(400), trainer.validate, chosen, trainer.run, CPU).sampler
 
     def build_tokenizers(self, **text: Any) -> Any:
         """Return the tokenizers of a recipe with these keys in its `text` section."""
@@ -781,7 +781,7 @@ def check_text_kind(factory: TrainerFactory) -> None:
     for value in ("bpe", "unigram", "word", "char"):
         target, source = factory.build_tokenizers(kind=value, vocabulary=400, shared=True)
         written = source.pieces(range(source.size))
-        assert isinstance(source, Words if value == "word" else Subwords)
+        assert isinstance(source, WordTokenizer if value == "word" else SentencePieceTokenizer)
         assert target is source
         if value == "word":
             assert source.pieces(source.encode(line)) == line.split()
@@ -848,19 +848,19 @@ def check_data_train(factory: TrainerFactory) -> None:
     dev = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")]}
     assert len(factory.build({"data.train": named, **dev}).source) == 30
     assert len(factory.build(dev, corpus_files(factory.corpus, "train")).source) == 300
-    recipe = override(read("bahdanau2015"), {"data.train": named, **dev, **TINY})
+    recipe = override(read_recipe("bahdanau2015"), {"data.train": named, **dev, **TINY})
     caught: list[Trainer] = []
     factory.patch.setattr(Trainer, "fit", lambda trainer: caught.append(trainer))
     train(recipe, None, factory.new_folder() / "recipe")
     train(recipe, corpus_files(factory.corpus, "train"), factory.new_folder() / "named")
-    assert [len(trainer.source) for trainer in caught] == [30, 300], "an argument overrides the key"  # type: ignore[arg-type]
+    assert [len(trainer.dataset) for trainer in caught] == [30, 300], "an argument overrides the key"  # type: ignore[arg-type]
 
 
 def check_data_dev(factory: TrainerFactory) -> None:
     dev = [str(path) for path in corpus_files(factory.corpus, "dev")]
     given, held = factory.build({"data.dev": dev}), factory.build({"data.dev": None})
-    assert given.validate.pairs == pairs(corpus_files(factory.corpus, "dev"))
-    everything = pairs(corpus_files(factory.corpus, "train"))
+    assert given.validate.pairs == read_all_pairs(corpus_files(factory.corpus, "dev"))
+    everything = read_all_pairs(corpus_files(factory.corpus, "train"))
     assert len(given.source) == len(everything)
     assert set(held.validate.pairs) < set(everything)
     assert len(held.source) + len(held.validate.pairs) == len(everything), "dev pairs are held out of the training data"
@@ -898,9 +898,9 @@ def check_data_alignments(factory: TrainerFactory) -> None:
     links = {"data.alignments": str(factory.corpus / "train.align")}
     assert factory.build({**dev, **links}).source.batch(np.arange(5)).guide is None, "needs loss.guided"
     guide = factory.build({**dev, **links, "loss.guided": 0.5}).source.batch(np.arange(40)).guide
-    gold = read_gold(factory.corpus / "train.align", pairs(corpus_files(factory.corpus, "train")))
+    gold = read_gold_alignments(factory.corpus / "train.align", read_all_pairs(corpus_files(factory.corpus, "train")))
     checked = 0
-    for row, (source, target) in enumerate(pairs(corpus_files(factory.corpus, "train"))[:40]):
+    for row, (source, target) in enumerate(read_all_pairs(corpus_files(factory.corpus, "train"))[:40]):
         whole = [all(part.isalpha() for part in text.rstrip(".?!").split()) for text in (source, target)]
         if not all(whole) or source[-1].isalpha() or target[-1].isalpha():
             continue  # in the other pairs words are tokens, except for the final punctuation mark
@@ -957,15 +957,15 @@ def check_data_sentences(factory: TrainerFactory) -> None:
     try:
         with pytest.MonkeyPatch.context() as changed:
             changed.setitem(sys.modules, "sentencex", None)
-            sentencex_version.cache_clear()
+            find_sentencex_version.cache_clear()
             for given in (None, 3):
                 trainer = factory.build({"data.sentences": given}, doubled)
                 assert trainer.run.config()["data"]["sentences"] == given
     finally:
-        sentencex_version.cache_clear()
+        find_sentencex_version.cache_clear()
 
 
-def token_rows(source: Examples) -> list[list[list[int]]]:
+def token_rows(source: ParallelDataset) -> list[list[list[int]]]:
     return [[list(side[row]) for row in range(len(side))] for side in (source.source, source.target)]
 
 
@@ -974,7 +974,7 @@ def check_data_dev_pairs(factory: TrainerFactory) -> None:
         assert len(factory.build({"data.dev_pairs": value}).validate.pairs) == held, "at most a tenth of the corpus"
 
 
-class RecordingExamples(Examples):
+class RecordingExamples(ParallelDataset):
     """Examples that write a file per reading process, and optionally block forever."""
 
     def __init__(self, folder: Path, hangs: bool = False) -> None:
@@ -983,11 +983,11 @@ class RecordingExamples(Examples):
         self.folder = folder
         self.hangs = hangs
 
-    def batch(self, rows: Indices, seed: int = 0) -> Batch:
+    def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
         (self.folder / str(os.getpid())).touch()
         if self.hangs:
             signal.pause()
-        return super().batch(rows, seed)
+        return super().make_batch(rows, seed)
 
 
 def make_reading_trainer(factory: TrainerFactory, source: RecordingExamples, **data: Any) -> Any:
@@ -1032,12 +1032,12 @@ def check_training_epochs(factory: TrainerFactory) -> None:
 def check_training_batch_tokens(factory: TrainerFactory) -> None:
     for value in (40, 90):
         order = factory.make_order(batch_tokens=value)
-        taken = [len(rows) * int(order.sizes[rows].max()) for rows, _ in islice(order.after(Place()), 60)]
+        taken = [len(rows) * int(order.sizes[rows].max()) for rows, _ in islice(order.after(SamplerPosition()), 60)]
         assert 0.8 * value < max(taken) <= value
 
 
 def check_training_accumulate(factory: TrainerFactory) -> None:
-    batches = [rows.tolist() for rows, _ in islice(factory.make().order.after(Place()), 6)]
+    batches = [rows.tolist() for rows, _ in islice(factory.make().order.after(SamplerPosition()), 6)]
     for value in (1, 3):
         trainer = factory.make(accumulate=value, optimizer="sgd", learning_rate=1.0, warmup=0, clip=None, steps=1)
         share = next(trainer.shares())
@@ -1055,8 +1055,8 @@ def check_training_pool(factory: TrainerFactory) -> None:
     padding = []
     for value in (1, 4, 40):
         order = factory.make_order(pool=value)
-        assert order.in_pool == int(value * 40 / order.sizes.mean())
-        rows = [rows for rows, place in islice(order.after(Place()), 99) if place.epoch == 0]
+        assert order.examples_per_pool == int(value * 40 / order.sizes.mean())
+        rows = [rows for rows, place in islice(order.after(SamplerPosition()), 99) if place.epoch == 0]
         padding.append(sum(int((order.sizes[some].max() - order.sizes[some]).sum()) for some in rows))
     assert padding == sorted(padding, reverse=True), "larger pools need less padding"
     assert padding[0] > 2 * padding[-1]
@@ -1075,7 +1075,7 @@ def apply_updates(updates: int = 1, **settings: Any) -> tuple[float, Tensor]:
     """Return a weight of 2 after updates with the gradients 0.5, −1, 0.25, and its parameter."""
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 2.0)
-    made = optimizer(module, TrainingSettings(**{"learning_rate": 0.1, **settings}))
+    made = build_optimizer(module, TrainingSettings(**{"learning_rate": 0.1, **settings}))
     for gradient in (0.5, -1.0, 0.25)[:updates]:
         module.weight.grad = torch.tensor([[gradient]])
         made.step()
@@ -1200,8 +1200,8 @@ def check_training_clip(factory: TrainerFactory) -> None:
     for value in (None, 0.01, 1e6):
         trainer = factory.make(clip=value)
         found = gradients_of(trainer)
-        found.add(next(trainer.shares()).batches, 1, 1)
-        before = float(found.clip(trainer.optimizer))
+        found.accumulate(next(trainer.shares()).batches, 1, 1)
+        before = float(found.clip_norm(trainer.optimizer))
         norms[value] = float(torch.stack([weight.grad.norm() for weight in trainer.model.parameters()]).norm())
     assert norms[0.01] == pytest.approx(0.01, rel=1e-3)
     assert before > 0.01
@@ -1217,14 +1217,14 @@ def check_training_ema(factory: TrainerFactory) -> None:
 
         def noted(share: Any, trainer: Any = trainer, mean: dict[str, Tensor] = mean, update: Any = update) -> Any:
             made = update(share)
-            kept = min(value, (1 + trainer.position.step) / (10 + trainer.position.step))  # noqa: B023 - called within this iteration
+            kept = min(value, (1 + trainer.train_state.step) / (10 + trainer.train_state.step))  # noqa: B023 - called within this iteration
             for name, weight in trainer.model.named_parameters():
                 mean[name] = kept * mean[name] + (1 - kept) * weight.detach()
             return made
 
         trainer.update = noted
         trainer.fit()
-        saved = checkpoint.read_tensors(trainer.run.checkpoint_folder(4), checkpoint.MODEL)
+        saved = checkpoint.read_tensors(trainer.run.checkpoint_folder(4), checkpoint.MODEL_FILE)
         for name, weight in trainer.model.named_parameters():
             torch.testing.assert_close(saved[name], mean[name])
             assert torch.equal(saved[name], weight.detach()) == (value == 0.0)
@@ -1237,8 +1237,8 @@ def check_training_average(factory: TrainerFactory) -> None:
         assert trainer.run.average_folder.exists() == (value > 1)
         if value > 1:
             newest = [trainer.run.checkpoint_folder(step) for step in (2, 4, 6)][-value:]
-            each = [checkpoint.read_tensors(folder, checkpoint.MODEL) for folder in newest]
-            for name, mean in checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL).items():
+            each = [checkpoint.read_tensors(folder, checkpoint.MODEL_FILE) for folder in newest]
+            for name, mean in checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL_FILE).items():
                 torch.testing.assert_close(mean, sum(one[name] for one in each) / value)
     worse = factory.make([1.0, 2.0, 3.0, 0.5], average=2, keep=3, steps=6)
     worse.fit()
@@ -1257,9 +1257,9 @@ def check_training_validate_pairs(factory: TrainerFactory) -> None:
     for value in (3, 17):
         trainer = factory.build({"training.validate_pairs": value})
         validator = trainer.validate
-        assert isinstance(validator, Validator)
-        assert len(validator.translate(trainer.model, CPU)) == value
-        losses.append(validator.loss(trainer.model, CPU))
+        assert isinstance(validator, TranslationValidator)
+        assert len(validator._translate_greedily(trainer.model, CPU)) == value
+        losses.append(validator._compute_loss(trainer.model, CPU))
     assert losses[0] == losses[1], "the loss is that of the whole dev set"
 
 
@@ -1331,7 +1331,7 @@ def check_training_precision(factory: TrainerFactory) -> None:
         seen: list[torch.dtype] = []
         trainer.model.decoder.W_s.register_forward_hook(lambda m, given, out, seen=seen: seen.append(out.dtype))
         found = gradients_of(trainer)
-        found.add(next(trainer.shares()).batches, 1, 1)
+        found.accumulate(next(trainer.shares()).batches, 1, 1)
         assert set(seen) == {kind}
         assert found.scaler.is_enabled() == (value == "fp16")
         assert all(weight.grad.dtype == torch.float32 for weight in trainer.model.parameters())
@@ -1373,13 +1373,13 @@ def check_training_seed(factory: TrainerFactory) -> None:
     first, again, other = (trainer.model.state_dict() for trainer in trainers)
     assert are_state_dicts_equal(first, again)
     assert not are_state_dicts_equal(first, other), "the seed of the weights"
-    orders = [[rows.tolist() for rows, _ in islice(trainer.order.after(Place()), 5)] for trainer in trainers]
+    orders = [[rows.tolist() for rows, _ in islice(trainer.order.after(SamplerPosition()), 5)] for trainer in trainers]
     assert orders[0] == orders[1] != orders[2], "the seed of the data order"
     share = next(trainers[0].shares())
     found = []
     for trainer in trainers:
         trainer.model.load_state_dict(first)
-        found.append(float(gradients_of(trainer).add(share.batches, 1, 1).loss))
+        found.append(float(gradients_of(trainer).accumulate(share.batches, 1, 1).loss))
     assert found[0] == found[1] != found[2], "the seed of dropout"
 
 
@@ -1391,8 +1391,10 @@ def check_training_init_from(factory: TrainerFactory) -> None:
         **{**TINY, "training.steps": 2},
     )
     child = factory.build({"training.init_from": str(parent.folder), "model.size": 24, "training.seed": 5})
-    assert are_state_dicts_equal(child.model.state_dict(), parent.model(parent.tokenizers().sizes).state_dict())
-    theirs: Any = parent.tokenizers().source
+    assert are_state_dicts_equal(
+        child.model.state_dict(), parent.load_model(parent.load_tokenizers().vocab_sizes).state_dict()
+    )
+    theirs: Any = parent.load_tokenizers().source
     assert child.validate.tokenizers.source.vocabulary == theirs.vocabulary
     alone = factory.build({"model.size": 24, "training.seed": 5})
     assert alone.validate.tokenizers.source.vocabulary != theirs.vocabulary

@@ -15,11 +15,11 @@ from support.commands import Command
 from torch import Tensor
 
 from regard import nn
-from regard.data.grammar import make
 from regard.errors import UserError
 from regard.fast import quicken
-from regard.models import KINDS, build
-from regard.search import BeamSearch, Hypothesis, forced, search
+from regard.models import MODELS, build
+from regard.search import BeamSearch, Hypothesis, score_targets, search
+from regard.synthetic.grammar import generate_corpus
 
 ROOT = Path(__file__).parent.parent
 RECIPES = ["luong2015-global", "bahdanau2015", "xu2015-soft"]
@@ -29,7 +29,7 @@ class MonotonicPrior(torch.nn.Module):
     """Attention over the whole source, weighted by the distance from the target position."""
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[None, Tensor]:
-        t, s = nn.steps(step, query.shape[1], query.device), torch.arange(mask.shape[1])
+        t, s = nn.position_ids(step, query.shape[1], query.device), torch.arange(mask.shape[1])
         return None, torch.exp(-(t[..., None] - s).abs().to(query.dtype))
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor:
@@ -63,7 +63,7 @@ def test_a_prior_over_the_source_is_computed_per_hypothesis(
     model = make_model(recipe, alignment())
     source, lengths = torch.randint(5, 50, (sources, 7)), torch.tensor([7, 4, 6][:sources])
     for row, (found, *_) in enumerate(search(model, source, lengths, beam=4)):
-        (given,) = forced(model, source[row : row + 1], lengths[row : row + 1], [found.tokens])
+        (given,) = score_targets(model, source[row : row + 1], lengths[row : row + 1], [found.tokens])
         assert found.log_prob == pytest.approx(sum(given.log_probs), abs=1e-4)
 
 
@@ -73,10 +73,10 @@ def test_a_prior_gets_the_step_of_sources_that_join_later(recipe: str) -> None:
     first, second = torch.randint(5, 50, (1, 7)), torch.randint(5, 50, (1, 7))
     lengths, found = torch.tensor([7]), dict[int, list[Hypothesis]]()
     searching = BeamSearch(model, beam=3)
-    searching.join(first, lengths)
+    searching.add(first, lengths)
     searching.step()
-    searching.join(second, lengths)
-    while searching.open:
+    searching.add(second, lengths)
+    while searching.num_active:
         found.update(searching.step())
     for number, source in enumerate((first, second)):
         (alone,) = search(model, source, lengths, beam=3)
@@ -102,7 +102,7 @@ def test_a_patched_decoder_method_is_used_in_training(
     source, lengths, target = torch.randint(4, 20, (3, 5)), torch.tensor([5, 4, 2]), torch.randint(4, 20, (3, 6))
 
     def loss() -> float:
-        return float(model.summed(source, lengths, target[:, :-1], target[:, 1:]).detach())
+        return float(model.loss_sum(source, lengths, target[:, :-1], target[:, 1:]).detach())
 
     plain, own = loss(), getattr(type(model.decoder), method)
 
@@ -141,7 +141,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delenv("REGARD_IMPORT", raising=False)
     yield "mine"
-    KINDS.pop("mine", None)
+    MODELS.pop("mine", None)
     sys.modules.pop("mine", None)
 
 
@@ -167,7 +167,7 @@ def test_a_user_defined_model_kind_trains_and_translates(
 ) -> None:
     """The example file and the commands of docs/own.md."""
     (tmp_path / "mine.py").write_text(_extract_example(), encoding="utf-8")
-    pairs = make(train=200, dev=10, test=0)
+    pairs = generate_corpus(train=200, dev=10, test=0)
     for name, some in pairs.items():
         for side in ("source", "target"):
             lines = "".join(f"{getattr(pair, side)}\n" for pair in some)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.training import train_tiny
 
-from regard.training import loop
-from regard.training.pace import Pace, spoken
+from regard.training import trainer
+from regard.training.metrics import EtaEstimator, format_duration
 
 
 class TickingClock:
@@ -28,7 +28,7 @@ def train_with_clock(
     corpus: Path, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> list[str]:
     """Return the progress lines of a training whose clock advances by `seconds` per update."""
-    monkeypatch.setattr(loop, "Pace", lambda: Pace(TickingClock(seconds)))
+    monkeypatch.setattr(trainer, "EtaEstimator", lambda: EtaEstimator(TickingClock(seconds)))
     capsys.readouterr()
     overrides = {"training.log_every": 20, "training.batch_tokens": 60, "model.size": 8, "training.validate_pairs": 1}
     train_tiny("bahdanau2015", corpus, out, **overrides)
@@ -53,17 +53,17 @@ def test_slow_training_prints_progress_every_half_minute(
 
 def test_remaining_time_is_estimated_from_updates_of_this_process() -> None:
     now = [0.0]
-    pace = Pace(lambda: now[0])
-    pace.begin(100)
-    assert pace.left(100, 200) == ""
+    pace = EtaEstimator(lambda: now[0])
+    pace.start(100)
+    assert pace.format_remaining_time(100, 200) == ""
     now[0] = 29.9
-    assert not pace.due()
+    assert not pace.is_log_due()
     now[0] = 30.0
-    assert pace.due()
-    assert pace.left(110, 200) == "  about 4 min left"
-    assert not pace.due()
-    assert pace.left(110, None) == ""
-    assert pace.left(110, 105) == "  less than a minute left"
+    assert pace.is_log_due()
+    assert pace.format_remaining_time(110, 200) == "  about 4 min left"
+    assert not pace.is_log_due()
+    assert pace.format_remaining_time(110, None) == ""
+    assert pace.format_remaining_time(110, 105) == "  less than a minute left"
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_remaining_time_is_estimated_from_updates_of_this_process() -> None:
     [(29, "less than a minute"), (61, "about 1 min"), (5900, "about 98 min"), (6100, "about 2 h")],
 )
 def test_durations_are_rounded_for_display(seconds: float, text: str) -> None:
-    assert spoken(seconds) == text
+    assert format_duration(seconds) == text

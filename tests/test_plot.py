@@ -13,8 +13,20 @@ from matplotlib.font_manager import FontEntry, fontManager
 from PIL import Image
 
 from regard.errors import UserError
-from regard.evaluate import Group
-from regard.plot import Line, Step, animate, canvas, drawing, heatmap, heatmaps, lengths, save, shaded, steps
+from regard.evaluate import LengthGroup
+from regard.plot import (
+    DecodingStep,
+    WeightedWords,
+    format_alignment_matrix,
+    matplotlib_figure,
+    plot_bleu_by_length,
+    plot_decoding_steps,
+    plot_heatmap,
+    plot_heatmaps,
+    plot_weighted_words,
+    write_decoding_animation,
+    write_figure,
+)
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)
 SOURCE, TARGET = ["▁the", "▁house", "</s>"], ["▁Haus", "</s>"]
@@ -28,13 +40,13 @@ def tick_labels(figure: Figure, axis: str) -> list[str]:
 def text_in_svg(figure: Figure, path: Path) -> list[str]:
     """Save a figure as SVG and return its visible text."""
     with mpl.rc_context({"svg.fonttype": "none"}):
-        save(figure, path)
+        write_figure(figure, path)
     texts = ElementTree.fromstring(path.read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}text")
     return ["".join(text.itertext()).strip() for text in texts]
 
 
 def test_heatmap_shows_weights_and_tokens() -> None:
-    figure = heatmap(WEIGHTS, SOURCE, TARGET, "a title")
+    figure = plot_heatmap(WEIGHTS, SOURCE, TARGET, "a title")
     (image,) = figure.axes[0].get_images()
     shown = image.get_array()
     assert shown is not None
@@ -52,13 +64,13 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 ) -> None:
     default = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
     monkeypatch.setattr(fontManager, "ttflist", default)
-    monkeypatch.setattr(canvas, "_reported", [])
-    canvas._fallback_family.cache_clear()
+    monkeypatch.setattr(matplotlib_figure, "_reported", [])
+    matplotlib_figure._find_fallback_family.cache_clear()
     try:
         for name in ("a.png", "b.png"):
-            save(heatmap(WEIGHTS, ["日本", "語", "</s>"], ["हिन्दी", "</s>"], "漢字"), tmp_path / name)
+            write_figure(plot_heatmap(WEIGHTS, ["日本", "語", "</s>"], ["हिन्दी", "</s>"], "漢字"), tmp_path / name)
     finally:
-        canvas._fallback_family.cache_clear()
+        matplotlib_figure._find_fallback_family.cache_clear()
     assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -73,8 +85,8 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 def test_font_advice_names_fonts_that_exist(
     character: str, advice: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canvas, "_reported", [])
-    canvas._report_missing(character)
+    monkeypatch.setattr(matplotlib_figure, "_reported", [])
+    matplotlib_figure._report_missing_character(character)
     assert capfd.readouterr().err.endswith(f"pictures show as a box{advice}\n")
 
 
@@ -87,11 +99,11 @@ def test_each_font_file_is_read_once_for_all_characters(monkeypatch: pytest.Monk
         return get_font(path)
 
     monkeypatch.setattr(font_manager, "get_font", count)
-    monkeypatch.setattr(canvas, "_reported", [""])
-    canvas._fallback_family.cache_clear()
-    canvas._code_points.cache_clear()
+    monkeypatch.setattr(matplotlib_figure, "_reported", [""])
+    matplotlib_figure._find_fallback_family.cache_clear()
+    matplotlib_figure._read_code_points.cache_clear()
     for number in range(0xE000, 0xE004):  # private use: no font needs to have them
-        canvas._fallback_family(chr(number))
+        matplotlib_figure._find_fallback_family(chr(number))
     assert len(opened) == len(set(opened)) > 0
 
 
@@ -100,21 +112,23 @@ def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed
 ) -> None:
     entry = FontEntry(fname="/fonts/cjk.otf", name="Noto Sans CJK JP")
     monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist, entry])
-    has_character = canvas._has_character
+    has_character = matplotlib_figure._has_character
     monkeypatch.setattr(
-        canvas, "_has_character", lambda path, one: one == "日" if path == entry.fname else has_character(path, one)
+        matplotlib_figure,
+        "_has_character",
+        lambda path, one: one == "日" if path == entry.fname else has_character(path, one),
     )
-    canvas._fallback_family.cache_clear()
+    matplotlib_figure._find_fallback_family.cache_clear()
     try:
-        assert [canvas._fallback_family(one) for one in "aä日"] == [None, None, "Noto Sans CJK JP"]
+        assert [matplotlib_figure._find_fallback_family(one) for one in "aä日"] == [None, None, "Noto Sans CJK JP"]
     finally:
-        canvas._fallback_family.cache_clear()
+        matplotlib_figure._find_fallback_family.cache_clear()
     assert capfd.readouterr().err == ""
 
 
 def test_figure_grows_with_the_attention_matrix() -> None:
     def size(columns: int, rows: int) -> tuple[float, float]:
-        figure = heatmap(np.zeros((rows, columns), dtype=np.float32), ["w"] * columns, ["v"] * rows)
+        figure = plot_heatmap(np.zeros((rows, columns), dtype=np.float32), ["w"] * columns, ["v"] * rows)
         return float(figure.get_figwidth()), float(figure.get_figheight())
 
     small, wide, high = size(3, 3), size(30, 3), size(3, 30)
@@ -130,12 +144,12 @@ def test_figure_grows_with_the_attention_matrix() -> None:
 )
 def test_file_extension_decides_the_image_format(name: str, magic: bytes, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / name
-    save(heatmap(WEIGHTS, SOURCE, TARGET), path)
+    write_figure(plot_heatmap(WEIGHTS, SOURCE, TARGET), path)
     assert path.read_bytes().startswith(magic)
 
 
 def test_svg_is_well_formed_and_contains_the_tokens(tmp_path: Path) -> None:
-    found = text_in_svg(heatmap(WEIGHTS, ["<b>", "a&b", "ß"], TARGET, "x < y"), tmp_path / "a.svg")
+    found = text_in_svg(plot_heatmap(WEIGHTS, ["<b>", "a&b", "ß"], TARGET, "x < y"), tmp_path / "a.svg")
     assert {"<b>", "a&b", "ß", "▁Haus", "</s>", "x < y"} <= set(found)
 
 
@@ -143,7 +157,7 @@ def test_svg_is_well_formed_and_contains_the_tokens(tmp_path: Path) -> None:
 def test_unknown_extension_is_an_error_that_lists_the_known_ones(name: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / name
     with pytest.raises(UserError) as caught:
-        save(heatmap(WEIGHTS, SOURCE, TARGET), path)
+        write_figure(plot_heatmap(WEIGHTS, SOURCE, TARGET), path)
     assert str(caught.value).startswith(f"{path}: a picture's name ends in one of ")
     assert ".png, " in str(caught.value)
     assert ".svg" in str(caught.value)
@@ -153,7 +167,7 @@ def test_unknown_extension_is_an_error_that_lists_the_known_ones(name: str, tmp_
 def test_dollar_signs_are_not_rendered_as_math(tmp_path: Path) -> None:
     words = ["$5", "$x^2$", "\\$", "$", "100$\\frac$"]
     weights = np.full((1, len(words)), 0.2, dtype=np.float32)
-    found = text_in_svg(heatmap(weights, words, ["$$"], "cost: $a_1$"), tmp_path / "a.svg")
+    found = text_in_svg(plot_heatmap(weights, words, ["$$"], "cost: $a_1$"), tmp_path / "a.svg")
     assert {*words, "$$", "cost: $a_1$"} <= set(found)
 
 
@@ -167,34 +181,34 @@ def test_text_heatmap_matches_the_expected_characters() -> None:
         "      │ └ house",
         "      └ a",
     ]
-    assert drawing(weights, ["a", "house", "there"], ["Haus", "da"]) == "\n".join(expected)
+    assert format_alignment_matrix(weights, ["a", "house", "there"], ["Haus", "da"]) == "\n".join(expected)
 
 
 def test_text_heatmap_has_five_equal_shades() -> None:
     weights = np.array([[0.0, 0.19, 0.21, 0.39, 0.41, 0.59, 0.61, 0.79, 0.81, 1.0, 1.5, -0.5]], dtype=np.float32)
-    first = drawing(weights, ["s"] * 12, [""]).splitlines()[0]
+    first = format_alignment_matrix(weights, ["s"] * 12, [""]).splitlines()[0]
     assert first == " │" + "    " + "░░░░" + "▒▒▒▒" + "▓▓▓▓" + "██████" + "  "
 
 
 def test_text_heatmap_aligns_wide_and_combining_characters() -> None:
     weights = np.array([[1.0], [0.0], [1.0]], dtype=np.float32)
-    lines = drawing(weights, ["house"], ["房子", "a\u0308", "abcd"]).splitlines()
+    lines = format_alignment_matrix(weights, ["house"], ["房子", "a\u0308", "abcd"]).splitlines()
     assert lines[:4] == ["房子 │██", "   a\u0308 │  ", "abcd │██", "     └──"]
 
 
 def test_text_heatmap_of_an_empty_matrix() -> None:
-    assert drawing(np.zeros((0, 0), dtype=np.float32), [], []) == " └"
-    assert drawing(np.zeros((0, 1), dtype=np.float32), ["a"], []) == " └──\n  └ a"
+    assert format_alignment_matrix(np.zeros((0, 0), dtype=np.float32), [], []) == " └"
+    assert format_alignment_matrix(np.zeros((0, 1), dtype=np.float32), ["a"], []) == " └──\n  └ a"
 
 
 def test_text_heatmap_needs_one_row_per_target_token() -> None:
     with pytest.raises(ValueError, match="zip"):
-        drawing(WEIGHTS, SOURCE, ["one"])
+        format_alignment_matrix(WEIGHTS, SOURCE, ["one"])
 
 
 def test_heatmaps_of_several_heads_are_labelled() -> None:
     heads = {f"layer 1, head {head}": (WEIGHTS * head / 3).astype(np.float32) for head in (1, 2, 3)}
-    figure = heatmaps(heads, SOURCE, TARGET)
+    figure = plot_heatmaps(heads, SOURCE, TARGET)
     drawn = [axes for axes in figure.axes if axes.get_images()]
     assert [axes.get_xlabel() for axes in drawn] == list(heads)
     for axes, weights in zip(drawn, heads.values(), strict=True):
@@ -204,7 +218,7 @@ def test_heatmaps_of_several_heads_are_labelled() -> None:
 
 
 def test_each_decoding_step_has_a_bar_chart_of_its_weights() -> None:
-    figure = steps(WEIGHTS, SOURCE, TARGET)
+    figure = plot_decoding_steps(WEIGHTS, SOURCE, TARGET)
     assert [axes.get_ylabel() for axes in figure.axes] == TARGET
     for axes, row in zip(figure.axes, WEIGHTS, strict=True):
         np.testing.assert_allclose(
@@ -214,33 +228,36 @@ def test_each_decoding_step_has_a_bar_chart_of_its_weights() -> None:
 
 
 def test_bleu_by_length_plots_one_line_per_system() -> None:
-    systems = {"a$b": [Group("1–10", 5, 30.0), Group("11–20", 2, 20.0)], "b": [Group("1–10", 5, 10.0)] * 2}
-    axes = lengths(systems).axes[0]
+    systems = {
+        "a$b": [LengthGroup("1–10", 5, 30.0), LengthGroup("11–20", 2, 20.0)],
+        "b": [LengthGroup("1–10", 5, 10.0)] * 2,
+    }
+    axes = plot_bleu_by_length(systems).axes[0]
     assert [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()] == [[30.0, 20.0], [10.0, 10.0]]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1–10\n5 pairs", "11–20\n2 pairs"]
     assert axes.get_legend() is not None
-    assert lengths({"a": systems["b"]}).axes[0].get_legend() is None
+    assert plot_bleu_by_length({"a": systems["b"]}).axes[0].get_legend() is None
 
 
 def test_animation_has_one_frame_per_decoding_step(tmp_path: Path) -> None:
     vector = np.linspace(-1, 1, 8, dtype=np.float32)
     trace = [
-        Step("▁Haus", [("▁Haus", 0.7), ("▁Hof", 0.2)], WEIGHTS[0], vector, vector),
-        Step("</s>", [("</s>", 0.9), ("▁und", 0.1)], WEIGHTS[1], -vector, vector),
+        DecodingStep("▁Haus", [("▁Haus", 0.7), ("▁Hof", 0.2)], WEIGHTS[0], vector, vector),
+        DecodingStep("</s>", [("</s>", 0.9), ("▁und", 0.1)], WEIGHTS[1], -vector, vector),
     ]
-    animate(trace, SOURCE, tmp_path / "deep" / "a.gif")
+    write_decoding_animation(trace, SOURCE, tmp_path / "deep" / "a.gif")
     with Image.open(tmp_path / "deep" / "a.gif") as picture:
         assert picture.n_frames == 2  # type: ignore[attr-defined]
         first = np.asarray(picture.convert("RGB"))
         picture.seek(1)
         assert not np.array_equal(first, np.asarray(picture.convert("RGB")))
-    animate([Step("x", [("x", 1.0)])], SOURCE, tmp_path / "no-attention.gif")
+    write_decoding_animation([DecodingStep("x", [("x", 1.0)])], SOURCE, tmp_path / "no-attention.gif")
     assert (tmp_path / "no-attention.gif").read_bytes().startswith(b"GIF8")
 
 
 def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
-    lines = [Line("one", ["the", "house$"], [0.0, 1.0], 0.5), Line("two", ["a"], [0.2])]
-    figure = shaded(lines)
+    lines = [WeightedWords("one", ["the", "house$"], [0.0, 1.0], 0.5), WeightedWords("two", ["a"], [0.2])]
+    figure = plot_weighted_words(lines)
     words = [text.get_text() for text in figure.texts]
     assert words == ["one", "the", r"house\$", "two", "a"]
     patches: list[Any] = [text.get_bbox_patch() for text in figure.texts]
@@ -251,7 +268,9 @@ def test_words_are_shaded_by_their_weights(tmp_path: Path) -> None:
 
 def test_long_shaded_line_wraps_and_its_largest_weight_is_darkest() -> None:
     words, weights = ["word"] * 50, [0.01] * 49 + [0.02]
-    figure = shaded([Line("mean", words, weights, 0.3, darkest=0.02), Line("next", ["a"], [1.0])])
+    figure = plot_weighted_words(
+        [WeightedWords("mean", words, weights, 0.3, darkest_weight=0.02), WeightedWords("next", ["a"], [1.0])]
+    )
     assert [text.get_text() for text in figure.texts if text.get_text()] == ["mean", *["word"] * 50, "next", "a"]
     rows = {round(text.get_position()[1], 6) for text in figure.texts}
     assert len(rows) == 4

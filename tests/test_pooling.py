@@ -105,7 +105,7 @@ def test_attention_over_attention_follows_its_equations() -> None:
     queries = torch.tensor([4, 2, 3])
     masks = prefix_mask(LENGTHS, S), prefix_mask(queries, N)
     found = AttentionOverAttention()(document, query, *masks)
-    weights, importance = AttentionOverAttention().weighed(document, query, *masks)
+    weights, importance = AttentionOverAttention().forward_with_query_weights(document, query, *masks)
     assert torch.equal(weights, found)
     for b, (length, query_length) in enumerate(zip(LENGTHS.tolist(), queries.tolist(), strict=True)):
         expected, expected_importance = np.zeros(S), np.zeros(N)

@@ -23,15 +23,15 @@ from support.commands import Command
 from support.server import Client, ask_in_process, serve_in_thread
 
 from regard.api import load
-from regard.recipes import read
+from regard.recipes import read_recipe
 from regard.runs import Run
 from regard.serve.settings import Settings
+from regard.synthetic.captioning import SPLIT_SIZES as CAPTIONING_SIZES
+from regard.synthetic.classification import SPLIT_SIZES as CLASSIFICATION_SIZES
+from regard.synthetic.cloze import SPLIT_SIZES as READING_SIZES
+from regard.synthetic.regression import SPLIT_SIZES as REGRESSION_SIZES
+from regard.synthetic.tagging import SPLIT_SIZES as TAGGING_SIZES
 from regard.tasks import TASKS
-from regard.tasks.captioning.embedded import SPLITS as CAPTIONING_SIZES
-from regard.tasks.classification.embedded import SPLITS as CLASSIFICATION_SIZES
-from regard.tasks.reading.embedded import SIZES as READING_SIZES
-from regard.tasks.regression.embedded import SIZES as REGRESSION_SIZES
-from regard.tasks.tagging.embedded import SIZES as TAGGING_SIZES
 from regard.training import train
 
 RECIPES = {
@@ -90,13 +90,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     made = {}
     for task, recipe in RECIPES.items():
         folder = tmp_path_factory.mktemp(task)
-        write_corpus = TASKS[task].embedded
+        write_corpus = TASKS[task].write_synthetic_corpus
         assert write_corpus is not None
         with pytest.MonkeyPatch.context() as patch:
             for split, size in {"train": 300, "dev": 20, "test": 1}.items():
                 patch.setitem(CORPUS_SIZES[task], split, size)
             corpus = write_corpus(folder / "data")
-        changes = {**corpus.fitting(read(recipe)), **SHORT_TRAINING}
+        changes = {**corpus.select_overrides(read_recipe(recipe)), **SHORT_TRAINING}
         made[task] = train(recipe, corpus.train, folder / task, dev=corpus.dev, **changes)
     return made
 

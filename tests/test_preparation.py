@@ -20,19 +20,27 @@ from hypothesis import strategies as st
 from support.combinations import each_value
 from support.commands import environment
 
-from regard.data import cache, encoding, preparation
-from regard.data.corpus import Pair
-from regard.data.encoding import Encoder, Raw, encoded
-from regard.data.preparation import Prepared, find_max_sentences, fingerprint, prepare, vocabularies
-from regard.data.ragged import Ragged
-from regard.data.settings import Corpus, DataSettings, corpora
-from regard.data.survey import chosen, hashed, survey
+from regard.data import cache, prepare
+from regard.data.indexed_dataset import RaggedArray
+from regard.data.prepare import (
+    PairEncoder,
+    PreparedCorpus,
+    RawPair,
+    compute_tokenizer_fingerprint,
+    encode_in_parallel,
+    find_max_sentences,
+    load_or_train_tokenizers,
+    prepare_training_pairs,
+)
+from regard.data.readers.dispatch import Pair
+from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
+from regard.data.split import choose_dev_hashes, hash_source, split_corpora
 from regard.errors import UserError
-from regard.folders import cache_folder
-from regard.symbols import UNK
-from regard.text import Subwords, TextSettings, Tokenizers, Words
-from regard.text.merges import Merges
-from regard.text.sentences import sentencex_version
+from regard.paths import find_cache_folder
+from regard.special_tokens import UNK
+from regard.tokenizers import SentencePieceTokenizer, TextSettings, Tokenizers, WordTokenizer
+from regard.tokenizers.bpe_dropout import BpeMerges
+from regard.tokenizers.sentence_splitter import find_sentencex_version
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
 PAIRS = [Pair(f"the house number {number}" + " !" * (number % 3), f"das Haus Nummer {number}") for number in range(40)]
@@ -54,20 +62,20 @@ def make_settings(*paths: Path, **more: Any) -> DataSettings:
     return DataSettings(train=tuple(map(str, paths)), **more)
 
 
-def prepare_data(data: DataSettings, text: TextSettings = WORDS) -> tuple[Prepared, Tokenizers]:
-    found = survey(data, 1)
-    tokenizers = vocabularies(data, text, found)
-    return prepare(data, text, tokenizers, found), tokenizers
+def prepare_data(data: DataSettings, text: TextSettings = WORDS) -> tuple[PreparedCorpus, Tokenizers]:
+    found = split_corpora(data, 1)
+    tokenizers = load_or_train_tokenizers(data, text, found)
+    return prepare_training_pairs(data, text, tokenizers, found), tokenizers
 
 
-def to_lists(rows: Ragged) -> list[list[int]]:
+def to_lists(rows: RaggedArray) -> list[list[int]]:
     return [list(map(int, rows[row])) for row in range(len(rows))]
 
 
 def choose_dev_sources(corpus: Sequence[Pair], wanted: int, seed: int) -> set[str]:
-    numbers = np.array([hashed(pair, seed) for pair in corpus], dtype=np.uint64)
-    held = set(chosen(numbers, wanted).tolist())
-    return {pair.source for pair in corpus if hashed(pair, seed) in held}
+    numbers = np.array([hash_source(pair, seed) for pair in corpus], dtype=np.uint64)
+    held = set(choose_dev_hashes(numbers, wanted).tolist())
+    return {pair.source for pair in corpus if hash_source(pair, seed) in held}
 
 
 @given(st.lists(st.builds(Pair, words, words), max_size=60), st.integers(1, 8), st.integers(0, 5))
@@ -86,32 +94,32 @@ def test_dev_split_takes_all_pairs_of_a_source_and_leaves_some(corpus: list[Pair
 
 def test_dev_split_is_a_tenth_and_depends_on_the_seed(tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", [Pair(f"s{number}", f"t{number}") for number in range(200)])
-    found = [survey(make_settings(corpus), seed) for seed in (1, 2)]
+    found = [split_corpora(make_settings(corpus), seed) for seed in (1, 2)]
     assert [len(each.dev) for each in found] == [20, 20]
     assert found[0].dev != found[1].dev
     assert found[0].counts == [180]
-    assert len(survey(make_settings(corpus, dev_pairs=7), 1).dev) == 7
+    assert len(split_corpora(make_settings(corpus, dev_pairs=7), 1).dev) == 7
 
 
 def test_dev_split_avoids_a_source_with_most_of_the_corpus(tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", [*(Pair("often", str(number)) for number in range(99)), Pair("once", "x")])
     for seed in range(5):
-        assert survey(make_settings(corpus), seed).dev == [Pair("once", "x")]
+        assert split_corpora(make_settings(corpus), seed).dev == [Pair("once", "x")]
 
 
 def test_dev_pairs_are_removed_from_every_training_corpus(tmp_path: Path) -> None:
     first, second = write_tsv(tmp_path / "a.tsv", PAIRS), write_tsv(tmp_path / "b.tsv", PAIRS[::-1])
     data = make_settings(first, second, tags=(None, "bt"))
-    found = survey(data, 1)
+    found = split_corpora(data, 1)
     assert len(found.dev) == 4, "chosen from the corpus without a tag"
     made, tokenizers = prepare_data(data)
-    trained = {tokenizers.target.decode(row) for row in to_lists(made.examples.target)}
+    trained = {tokenizers.target.decode(row) for row in to_lists(made.dataset.target)}
     assert not trained & {pair.target for pair in found.dev}
-    assert [part.pairs for part in made.examples.parts] == [36, 36]
+    assert [part.num_examples for part in made.dataset.parts] == [36, 36]
 
 
 def test_empty_and_too_long_pairs_are_counted() -> None:
-    made = Words.learn(["a b c d"], 20)
+    made = WordTokenizer.train(["a b c d"], 20)
     corpus = [
         Pair("a b", "c"),
         Pair("", "a"),
@@ -120,21 +128,21 @@ def test_empty_and_too_long_pairs_are_counted() -> None:
         Pair("a", "a b c"),
         Pair("d", "zz d"),
     ]
-    found = Encoder(Tokenizers(made, made), max_length=2)([Raw(pair) for pair in corpus])
+    found = PairEncoder(Tokenizers(made, made), max_length=2)([RawPair(pair) for pair in corpus])
     assert (found.empty, found.too_long) == (2, 2)
     assert to_lists(found.source) == [made.encode("a b"), made.encode("d")]
     assert to_lists(found.target) == [made.encode("c"), [1, *made.encode("d")]]
 
 
 def test_word_links_become_token_links() -> None:
-    made = Subwords.learn(["abcabc abc xyz xyxy z"] * 20, 40, "bpe", byte_fallback=False)
+    made = SentencePieceTokenizer.train(["abcabc abc xyz xyxy z"] * 20, 40, "bpe", byte_fallback=False)
     pair = Pair("abc xyz", "xyxy abcabc")
-    source, target = (made.split(text)[1] for text in pair)
+    source, target = (made.encode_with_word_ids(text)[1] for text in pair)
     wanted = {(left, right) for left, s in enumerate(source) for right, t in enumerate(target) if (s, t) == (0, 1)}
-    found = Encoder(Tokenizers(made, made), 99)([Raw(pair, None, frozenset({(0, 1)}))]).links[0].reshape(-1, 2)
+    found = PairEncoder(Tokenizers(made, made), 99)([RawPair(pair, None, frozenset({(0, 1)}))]).links[0].reshape(-1, 2)
     assert {tuple(link) for link in found.tolist()} == wanted
-    tagged = Words.learn(["a b"], 20, tags=["bt"])
-    linked = Encoder(Tokenizers(tagged, tagged), 99)([Raw(Pair("a b", "b a"), "bt", frozenset({(0, 1)}))]).links
+    tagged = WordTokenizer.train(["a b"], 20, tags=["bt"])
+    linked = PairEncoder(Tokenizers(tagged, tagged), 99)([RawPair(Pair("a b", "b a"), "bt", frozenset({(0, 1)}))]).links
     assert to_lists(linked) == [[1, 1]], "the tag precedes the first word"
 
 
@@ -143,16 +151,16 @@ def test_corpus_tag_is_an_id_that_text_cannot_produce(tmp_path: Path) -> None:
     first, second = write_tsv(tmp_path / "a.tsv", odd), write_tsv(tmp_path / "b.tsv", odd)
     for text in (WORDS, TextSettings(vocabulary=300), TextSettings(vocabulary=300, shared=False)):
         made, tokenizers = prepare_data(make_settings(first, second, dev=(str(first),), tags=(None, "bt")), text)
-        tag = tokenizers.source.tag("bt")
-        rows = to_lists(made.examples.source)
+        tag = tokenizers.source.find_tag_id("bt")
+        rows = to_lists(made.dataset.source)
         assert not any(tag in row for row in rows[:41])
         assert all(row[0] == tag and tag not in row[1:] for row in rows[41:])
         assert [row[1:] for row in rows[41:]] == rows[:41]
         assert tokenizers.source.decode(rows[-1]) == tokenizers.source.decode(rows[-1][1:])
         with pytest.raises(UserError, match=r"no tag 'other'.*bt"):
-            tokenizers.source.tag("other")
+            tokenizers.source.find_tag_id("other")
     with pytest.raises(UserError, match="trained without tags"):
-        prepare_data(make_settings(first))[1].source.tag("bt")
+        prepare_data(make_settings(first))[1].source.find_tag_id("bt")
 
 
 @pytest.mark.parametrize(
@@ -165,20 +173,20 @@ def test_corpus_tag_is_an_id_that_text_cannot_produce(tmp_path: Path) -> None:
     ids=str,
 )
 def test_files_are_grouped_into_corpora_by_name(names: list[str], groups: list[tuple[str, ...]]) -> None:
-    found = corpora(DataSettings(train=tuple(names)))
-    assert found == [Corpus(tuple(map(Path, group))) for group in groups]
+    found = list_corpora(DataSettings(train=tuple(names)))
+    assert found == [TrainingCorpus(tuple(map(Path, group))) for group in groups]
 
 
 @pytest.mark.parametrize("names", [["a.en"], ["a.en", "b.tsv"], ["a.tsv", "b.en"], ["a.en", "a.de", "b.en"]], ids=str)
 def test_missing_side_of_a_corpus_is_a_user_error(names: list[str]) -> None:
     with pytest.raises(UserError, match=r"\.en holds one side only"):
-        corpora(DataSettings(train=tuple(names)))
+        list_corpora(DataSettings(train=tuple(names)))
 
 
 def test_weights_and_tags_need_one_value_per_corpus() -> None:
     with pytest.raises(UserError, match=r"data\.weights has 2 values for 1 corpora"):
-        corpora(DataSettings(train=("a.tsv",), weights=(1.0, 2.0)))
-    found = corpora(DataSettings(train=("a.tsv", "b.tsv"), weights=(1.0, 0.5), tags=(None, "bt")))
+        list_corpora(DataSettings(train=("a.tsv",), weights=(1.0, 2.0)))
+    found = list_corpora(DataSettings(train=("a.tsv", "b.tsv"), weights=(1.0, 0.5), tags=(None, "bt")))
     assert [(corpus.weight, corpus.tag) for corpus in found] == [(1.0, None), (0.5, "bt")]
 
 
@@ -201,12 +209,12 @@ def test_invalid_data_settings_are_refused(values: dict[str, Any], message: str)
 
 
 def test_parallel_encoding_equals_sequential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Subwords.learn([side for pair in PAIRS for side in pair], 120, "bpe", byte_fallback=False)
-    encoder = Encoder(Tokenizers(made, made), 24)
-    raw = [Raw(Pair(pair.source * (number % 3), pair.target)) for number, pair in enumerate(PAIRS * 9)]
+    made = SentencePieceTokenizer.train([side for pair in PAIRS for side in pair], 120, "bpe", byte_fallback=False)
+    encoder = PairEncoder(Tokenizers(made, made), 24)
+    raw = [RawPair(Pair(pair.source * (number % 3), pair.target)) for number, pair in enumerate(PAIRS * 9)]
     whole = encoder(raw)
-    monkeypatch.setattr(encoding, "AT_ONCE", 7)
-    parts = list(encoded(iter(raw), encoder, cores=2))
+    monkeypatch.setattr(prepare, "PAIRS_PER_CHUNK", 7)
+    parts = list(encode_in_parallel(iter(raw), encoder, num_processes=2))
     assert len(parts) > 40
     assert [row for part in parts for row in to_lists(part.source)] == to_lists(whole.source)
     assert [row for part in parts for row in to_lists(part.target)] == to_lists(whole.target)
@@ -214,20 +222,22 @@ def test_parallel_encoding_equals_sequential(tmp_path: Path, monkeypatch: pytest
     assert sum(part.too_long for part in parts) == whole.too_long
 
 
-class KilledEncoder(Encoder):
+class KilledEncoder(PairEncoder):
     """Kills its process at a batch of two; the first batch, of three, is encoded in the parent process."""
 
-    def __call__(self, raw: Sequence[Raw]) -> Any:
+    def __call__(self, raw: Sequence[RawPair]) -> Any:
         if len(raw) == 2:
             os.kill(os.getpid(), 9)
         return super().__call__(raw)
 
 
 def test_killed_encoding_process_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Words.learn(["a"], 9)
-    monkeypatch.setattr(encoding, "AT_ONCE", 3)
+    made = WordTokenizer.train(["a"], 9)
+    monkeypatch.setattr(prepare, "PAIRS_PER_CHUNK", 3)
     with pytest.raises(UserError, match="ended from outside"):
-        list(encoded([Raw(Pair("a", "a"))] * 5, KilledEncoder(Tokenizers(made, made), 9), cores=1))
+        list(
+            encode_in_parallel([RawPair(Pair("a", "a"))] * 5, KilledEncoder(Tokenizers(made, made), 9), num_processes=1)
+        )
 
 
 def test_prepared_data_is_reused_after_the_corpus_moved(
@@ -239,12 +249,12 @@ def test_prepared_data_is_reused_after_the_corpus_moved(
     def fail(*arguments: object, **more: object) -> None:
         raise AssertionError("prepared a second time")
 
-    monkeypatch.setattr(preparation, "write", fail)
-    monkeypatch.setattr(preparation, "learn", fail)
+    monkeypatch.setattr(prepare, "_write_encoded_pairs", fail)
+    monkeypatch.setattr(prepare, "_train_tokenizers", fail)
     moved = write_tsv(tmp_path / "moved.tsv", PAIRS)
     second, _ = prepare_data(make_settings(moved))
-    assert second.examples.fingerprint == first.examples.fingerprint
-    assert to_lists(second.examples.source) == to_lists(first.examples.source)
+    assert second.dataset.fingerprint == first.dataset.fingerprint
+    assert to_lists(second.dataset.source) == to_lists(first.dataset.source)
     assert second[1:] == first[1:]
 
 
@@ -265,7 +275,7 @@ def test_other_settings_are_prepared_again(
     corpus = write_tsv(Path("a.tsv"), PAIRS)
     first, _ = prepare_data(make_settings(corpus))
     second, _ = prepare_data(make_settings(corpus, **change))
-    assert first.examples.fingerprint != second.examples.fingerprint
+    assert first.dataset.fingerprint != second.dataset.fingerprint
 
 
 def test_changed_text_is_prepared_again(tmp_path: Path) -> None:
@@ -273,10 +283,10 @@ def test_changed_text_is_prepared_again(tmp_path: Path) -> None:
     first, _ = prepare_data(make_settings(corpus))
     write_tsv(corpus, [Pair(pair.source + " again", pair.target) for pair in PAIRS])
     second, _ = prepare_data(make_settings(corpus))
-    assert first.examples.fingerprint != second.examples.fingerprint
+    assert first.dataset.fingerprint != second.dataset.fingerprint
     assert (
-        first.examples.fingerprint
-        == prepare_data(make_settings(write_tsv(tmp_path / "b.tsv", PAIRS)))[0].examples.fingerprint
+        first.dataset.fingerprint
+        == prepare_data(make_settings(write_tsv(tmp_path / "b.tsv", PAIRS)))[0].dataset.fingerprint
     )
 
 
@@ -293,12 +303,12 @@ def test_other_version_of_code_or_library_is_prepared_again(
         build(folder, **more)
 
     for function in ("learn", "write"):
-        monkeypatch.setattr(preparation, function, partial(record, getattr(preparation, function)))
+        monkeypatch.setattr(prepare, function, partial(record, getattr(prepare, function)))
     prepare_data(data)
     assert built == []
-    assert name in cache.versions()
-    other = {**cache.versions(), name: "other"}
-    monkeypatch.setattr(cache, "versions", lambda: other)
+    assert name in cache.collect_versions()
+    other = {**cache.collect_versions(), name: "other"}
+    monkeypatch.setattr(cache, "collect_versions", lambda: other)
     prepare_data(data)
     assert len(built) == 2
 
@@ -313,7 +323,7 @@ def test_cache_depends_on_the_source_of_readers_and_tokenizers(
     found = []
     for content in ("a = 1\n", "a = 2\n", "a = 1\n"):
         path.write_text(content, encoding="utf-8")
-        found.append(cache.source_digest.__wrapped__())
+        found.append(cache.compute_source_digest.__wrapped__())
     assert found[0] == found[2] != found[1]
 
 
@@ -321,15 +331,15 @@ def test_cache_depends_on_the_source_of_readers_and_tokenizers(
 def test_sentences_are_counted_only_with_sentencex_whatever_the_cache_holds(
     installed: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    request.addfinalizer(sentencex_version.cache_clear)
+    request.addfinalizer(find_sentencex_version.cache_clear)
     lines = [Pair(f"The house is old. It has {number} doors.", f"Das Haus {number}") for number in range(40)]
     data = make_settings(write_tsv(tmp_path / "a.tsv", lines), source="en")
     for has_sentencex in installed:
         with monkeypatch.context() as changed:
             if not has_sentencex:
                 changed.setitem(sys.modules, "sentencex", None)
-            sentencex_version.cache_clear()
-            assert prepare_data(data)[0].sentences == (2 if has_sentencex else None)
+            find_sentencex_version.cache_clear()
+            assert prepare_data(data)[0].max_sentences == (2 if has_sentencex else None)
 
 
 @pytest.mark.parametrize(
@@ -352,16 +362,18 @@ def test_file_system_without_hard_links_gets_a_copy(
     data = make_settings(write_tsv(tmp_path / "a.tsv", PAIRS))
     first, _ = prepare_data(data)
     assert len(list(own_cache.glob("pairs-*"))) == 2
-    monkeypatch.setattr(preparation, "write", lambda *_, **__: pytest.fail("prepared a second time"))
+    monkeypatch.setattr(prepare, "_write_encoded_pairs", lambda *_, **__: pytest.fail("prepared a second time"))
     second, _ = prepare_data(make_settings(tmp_path / "a.tsv", max_length=first.longest))
-    assert to_lists(second.examples.source) == to_lists(first.examples.source)
+    assert to_lists(second.dataset.source) == to_lists(first.dataset.source)
 
 
 def test_vocabularies_of_two_versions_have_different_fingerprints() -> None:
-    new = Words.learn(["a b"], 9)
-    assert fingerprint(new) == fingerprint(Words(new.vocabulary))
-    assert fingerprint(new) != fingerprint(Words(new.vocabulary, version=1))
-    assert fingerprint(new) != fingerprint(Words(new.vocabulary, lowercase=True))
+    new = WordTokenizer.train(["a b"], 9)
+    assert compute_tokenizer_fingerprint(new) == compute_tokenizer_fingerprint(WordTokenizer(new.vocabulary))
+    assert compute_tokenizer_fingerprint(new) != compute_tokenizer_fingerprint(WordTokenizer(new.vocabulary, version=1))
+    assert compute_tokenizer_fingerprint(new) != compute_tokenizer_fingerprint(
+        WordTokenizer(new.vocabulary, lowercase=True)
+    )
 
 
 def flip_byte(path: Path) -> None:
@@ -386,12 +398,12 @@ def test_damaged_cache_entry_is_rebuilt(
 ) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", PAIRS)
     first, _ = prepare_data(make_settings(corpus, max_length=6))
-    rows = to_lists(first.examples.source)
+    rows = to_lists(first.dataset.source)
     (entry,) = own_cache.glob("pairs-*")
     DAMAGE[damage](entry / name)
     second, _ = prepare_data(make_settings(corpus, max_length=6))
-    assert to_lists(second.examples.source) == rows
-    assert cache.damaged(entry) is None
+    assert to_lists(second.dataset.source) == rows
+    assert cache.find_damage(entry) is None
     warned = "made again" in capsys.readouterr().err
     assert warned or (name, damage) == ("manifest.json", "truncate"), "without its final newline it is still JSON"
 
@@ -402,9 +414,9 @@ def test_failed_build_leaves_no_cache_entry(own_cache: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        cache.entry("some", {"a": 1}, build)
+        cache.find_or_build_entry("some", {"a": 1}, build)
     assert [path.name for path in own_cache.iterdir() if not path.name.endswith(".lock")] == []
-    found = cache.entry("some", {"a": 1}, lambda folder: (folder / "whole").touch())
+    found = cache.find_or_build_entry("some", {"a": 1}, lambda folder: (folder / "whole").touch())
     assert (found / "whole").exists()
 
 
@@ -427,16 +439,16 @@ def test_cache_folder_without_write_access_is_a_user_error(tmp_path: Path, monke
     (tmp_path / "file").touch()
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(UserError, match="REGARD_CACHE can name another folder"):
-        cache.entry("some", {}, lambda folder: None)
+        cache.find_or_build_entry("some", {}, lambda folder: None)
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGARD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache_folder() == Path("/x/regard")
+    assert find_cache_folder() == Path("/x/regard")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert cache_folder() == Path("/home/me/.cache/regard")
+    assert find_cache_folder() == Path("/home/me/.cache/regard")
 
 
 def test_no_pairs_left_to_train_on_is_a_user_error(tmp_path: Path) -> None:
@@ -453,10 +465,10 @@ def test_bpe_dropout_depends_on_the_seed(tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", PAIRS)
     plain, _ = prepare_data(make_settings(corpus), TextSettings(vocabulary=300))
     noisy, tokenizers = prepare_data(make_settings(corpus), TextSettings(vocabulary=300, dropout=0.3))
-    assert plain.examples.fingerprint == noisy.examples.fingerprint, "dropout does not change the prepared data"
-    rows = np.arange(len(plain.examples))
-    usual = plain.examples.batch(rows)
-    first, again, other = (noisy.examples.batch(rows, seed) for seed in (7, 7, 8))
+    assert plain.dataset.fingerprint == noisy.dataset.fingerprint, "dropout does not change the prepared data"
+    rows = np.arange(len(plain.dataset))
+    usual = plain.dataset.make_batch(rows)
+    first, again, other = (noisy.dataset.make_batch(rows, seed) for seed in (7, 7, 8))
     assert all(left.equal(right) for left, right in zip(first[:4], again[:4], strict=True))
     assert first.source.shape != other.source.shape or not first.source.equal(other.source)
     assert int(first.lengths.sum()) > 1.1 * int(usual.lengths.sum()), "fewer merges give more tokens"
@@ -477,9 +489,9 @@ print(made.resample([made.encode(text) for text in sys.argv[2:]], 0.4, 7))
 
 def test_bpe_dropout_is_the_same_in_another_process(tmp_path: Path) -> None:
     texts = [side for pair in PAIRS for side in pair]
-    made = Subwords.learn(texts, 120, "bpe", byte_fallback=False)
+    made = SentencePieceTokenizer.train(texts, 120, "bpe", byte_fallback=False)
     made.save(tmp_path / "model")
-    here = made.resample([made.encode(text) for text in texts], 0.4, 7)
+    here = made.apply_bpe_dropout([made.encode(text) for text in texts], 0.4, 7)
     for hashes in ("1", "2"):
         command = [sys.executable, "-c", RESAMPLE_COMMAND, str(tmp_path / "model"), *texts]
         own = {**environment(), "PYTHONHASHSEED": hashes}
@@ -487,33 +499,33 @@ def test_bpe_dropout_is_the_same_in_another_process(tmp_path: Path) -> None:
         assert there == f"{here}\n"
 
 
-BPE = Subwords.learn([side for pair in PAIRS for side in pair], 400, "bpe")
+BPE = SentencePieceTokenizer.train([side for pair in PAIRS for side in pair], 400, "bpe")
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=5))
 def test_bpe_dropout_of_zero_changes_nothing(texts: list[str]) -> None:
     given = [BPE.encode(text) for text in texts]
-    assert BPE.resample(given, 0.0, 1) == given
-    for ids, other in zip(given, BPE.resample(given, 0.5, 1), strict=True):
+    assert BPE.apply_bpe_dropout(given, 0.0, 1) == given
+    for ids, other in zip(given, BPE.apply_bpe_dropout(given, 0.5, 1), strict=True):
         assert BPE.decode(other) == BPE.decode(ids)
         assert len(other) >= len(ids)
 
 
 def test_bpe_dropout_drops_merges_with_its_probability() -> None:
-    merges = Merges({"ab": -1.0}, {"a": 0, "b": 1, "ab": 2})
+    merges = BpeMerges({"ab": -1.0}, {"a": 0, "b": 1, "ab": 2})
     random = Random(1)
-    kept = sum(merges.cut(["a", "b"], 0.3, random) == ["ab"] for _ in range(10_000))
+    kept = sum(merges.segment_with_dropout(["a", "b"], 0.3, random) == ["ab"] for _ in range(10_000))
     assert kept / 10_000 == pytest.approx(0.7, abs=0.02)
-    assert merges.cut(["a", "b", "a", "b"], 0.0, random) == ["ab", "ab"]
-    first = Merges({"ab": -1.0, "bc": 0.0, "abc": -2.0}, {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5})
-    assert first.cut(list("abcx"), 0.0, random) == ["abc", "x"]
+    assert merges.segment_with_dropout(["a", "b", "a", "b"], 0.0, random) == ["ab", "ab"]
+    first = BpeMerges({"ab": -1.0, "bc": 0.0, "abc": -2.0}, {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5})
+    assert first.segment_with_dropout(list("abcx"), 0.0, random) == ["abc", "x"]
 
 
 def test_bpe_dropout_keeps_tags_and_unknown_tokens() -> None:
-    made = Subwords.learn(["abcabc abc"] * 20, 40, "bpe", byte_fallback=False, tags=["bt"])
-    tag = made.tag("bt")
+    made = SentencePieceTokenizer.train(["abcabc abc"] * 20, 40, "bpe", byte_fallback=False, tags=["bt"])
+    tag = made.find_tag_id("bt")
     known, unknown = [tag, *made.encode("abcabc")], made.encode("abc ü")
-    found = made.resample([known, unknown, []], 0.9, 1)
+    found = made.apply_bpe_dropout([known, unknown, []], 0.9, 1)
     assert found[0][0] == tag
     assert len(found[0]) > len(known)
     assert found[1].count(UNK) == 1
@@ -524,11 +536,11 @@ def test_bpe_dropout_keeps_tags_and_unknown_tokens() -> None:
 def test_empty_or_missing_corpus_is_a_user_error(tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", [Pair("", "")])
     with pytest.raises(UserError, match="no pairs in there"):
-        survey(make_settings(corpus), 1)
+        split_corpora(make_settings(corpus), 1)
     with pytest.raises(UserError, match="nothing to train on"):
-        survey(DataSettings(), 1)
+        split_corpora(DataSettings(), 1)
     with pytest.raises(UserError, match="there is no file"):
-        survey(make_settings(tmp_path / "none.tsv"), 1)
+        split_corpora(make_settings(tmp_path / "none.tsv"), 1)
 
 
 def test_cache_manifest_lists_every_file(tmp_path: Path, own_cache: Path) -> None:
@@ -541,6 +553,6 @@ def test_cache_manifest_lists_every_file(tmp_path: Path, own_cache: Path) -> Non
 def test_resume_with_the_resolved_max_length_reuses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write_tsv(tmp_path / "a.tsv", PAIRS)
     first, _ = prepare_data(make_settings(corpus))
-    monkeypatch.setattr(preparation, "write", lambda *_, **__: pytest.fail("prepared a second time"))
+    monkeypatch.setattr(prepare, "_write_encoded_pairs", lambda *_, **__: pytest.fail("prepared a second time"))
     second, _ = prepare_data(make_settings(corpus, max_length=first.longest))
-    assert second.examples.fingerprint == first.examples.fingerprint
+    assert second.dataset.fingerprint == first.dataset.fingerprint

@@ -24,7 +24,7 @@ from support.training import TINY, corpus_files, format_overrides, newest_weight
 from torch.distributed import distributed_c10d
 
 from regard.runs import Run
-from regard.training.processes import joined
+from regard.training.distributed import init_distributed
 
 
 def start_torchrun(*arguments: object, processes: int = 2, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
@@ -53,7 +53,7 @@ def train_arguments(corpus: Path, out: Path, recipe: str, **more: Any) -> list[o
 
 
 def training_losses(run: Run) -> list[float]:
-    return [row["loss"] for row in run.metrics() if row["kind"] == "train"]
+    return [row["loss"] for row in run.read_metrics() if row["kind"] == "train"]
 
 
 @pytest.mark.parametrize("steps", slow_after(1, [4, 24]))
@@ -72,19 +72,19 @@ def test_two_processes_train_like_one_with_twice_the_accumulation(steps: int, co
     for name, tensor in newest_weights(alone).items():
         torch.testing.assert_close(newest_weights(both)[name], tensor, rtol=1e-3, atol=1e-5)
     assert output.count("dev loss") == 2, "only rank 0 prints"
-    dev = [[row["bleu"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, both)]
+    dev = [[row["bleu"] for row in run.read_metrics() if row["kind"] == "dev"] for run in (alone, both)]
     assert dev[0] == dev[1]
 
 
 def wait_for_rank_0(rank: int, port: int, numbers: Queue[list[float]]) -> None:
     """Let rank 0 be late by three times the time limit of the process group."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
-    with joined("cpu") as processes:
-        processes.wait()
+    with init_distributed("cpu") as processes:
+        processes.barrier()
         distributed_c10d._set_pg_timeout(timedelta(seconds=0.1), dist.group.WORLD)
-        if processes.first:
+        if processes.is_rank0:
             Event().wait(0.3)
-        numbers.put(processes.of_first([3.0 + rank]))
+        numbers.put(processes.broadcast_from_rank0([3.0 + rank]))
 
 
 def test_validation_longer_than_the_time_limit_of_the_process_group_does_not_end_the_run() -> None:
@@ -189,7 +189,7 @@ def test_signal_to_every_process_of_torchrun_saves_a_checkpoint(
             os.kill(pid, number)
         output = process.stdout.read()
     assert "checkpoint saved; go on with" in output
-    assert run.newest() >= 5
+    assert run.find_newest_step() >= 5
     assert [pid for pid in processes if Path(f"/proc/{pid}").is_dir()] == []
 
 
@@ -230,7 +230,7 @@ def test_sharded_training_equals_one_process(corpus: Path, tmp_path: Path) -> No
     assert {name: tensor.shape for name, tensor in newest_weights(shards).items()} == {
         name: tensor.shape for name, tensor in newest_weights(alone).items()
     }
-    dev = [[row["loss"] for row in run.metrics() if row["kind"] == "dev"] for run in (alone, shards)]
+    dev = [[row["loss"] for row in run.read_metrics() if row["kind"] == "dev"] for run in (alone, shards)]
     assert dev[0] == pytest.approx(dev[1], rel=1e-3)
     wait_for(
         start_torchrun(

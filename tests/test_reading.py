@@ -24,24 +24,28 @@ from support.oracles import Array, sigmoid, softmax
 from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
-from regard.config import parse
+from regard.config import parse_settings
 from regard.errors import UserError
 from regard.models import build
 from regard.nn import prefix_mask
 from regard.runs import Run
-from regard.symbols import PAD, UNK
-from regard.tasks.reading import embedded, files
-from regard.tasks.reading.answer import Answer, answers
-from regard.tasks.reading.cloze import Cloze, cloze, ids, most_frequent
-from regard.tasks.reading.embedded import PEOPLE, SIZES, THINGS
-from regard.tasks.reading.embedded import question as make_story
-from regard.tasks.reading.examples import Batch, Examples
-from regard.tasks.reading.preparation import split
-from regard.tasks.reading.question import Question, question
-from regard.tasks.reading.settings import ClozeSettings, WordSettings
-from regard.tasks.reading.validation import Validator, accuracy
-from regard.tasks.reading.vocabulary import learn_vocabulary as learn_question_vocabulary
-from regard.text import Words
+from regard.special_tokens import PAD, UNK
+from regard.synthetic.cloze import PEOPLE, SPLIT_SIZES, THINGS
+from regard.synthetic.cloze import make_cloze_question as make_story
+from regard.tasks.cloze import questions, write_cloze_corpus
+from regard.tasks.cloze.dataset import (
+    ClozeBatch,
+    ClozeDataset,
+    TokenizedQuestion,
+    encode_cloze_words,
+    find_most_frequent_candidate,
+    tokenize_question,
+)
+from regard.tasks.cloze.dataset import learn_cloze_vocabulary as learn_question_vocabulary
+from regard.tasks.cloze.predictor import ClozePrediction, ClozeValidator, compute_cloze_accuracy, run_reader
+from regard.tasks.cloze.questions import ClozeSettings, ClozeTextSettings, Question, parse_question
+from regard.tasks.cloze.task import split_cloze_data
+from regard.tokenizers import WordTokenizer
 from regard.training import train
 
 STORY = "1 Anna has a red lamp .\n2 Ben has a blue cup .\n"
@@ -60,15 +64,15 @@ LENGTHS, QUERIES = torch.tensor([7, 4, 1]), torch.tensor([3, 5, 2])
 
 
 def read_questions(text: str) -> list[Question]:
-    return list(files.read(text.split("\n"), "XXXXX", "here"))
+    return list(questions.parse_questions(text.split("\n"), "XXXXX", "here"))
 
 
-def read_clozes(text: str) -> list[Cloze]:
-    return [cloze(one, "XXXXX", False) for one in read_questions(text)]
+def read_clozes(text: str) -> list[TokenizedQuestion]:
+    return [tokenize_question(one, "XXXXX", False) for one in read_questions(text)]
 
 
-def make_cloze(fields: Mapping[str, Any], lowercase: bool = False) -> Cloze:
-    return cloze(question(fields, "XXXXX"), "XXXXX", lowercase)
+def make_cloze(fields: Mapping[str, Any], lowercase: bool = False) -> TokenizedQuestion:
+    return tokenize_question(parse_question(fields, "XXXXX"), "XXXXX", lowercase)
 
 
 # Files
@@ -90,7 +94,7 @@ def test_question_is_yielded_as_soon_as_its_query_is_read() -> None:
             consumed.append(line)
             yield line
 
-    next(files.read(lines(), "XXXXX"))
+    next(questions.parse_questions(lines(), "XXXXX"))
     assert len(consumed) == 3
 
 
@@ -122,7 +126,7 @@ def test_several_files_compressed_or_not_are_read_in_order(name: str, compress: 
     content = CBT if ".txt" in name else json.dumps(QUESTION) + "\n"
     first = write_file(tmp_path / name, compress(content.encode()))
     second = write_file(tmp_path / "other.txt", CBT)
-    found = files.questions([first, second], "XXXXX")
+    found = questions.read_question_files([first, second], "XXXXX")
     assert len(found) == content.count("XXXXX") + 2
     assert found[-1].where == f"{second}:7"
 
@@ -159,7 +163,7 @@ def test_malformed_question_is_reported_with_file_and_line(text: str, message: s
 
 def test_file_without_questions_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "empty.txt", "\n\n")
-    assert "empty.txt: no questions in there" in error_message(files.questions, [path], "XXXXX")
+    assert "empty.txt: no questions in there" in error_message(questions.read_question_files, [path], "XXXXX")
 
 
 NUMBERS = ["1 ", "2 ", "3 "]
@@ -171,9 +175,9 @@ def test_arbitrary_text_is_read_or_refused_in_one_line(fragments: list[str], low
     refusal = ""
     try:
         for one in read_questions("".join(fragments)):
-            found = cloze(one, "XXXXX", lowercase)
-            assert len(found.places) == len(found.document) > 0
-            assert all(-1 <= place < len(found.candidates) for place in found.places)
+            found = tokenize_question(one, "XXXXX", lowercase)
+            assert len(found.candidate_ids) == len(found.document_words) > 0
+            assert all(-1 <= place < len(found.candidates) for place in found.candidate_ids)
             assert "XXXXX" in found.query
     except UserError as error:
         refusal = str(error)
@@ -193,7 +197,7 @@ def test_arbitrary_json_is_read_or_refused_in_one_line(fields: dict[str, Any]) -
         refusal = ""
         try:
             found = make_cloze(one)
-            assert len(found.places) == len(found.document)
+            assert len(found.candidate_ids) == len(found.document_words)
         except UserError as error:
             refusal = str(error)
         assert "\n" not in refusal
@@ -204,19 +208,21 @@ def test_arbitrary_json_is_read_or_refused_in_one_line(fields: dict[str, Any]) -
 
 def test_candidates_are_located_in_the_document_by_spelling() -> None:
     found = make_cloze({**QUESTION, "candidates": ["cup", "Ben", "tree", "a"], "answer": "Ben"})
-    assert found.document == ["Anna", "has", "a", "red", "lamp", ".", "Ben", "has", "a", "blue", "cup", "."]
-    assert found.places == [-1, -1, 3, -1, -1, -1, 1, -1, 3, -1, 0, -1]
+    assert found.document_words == ["Anna", "has", "a", "red", "lamp", ".", "Ben", "has", "a", "blue", "cup", "."]
+    assert found.candidate_ids == [-1, -1, 3, -1, -1, -1, 1, -1, 3, -1, 0, -1]
     assert (found.answer, found.query) == (1, ["Ben", "has", "a", "blue", "XXXXX", "."])
-    words = Words.learn(["has a"], 8, tags=("blank",))
-    assert [one for one in ids(found.document, words) if one != UNK] == [words.ids[w] for w in ("has", "a") * 2]
-    assert ids(found.query, words, "XXXXX")[4] == words.tag("blank")
+    words = WordTokenizer.train(["has a"], 8, tags=("blank",))
+    assert [one for one in encode_cloze_words(found.document_words, words) if one != UNK] == [
+        words.ids[w] for w in ("has", "a") * 2
+    ]
+    assert encode_cloze_words(found.query, words, "XXXXX")[4] == words.find_tag_id("blank")
 
 
 def test_candidates_are_case_sensitive_unless_text_is_lower_cased() -> None:
     fields = {"document": "The king saw the King", "query": "XXXXX", "candidates": ["King", "king"], "answer": "king"}
     cased, lowered = make_cloze(fields), make_cloze(fields, lowercase=True)
-    assert (cased.candidates, cased.places, cased.answer) == (["King", "king"], [-1, 1, -1, -1, 0], 1)
-    assert (lowered.candidates, lowered.places, lowered.answer) == (["King"], [-1, 0, -1, -1, 0], 0)
+    assert (cased.candidates, cased.candidate_ids, cased.answer) == (["King", "king"], [-1, 1, -1, -1, 0], 1)
+    assert (lowered.candidates, lowered.candidate_ids, lowered.answer) == (["King"], [-1, 0, -1, -1, 0], 0)
 
 
 def test_words_with_combining_marks_are_single_candidates() -> None:
@@ -224,37 +230,37 @@ def test_words_with_combining_marks_are_single_candidates() -> None:
     found = make_cloze(fields)
     assert found.candidates == ["वह", "हिन्दी", "बोलता", "है", "Cafe\u0301"]
     assert found.answer == 4
-    words = learn_question_vocabulary([question(fields, "XXXXX")], WordSettings(vocabulary=30), "XXXXX")
-    assert UNK not in ids([*found.document, *found.query], words, "XXXXX")
-    earlier = cloze(question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", False, version=1)
-    assert earlier.document[1:4] == ["ह", "ि", "न"]
+    words = learn_question_vocabulary([parse_question(fields, "XXXXX")], ClozeTextSettings(vocabulary=30), "XXXXX")
+    assert UNK not in encode_cloze_words([*found.document_words, *found.query], words, "XXXXX")
+    earlier = tokenize_question(parse_question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", False, version=1)
+    assert earlier.document_words[1:4] == ["ह", "ि", "न"]
 
 
 def test_longest_candidate_of_several_words_matches_first() -> None:
     fields = {"document": "New York is not York", "query": "XXXXX?", "candidates": ["York", "New York", "New"]}
-    assert make_cloze(fields).places == [1, 1, -1, -1, 0]
+    assert make_cloze(fields).candidate_ids == [1, 1, -1, -1, 0]
 
 
 def test_without_candidates_every_word_of_the_document_is_one() -> None:
     found = make_cloze({"document": "a cup, a lamp.", "query": "(XXXXX's)"})
     assert found.candidates == ["a", "cup", "lamp"]
-    assert found.places == [0, 1, -1, 0, 2, -1]
+    assert found.candidate_ids == [0, 1, -1, 0, 2, -1]
     assert found.query == ["(", "XXXXX", "'", "s", ")"]
 
 
 def test_candidate_missing_from_the_document_has_probability_zero() -> None:
     found = make_cloze({**QUESTION, "candidates": ["tree", "cup"], "answer": "tree"})
-    assert not found.answerable
+    assert not found.is_answerable
     one = answer_clozes([found])[0]
     assert one.probabilities[0] == 0.0
-    assert one.right is None
+    assert one.answer_probability is None
     assert one.text == "cup"
 
 
 def test_most_frequent_baseline_counts_candidates_in_the_document() -> None:
     several = {"document": "a b b c c", "query": "XXXXX", "candidates": ["x", "a", "c", "b"]}
-    assert most_frequent(make_cloze(several)) == 2
-    assert most_frequent(make_cloze({"document": "a", "query": "XXXXX", "candidates": ["x", "y"]})) == 0
+    assert find_most_frequent_candidate(make_cloze(several)) == 2
+    assert find_most_frequent_candidate(make_cloze({"document": "a", "query": "XXXXX", "candidates": ["x", "y"]})) == 0
 
 
 # The model
@@ -273,12 +279,12 @@ def make_model(attention: str = "over", **overrides: Any) -> Any:
     return model
 
 
-def make_batch() -> Batch:
+def make_batch() -> ClozeBatch:
     generator = torch.Generator().manual_seed(4)
     document = torch.randint(4, V, (B, S), generator=generator).masked_fill(~prefix_mask(LENGTHS, S), PAD)
     query = torch.randint(4, V, (B, Q), generator=generator).masked_fill(~prefix_mask(QUERIES, Q), PAD)
     places = torch.tensor([[0, -1, 1, 0, 2, -1, 1], [1, 0, -1, 1, -1, -1, -1], [0, -1, -1, -1, -1, -1, -1]])
-    return Batch(document, LENGTHS, query, QUERIES, places, torch.tensor([1, 1, 0]))
+    return ClozeBatch(document, LENGTHS, query, QUERIES, places, torch.tensor([1, 1, 0]))
 
 
 each_attention = pytest.mark.parametrize("attention", ["over", "single"])
@@ -322,9 +328,9 @@ def test_attention_and_loss_match_the_equations_of_the_paper(attention: str) -> 
         else:
             s = softmax(h_doc @ q)
         np.testing.assert_allclose(attended.document[row, : LENGTHS[row]].detach().numpy(), s, atol=1e-12)
-        right = [s[i] for i in range(len(s)) if batch.places[row, i] == batch.answer[row]]
+        right = [s[i] for i in range(len(s)) if batch.candidate_ids[row, i] == batch.answer[row]]
         losses.append(-np.log(sum(right)))  # eq. 11 and 12
-    np.testing.assert_allclose(float(model.summed(*batch).detach()), sum(losses), atol=1e-10)
+    np.testing.assert_allclose(float(model.loss_sum(*batch).detach()), sum(losses), atol=1e-10)
     assert int(model.count(*batch)) == B
 
 
@@ -353,7 +359,7 @@ def test_empty_document_or_query_gives_no_weight_and_no_nan(attention: str) -> N
     attended = model(batch.document, torch.tensor([0, 4, 1]), batch.query, torch.tensor([3, 0, 2]))
     assert not attended.document[0].any()
     assert torch.isfinite(attended.document).all()
-    loss = model.summed(*batch._replace(lengths=torch.tensor([0, 4, 1])))
+    loss = model.loss_sum(*batch._replace(lengths=torch.tensor([0, 4, 1])))
     loss.backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
 
@@ -361,16 +367,16 @@ def test_empty_document_or_query_gives_no_weight_and_no_nan(attention: str) -> N
 @each_attention
 def test_every_parameter_gets_a_gradient(attention: str) -> None:
     model = make_model(attention, layers=2)
-    model.summed(*make_batch()).backward()
+    model.loss_sum(*make_batch()).backward()
     assert all(parameter.grad.any() for parameter in model.parameters())
 
 
 def test_losses_of_micro_batches_add_up_to_that_of_the_batch() -> None:
     model, batch = make_model(penalty=0.01), make_batch()
-    parts = batch.pieces(2)
-    assert [part.rows for part in parts] == [1, 2]
-    torch.testing.assert_close(sum(model.summed(*part) for part in parts), model.summed(*batch))
-    assert (batch.targets, batch.tokens) == (B, int(LENGTHS.sum() + QUERIES.sum()))
+    parts = batch.split_into(2)
+    assert [part.num_rows for part in parts] == [1, 2]
+    torch.testing.assert_close(sum(model.loss_sum(*part) for part in parts), model.loss_sum(*batch))
+    assert (batch.num_targets, batch.num_tokens) == (B, int(LENGTHS.sum() + QUERIES.sum()))
 
 
 def test_initial_weights_are_uniform_embeddings_and_orthogonal_gates() -> None:
@@ -412,7 +418,7 @@ def test_dropout_is_active_in_training_only() -> None:
 def test_penalty_adds_squared_embeddings_for_each_question() -> None:
     plain, penalised, batch = make_model(), make_model(penalty=0.25), make_batch()
     expected = B * 0.25 * float((plain.embedding.weight.detach().numpy() ** 2).sum())
-    assert (penalised.summed(*batch) - plain.summed(*batch)).item() == pytest.approx(expected)
+    assert (penalised.loss_sum(*batch) - plain.loss_sum(*batch)).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -439,45 +445,49 @@ def test_invalid_model_settings_are_refused(overrides: dict[str, Any], message: 
     ],
 )
 def test_invalid_data_and_text_settings_are_refused(key: str, value: Any, message: str) -> None:
-    assert message in error_message(parse, ClozeSettings, {key: value}, "data")
-    assert "one of word, not 'bpe'" in error_message(parse, WordSettings, {"kind": "bpe"}, "text")
+    assert message in error_message(parse_settings, ClozeSettings, {key: value}, "data")
+    assert "one of word, not 'bpe'" in error_message(parse_settings, ClozeTextSettings, {"kind": "bpe"}, "text")
 
 
 # Examples and answers
 
 
-def learn_vocabulary(clozes: list[Cloze]) -> Words:
-    lines = (" ".join([*one.document, *one.query]) for one in clozes)
-    return Words.learn(lines, 30, tags=("blank",))
+def learn_vocabulary(clozes: list[TokenizedQuestion]) -> WordTokenizer:
+    lines = (" ".join([*one.document_words, *one.query]) for one in clozes)
+    return WordTokenizer.train(lines, 30, tags=("blank",))
 
 
-def answer_clozes(clozes: list[Cloze], batch_tokens: int = 1000, attention: str = "over") -> list[Answer]:
+def answer_clozes(
+    clozes: list[TokenizedQuestion], batch_tokens: int = 1000, attention: str = "over"
+) -> list[ClozePrediction]:
     words = learn_vocabulary(clozes)
     torch.manual_seed(2)
-    model = build("cui2017", words.size, words.size, size=6, attention=attention).eval()
-    return answers(model, clozes, words, "XXXXX", batch_tokens, torch.device("cpu"))
+    model = build("cui2017", words.vocab_size, words.vocab_size, size=6, attention=attention).eval()
+    return run_reader(model, clozes, words, "XXXXX", batch_tokens, torch.device("cpu"))
 
 
 def test_batch_holds_candidate_indices_answers_and_lengths() -> None:
     clozes = read_clozes(CBT)
-    examples = Examples(clozes, learn_vocabulary(clozes), "XXXXX")
-    batch = examples.batch(np.array([1, 0]))
+    examples = ClozeDataset(clozes, learn_vocabulary(clozes), "XXXXX")
+    batch = examples.make_batch(np.array([1, 0]))
     assert examples.sizes.tolist() == [18, 18]
-    assert batch.places.tolist() == [[1, -1, -1, -1, -1, -1, 0, *[-1] * 5], [-1] * 4 + [0, *[-1] * 5, 1, -1]]
+    assert batch.candidate_ids.tolist() == [[1, -1, -1, -1, -1, -1, 0, *[-1] * 5], [-1] * 4 + [0, *[-1] * 5, 1, -1]]
     assert batch.answer.tolist() == [1, 1]
     assert batch.lengths.tolist() == [12, 12]
-    assert Examples(clozes[::-1], learn_vocabulary(clozes), "XXXXX").fingerprint != examples.fingerprint
-    assert Examples(list(clozes), learn_vocabulary(clozes), "XXXXX").fingerprint == examples.fingerprint
+    assert ClozeDataset(clozes[::-1], learn_vocabulary(clozes), "XXXXX").fingerprint != examples.fingerprint
+    assert ClozeDataset(list(clozes), learn_vocabulary(clozes), "XXXXX").fingerprint == examples.fingerprint
 
 
 def test_probability_of_a_candidate_sums_the_weights_of_its_positions() -> None:
     clozes = [*read_clozes(CBT), make_cloze({"document": "a b a", "query": "XXXXX b"})]
     together, apart = answer_clozes(clozes), answer_clozes(clozes, batch_tokens=1)
     for one, other, source in zip(together, apart, clozes, strict=True):
-        assert one.asked is source
+        assert one.question is source
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
         for number, probability in enumerate(one.probabilities):
-            weights = [weight for weight, index in zip(one.weights, source.places, strict=True) if index == number]
+            weights = [
+                weight for weight, index in zip(one.weights, source.candidate_ids, strict=True) if index == number
+            ]
             assert probability == pytest.approx(sum(weights))
     assert sum(together[2].probabilities) == pytest.approx(1.0)
 
@@ -486,16 +496,16 @@ def test_probability_of_a_candidate_sums_the_weights_of_its_positions() -> None:
 def test_answer_is_given_as_line_json_document_and_attention_lines(attention: str) -> None:
     long = {"document": ["a cup", " ".join(["word"] * 40)], "query": "XXXXX here", "candidates": ["word", "cup", "sun"]}
     (one,) = answer_clozes([make_cloze(long)], attention=attention)
-    word, probability = one.line().split("\t")
+    word, probability = one.to_text().split("\t")
     assert word == one.text
     assert float(probability) == pytest.approx(max(one.probabilities), abs=1e-4)
-    document = json.loads(json.dumps(one.document()))
+    document = json.loads(json.dumps(one.to_dict()))
     assert [row["word"] for row in document["candidates"]] == ["word", "cup", "sun"]
     assert document["document"]["words"][:2] == ["a", "cup"]
     assert sum(document["document"]["weights"]) == pytest.approx(1, abs=1e-4)
     assert document["query"]["words"] == ["XXXXX", "here"]
     assert (document["query"]["weights"] is None) == (attention == "single")
-    lines = one.looks()
+    lines = one.make_attention_lines()
     assert [line.label for line in lines] == ["1", "2", "", "", "query"]
     assert list(itertools.chain(*(line.words for line in lines[:-1]))) == document["document"]["words"]
     assert lines[1].weight == pytest.approx(sum(one.weights[2:]))
@@ -504,28 +514,28 @@ def test_answer_is_given_as_line_json_document_and_attention_lines(attention: st
 def test_validation_of_a_model_with_nan_weights_raises() -> None:
     clozes = [make_cloze(QUESTION)]
     words = learn_vocabulary(clozes)
-    model = build("cui2017", words.size, words.size, size=6).eval()
+    model = build("cui2017", words.vocab_size, words.vocab_size, size=6).eval()
     with torch.no_grad():
         model.embedding.weight.fill_(float("nan"))
     with pytest.raises(ArithmeticError, match="no numbers"):
-        Validator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
+        ClozeValidator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
 
 
 def test_validation_agrees_with_answers_and_restores_mode_and_rng_state() -> None:
     clozes = [*read_clozes(CBT), make_cloze({**QUESTION, "candidates": ["x"], "answer": "x"})]
     words = learn_vocabulary(clozes)
     torch.manual_seed(2)
-    model = build("cui2017", words.size, words.size, size=6, dropout=0.5).train()
+    model = build("cui2017", words.vocab_size, words.vocab_size, size=6, dropout=0.5).train()
     before = torch.get_rng_state()
-    found = Validator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
+    found = ClozeValidator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
-    answered = answers(model.eval(), clozes, words, "XXXXX", 100, torch.device("cpu"))
+    answered = run_reader(model.eval(), clozes, words, "XXXXX", 100, torch.device("cpu"))
     right = [one.probabilities[1] for one in answered[:2]]
     assert found.loss == pytest.approx(-np.log(right).mean())
-    assert found.figures["accuracy"] == accuracy(answered) == found.score
-    assert found.samples[0].told()["right"] == "cup"
-    assert found.samples[0].picture() is not None
+    assert found.metrics["accuracy"] == compute_cloze_accuracy(answered) == found.score
+    assert found.samples[0].to_dict()["right"] == "cup"
+    assert found.samples[0].plot() is not None
 
 
 # Runs
@@ -550,20 +560,23 @@ def reader(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize(
     "sizes",
-    [{"train": 60, "dev": 20, "test": 20}, pytest.param(dict(SIZES), marks=pytest.mark.slow)],
+    [{"train": 60, "dev": 20, "test": 20}, pytest.param(dict(SPLIT_SIZES), marks=pytest.mark.slow)],
     ids=["small", "full"],
 )
 def test_synthetic_corpus_depends_on_the_seed_and_is_answerable(
     sizes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, count in sizes.items():
-        monkeypatch.setitem(SIZES, name, count)
-    first = tasks.assert_synthetic_corpus_depends_on_seed(embedded, tmp_path, "cui2017")
-    every = [one._replace(where="") for one in files.questions([*first.train, *first.dev, *first.test], "XXXXX")]
+        monkeypatch.setitem(SPLIT_SIZES, name, count)
+    first = tasks.assert_synthetic_corpus_depends_on_seed(write_cloze_corpus, tmp_path, "cui2017")
+    every = [
+        one._replace(where="")
+        for one in questions.read_question_files([*first.train, *first.dev, *first.test], "XXXXX")
+    ]
     assert len(every) == len(set(every)) == sum(sizes.values()), "a question occurs twice"
     for one in every[-1000:]:
-        found = cloze(one, "XXXXX", False)
-        assert found.answerable
+        found = tokenize_question(one, "XXXXX", False)
+        assert found.is_answerable
         assert len(found.candidates) >= 4
 
 
@@ -579,7 +592,7 @@ def test_synthetic_answer_is_most_frequent_beside_the_clue_only() -> None:
         assert len(counts) == 1 or counts[0][1] > counts[1][1]
         repeated += len(counts) > 1
     assert 100 < repeated < 200
-    assert np.mean([most_frequent(one) == one.answer for one in clozes]) < 0.25
+    assert np.mean([find_most_frequent_candidate(one) == one.answer for one in clozes]) < 0.25
 
 
 def test_resume_is_bit_identical_to_an_uninterrupted_run(reader: Run, tmp_path: Path) -> None:
@@ -588,28 +601,28 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(reader: Run, tmp_path: 
 
 def test_dev_split_is_by_document_and_depends_on_the_seed(stories: Path) -> None:
     data = ClozeSettings(train=(str(stories / "train.txt"),), dev_questions=4)
-    found, again, other = split(data, 1), split(data, 1), split(data, 2)
+    found, again, other = split_cloze_data(data, 1), split_cloze_data(data, 1), split_cloze_data(data, 2)
     assert found == again != other
     assert (len(found.train), len(found.dev)) == (56, 4)
     assert not {one.document for one in found.train} & {one.document for one in found.dev}
-    assert "nothing to train on" in error_message(split, ClozeSettings(), 1)
+    assert "nothing to train on" in error_message(split_cloze_data, ClozeSettings(), 1)
 
 
 def test_single_document_is_too_little_to_train_on(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", CBT)
-    assert "all questions are of one document" in error_message(split, ClozeSettings(train=(str(path),)), 1)
+    assert "all questions are of one document" in error_message(split_cloze_data, ClozeSettings(train=(str(path),)), 1)
 
 
 def test_empty_document_is_reported_before_the_split(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", '{"document": " ", "query": "XXXXX", "answer": "a"}\n' * 2)
-    message = error_message(split, ClozeSettings(train=(str(path),)), 1)
+    message = error_message(split_cloze_data, ClozeSettings(train=(str(path),)), 1)
     assert "a.jsonl:1: there is no word in the document" in message
 
 
 def test_training_reports_unanswerable_dev_questions(stories: Path, tmp_path: Path) -> None:
     dev = write_file(tmp_path / "dev.txt", "1 a cup\n2 XXXXX\tx\t\tx|cup\n\n1 a cup\n2 XXXXX\tcup\n")
     job = prepare_job("cui2017", stories / "train.txt", tmp_path / "run", **SMALL, **{"data.dev": [str(dev)]})
-    assert "2 dev questions (1 without the answer in the document), a vocabulary" in job.about
+    assert "2 dev questions (1 without the answer in the document), a vocabulary" in job.description
 
 
 def test_data_and_text_settings_take_effect(stories: Path, tmp_path: Path) -> None:
@@ -618,10 +631,10 @@ def test_data_and_text_settings_take_effect(stories: Path, tmp_path: Path) -> No
     changes = {"data.blank": "@gap", "data.max_length": 100, "data.dev_questions": 5, "text.vocabulary": 20}
     overrides = {**SMALL, **changes, "text.lowercase": True}
     job = prepare_job("cui2017", write_file(tmp_path / "other.txt", text), tmp_path / "run", **overrides)
-    assert len(job.source) <= 60 - 5 + 2  # type: ignore[arg-type]
-    assert "5 dev questions, a vocabulary of 20" in job.about
-    assert job.sizes == (20, 20)
-    job.save(tmp_path)
+    assert len(job.dataset) <= 60 - 5 + 2  # type: ignore[arg-type]
+    assert "5 dev questions, a vocabulary of 20" in job.description
+    assert job.vocabulary_sizes == (20, 20)
+    job.save_vocabularies(tmp_path)
     (saved,) = tmp_path.glob("*.vocab")
     assert saved.read_text(encoding="utf-8").splitlines()[4] == "<blank>"
     assert saved.read_text(encoding="utf-8").islower()
@@ -637,11 +650,11 @@ def test_training_on_questions_without_answer_is_refused(stories: Path, tmp_path
 
 
 def test_init_from_copies_weights_and_data_settings(stories: Path, reader: Run, tmp_path: Path) -> None:
-    sizes = reader.tokenizers().sizes
+    sizes = reader.load_tokenizers().vocab_sizes
     run = tasks.assert_init_from_copies_weights(
         reader, sizes, stories / "dev.txt", stories / "test.txt", tmp_path / "run"
     )
-    assert run.config()["data"]["blank"] == "XXXXX"
+    assert run.read_config()["data"]["blank"] == "XXXXX"
 
 
 def test_predictor_answers_questions_and_refuses_other_input(reader: Run) -> None:
@@ -663,7 +676,7 @@ def test_evaluation_agrees_with_predictions_and_needs_answers(reader: Run, stori
     model = regard.load(reader.folder)
     found = model.evaluate([stories / "test.txt", stories / "dev.txt"])
     assert found["questions"] == 120
-    every = files.questions([stories / "test.txt", stories / "dev.txt"], "XXXXX")
+    every = questions.read_question_files([stories / "test.txt", stories / "dev.txt"], "XXXXX")
     right = [one.text == gold.answer for one, gold in zip(model.predict(every), every, strict=True)]
     assert found["accuracy"] == pytest.approx(100 * np.mean(right))
     path = write_file(tmp_path / "a.txt", f"{STORY}3 XXXXX\n")
@@ -710,10 +723,10 @@ def test_predict_command_reads_json_lines_and_files(stories: Path, reader: Run, 
 
 @pytest.mark.learn
 def test_attention_over_attention_learns_what_single_attention_cannot(tmp_path: Path) -> None:
-    corpus = embedded(tmp_path / "stories")
+    corpus = write_cloze_corpus(tmp_path / "stories")
     found = {}
     for attention in ("over", "single"):
-        changes = {**corpus.changes, "model.attention": attention, "training.seed": 2}
+        changes = {**corpus.overrides, "model.attention": attention, "training.seed": 2}
         run = train("cui2017", corpus.train, tmp_path / attention, dev=corpus.dev, **changes)
         found[attention] = regard.load(run.folder).evaluate(corpus.test)
     assert found["over"]["accuracy"] >= 95

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from support.corpora import translation_recipes
 
 from regard import recipes
-from regard.config import parse
+from regard.config import parse_settings
 from regard.errors import UserError
-from regard.models.builder import KINDS
-from regard.models.criterion import LossSettings
-from regard.recipes import names, override, parse_override, read, sized
-from regard.recipes.sizes import TABLE
-from regard.tasks import task_of
+from regard.models.losses import LossSettings
+from regard.models.registry import MODELS
+from regard.recipes import list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
+from regard.recipes.recipe import AUTO_SIZES
+from regard.tasks import get_task
 from regard.training.settings import TrainingSettings
 
-NAMES = names()
+NAMES = list_recipes()
 TRANSLATION_NAMES = translation_recipes()
 COMMON_KEYS = (
     "model.size",
@@ -63,12 +63,12 @@ def field_names(cls: Any) -> set[str]:
 
 
 def section_settings(recipe: dict[str, Any]) -> dict[str, type]:
-    task = task_of(recipe)
-    return {"loss": LossSettings, "text": task.text, "data": task.data, "training": TrainingSettings}
+    task = get_task(recipe)
+    return {"loss": LossSettings, "text": task.text_settings, "data": task.data_settings, "training": TrainingSettings}
 
 
 def model_settings(recipe: dict[str, Any]) -> type:
-    return KINDS[recipe["model"]["kind"]][0]
+    return MODELS[recipe["model"]["kind"]][0]
 
 
 def write_recipe(folder: Path, text: str, name: str = "mine.yaml") -> Path:
@@ -79,7 +79,7 @@ def write_recipe(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 def error_of(name: str | Path) -> str:
     with pytest.raises(UserError) as caught:
-        read(name)
+        read_recipe(name)
     return str(caught.value)
 
 
@@ -91,63 +91,63 @@ def test_main_recipes_exist() -> None:
 def test_every_key_has_a_comment(name: str) -> None:
     bare = [
         line
-        for line in recipes.text(name).splitlines()
+        for line in recipes.read_recipe_text(name).splitlines()
         if KEY_LINE.match(line)
         and not re.search(r"\s# \S", line)
         and line.rstrip(":") not in ("model", "loss", "text", "data", "training")
     ]
     assert bare == []
-    assert recipes.text(name).startswith("# "), "the first line describes the recipe"
+    assert recipes.read_recipe_text(name).startswith("# "), "the first line describes the recipe"
 
 
 @pytest.mark.parametrize("name", TRANSLATION_NAMES)
 def test_recipe_states_every_setting_and_parses(name: str) -> None:
-    recipe = sized(read(name))
+    recipe = resolve_auto_sizes(read_recipe(name))
     model = dict(recipe["model"])
     del model["kind"]
     assert set(model) == field_names(model_settings(recipe))
-    parse(model_settings(recipe), model, "model")
+    parse_settings(model_settings(recipe), model, "model")
     for section, cls in section_settings(recipe).items():
         assert set(recipe[section]) == field_names(cls), section
-        parse(cls, recipe[section], section)
+        parse_settings(cls, recipe[section], section)
     assert set(recipe) == {"recipe", "paper", "task", "model", *section_settings(recipe)}
     assert recipe["recipe"] == name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_common_keys_are_in_every_recipe(name: str) -> None:
-    recipe = read(name)
+    recipe = read_recipe(name)
     text = ("text.vocabulary", "text.kind") if name in TRANSLATION_NAMES else ()
     assert [key for key in (*COMMON_KEYS, *text) if not has_key(recipe, key)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
-    recipe = read(name)
+    recipe = read_recipe(name)
     copied = write_recipe(tmp_path, yaml.safe_dump(recipe, sort_keys=False), "copy.yaml")
-    assert read(copied) == recipe
-    printed = write_recipe(tmp_path, recipes.text(name), "printed.yaml")
-    assert read(printed) == recipe | {"recipe": "printed"}
+    assert read_recipe(copied) == recipe
+    printed = write_recipe(tmp_path, recipes.read_recipe_text(name), "printed.yaml")
+    assert read_recipe(printed) == recipe | {"recipe": "printed"}
 
 
 def test_unknown_recipe_suggests_the_nearest_one() -> None:
     assert error_of("bahdanau2016") == "there is no recipe 'bahdanau2016'; did you mean 'bahdanau2015'?"
     with pytest.raises(UserError, match="there is no recipe"):
-        recipes.text("../recipes/default")
+        recipes.read_recipe_text("../recipes/default")
 
 
 def test_override_changes_a_copy() -> None:
-    recipe = read("luong2015-global")
+    recipe = read_recipe("luong2015-global")
     changed = override(recipe, {"model.score": "dot", "training.steps": 10})
     assert (value_at(changed, "model.score"), value_at(changed, "training.steps")) == ("dot", 10)
-    assert recipe == read("luong2015-global")
+    assert recipe == read_recipe("luong2015-global")
     changed["model"]["layers"] = 99
-    assert recipe == read("luong2015-global")
+    assert recipe == read_recipe("luong2015-global")
 
 
 def test_override_without_changes_changes_nothing() -> None:
     for name in NAMES:
-        assert override(read(name), {}) == read(name)
+        assert override(read_recipe(name), {}) == read_recipe(name)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +156,18 @@ def test_override_without_changes_changes_nothing() -> None:
 )
 def test_unknown_override_suggests_the_nearest_key(key: str, nearest: str) -> None:
     with pytest.raises(UserError) as caught:
-        override(read("default"), {key: 1})
+        override(read_recipe("default"), {key: 1})
     assert str(caught.value) == f"recipe 'default' has no key {key!r}; did you mean {nearest!r}?"
 
 
 @pytest.mark.parametrize("key", ["size", "model", "model.", "model.size.x", ".", "", "recipe"])
 def test_malformed_override_keys_are_refused(key: str) -> None:
     with pytest.raises(UserError, match="has no key"):
-        override(read("default"), {key: 1})
+        override(read_recipe("default"), {key: 1})
 
 
 def test_new_model_size_resets_the_embedding_size() -> None:
-    recipe = read("bahdanau2015")
+    recipe = read_recipe("bahdanau2015")
     assert value_at(recipe, "model.embedding") == 620
     assert value_at(override(recipe, {"model.size": 64}), "model.embedding") is None
     assert value_at(override(recipe, {"model.size": 64, "model.embedding": 32}), "model.embedding") == 32
@@ -175,24 +175,24 @@ def test_new_model_size_resets_the_embedding_size() -> None:
 
 
 def test_new_model_size_adds_no_embedding_key() -> None:
-    assert "embedding" not in override(read("default"), {"model.size": 64})["model"]
+    assert "embedding" not in override(read_recipe("default"), {"model.size": 64})["model"]
 
 
 def test_recipe_file_extends_a_recipe(tmp_path: Path) -> None:
     path = write_recipe(tmp_path, "base: bahdanau2015\nmodel: {size: 64}\ntraining:\n  learning_rate: 1e-3\n")
-    expected = override(read("bahdanau2015"), {"model.size": 64, "training.learning_rate": "1e-3"})
-    assert read(path) == expected | {"recipe": "mine"}
-    assert value_at(read(path), "model.embedding") is None
-    assert parse(TrainingSettings, read(path)["training"], "training").learning_rate == 0.001
+    expected = override(read_recipe("bahdanau2015"), {"model.size": 64, "training.learning_rate": "1e-3"})
+    assert read_recipe(path) == expected | {"recipe": "mine"}
+    assert value_at(read_recipe(path), "model.embedding") is None
+    assert parse_settings(TrainingSettings, read_recipe(path)["training"], "training").learning_rate == 0.001
 
 
 def test_recipe_file_extends_another_file(tmp_path: Path) -> None:
     write_recipe(tmp_path, "base: default\nmodel: {layers: 2, heads: 2}\n", "first.yaml")
     second = write_recipe(tmp_path, "base: first.yaml\nmodel: {layers: 3}\npaper: none\n", "second.yml")
-    found = read(second)
+    found = read_recipe(second)
     assert (value_at(found, "model.layers"), value_at(found, "model.heads"), found["recipe"]) == (3, 2, "second")
     assert found["paper"] == "none"
-    assert found["text"] == read("default")["text"]
+    assert found["text"] == read_recipe("default")["text"]
 
 
 def test_circular_base_is_refused(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_command_line_override_is_yaml(argument: str, key: str, value: Any) -> N
 
 @given(st.integers(0, 3_000_000))
 def test_sizing_replaces_auto_values_only(pairs: int) -> None:
-    recipe = read("default")
-    found = sized(recipe, pairs)
+    recipe = read_recipe("default")
+    found = resolve_auto_sizes(recipe, pairs)
     for section, values in recipe.items():
         if isinstance(values, dict) and section != "training":
             left = {key for key, value in found[section].items() if value == "auto"}
@@ -275,7 +275,7 @@ def test_sizing_replaces_auto_values_only(pairs: int) -> None:
 
 
 def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
-    found = [sized(read("default"), pairs) for pairs in (1000, 20_000, 100_000, 500_000, 5_000_000)]
+    found = [resolve_auto_sizes(read_recipe("default"), pairs) for pairs in (1000, 20_000, 100_000, 500_000, 5_000_000)]
     for key in SIZED_KEYS:
         values = [value_at(recipe, key) for recipe in found]
         assert values == sorted(values, reverse=key in FALLING_KEYS), key
@@ -283,15 +283,15 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
 
 
 def test_sizes_change_at_the_rows_of_the_table() -> None:
-    for row, following in pairwise(TABLE):
-        below, at_it = int(row.below) - 1, int(row.below)
-        assert value_at(sized(read("default"), below), "text.vocabulary") == row.vocabulary
-        assert value_at(sized(read("default"), at_it), "text.vocabulary") == following.vocabulary
+    for row, following in pairwise(AUTO_SIZES):
+        below, at_it = int(row.max_pairs) - 1, int(row.max_pairs)
+        assert value_at(resolve_auto_sizes(read_recipe("default"), below), "text.vocabulary") == row.vocabulary
+        assert value_at(resolve_auto_sizes(read_recipe("default"), at_it), "text.vocabulary") == following.vocabulary
 
 
 def test_sizing_keeps_given_values() -> None:
-    given_sizes = override(read("default"), {"model.size": 96, "model.dropout": 0.0})
-    found = sized(given_sizes, 1000)
+    given_sizes = override(read_recipe("default"), {"model.size": 96, "model.dropout": 0.0})
+    found = resolve_auto_sizes(given_sizes, 1000)
     assert (value_at(found, "model.size"), value_at(found, "model.dropout"), value_at(found, "model.layers")) == (
         96,
         0.0,
@@ -300,10 +300,13 @@ def test_sizing_keeps_given_values() -> None:
 
 
 def test_sizing_keeps_a_given_embedding_size() -> None:
-    recipe = override(read("bahdanau2015"), {"model.size": "auto", "model.embedding": 100})
-    assert (value_at(sized(recipe, 1000), "model.size"), value_at(sized(recipe, 1000), "model.embedding")) == (128, 100)
+    recipe = override(read_recipe("bahdanau2015"), {"model.size": "auto", "model.embedding": 100})
+    assert (
+        value_at(resolve_auto_sizes(recipe, 1000), "model.size"),
+        value_at(resolve_auto_sizes(recipe, 1000), "model.embedding"),
+    ) == (128, 100)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "default"])
 def test_paper_recipes_have_nothing_to_size(name: str) -> None:
-    assert sized(read(name), 10) == read(name)
+    assert resolve_auto_sizes(read_recipe(name), 10) == read_recipe(name)

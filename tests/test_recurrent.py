@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, State, parts
+from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, State, state_tensors
 
 B, S, INPUT, H = 4, 6, 3, 5
 LENGTHS = torch.tensor([6, 3, 1, 4])
@@ -62,7 +62,7 @@ def assert_same_states(ours: list[State], theirs: tuple[Tensor, ...], directions
     """Compare the state of each layer with PyTorch's h (and c) of shape (layers · directions, B, H)."""
     for layer, state in enumerate(ours):
         rows = [part[layer * directions : (layer + 1) * directions] for part in theirs]
-        torch.testing.assert_close(parts(state), tuple(torch.cat(list(row), -1) for row in rows))
+        torch.testing.assert_close(state_tensors(state), tuple(torch.cat(list(row), -1) for row in rows))
 
 
 @pytest.mark.parametrize(("make", "theirs"), KINDS)

@@ -23,19 +23,23 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 from torch import Tensor
 
 import regard as package
-from regard.config import parse
+from regard.config import parse_settings
 from regard.errors import UserError
 from regard.models import build
-from regard.models.regression import Regressor
+from regard.models.schuster1997 import Regressor
 from regard.runs import Run
-from regard.tasks.regression import Follower, Validator, embedded
-from regard.tasks.regression.embedded import target
-from regard.tasks.regression.examples import Batch, Examples
-from regard.tasks.regression.files import LARGEST, Series, read, series
-from regard.tasks.regression.measures import figures
-from regard.tasks.regression.preparation import Split, split
-from regard.tasks.regression.scale import FAR, Scale, Scales
-from regard.tasks.regression.settings import NumberSettings
+from regard.synthetic.regression import compute_target
+from regard.tasks.regression import RegressionPredictor, RegressionValidator, write_regression_corpus
+from regard.tasks.regression.dataset import (
+    MAX_DEVIATIONS,
+    RegressionBatch,
+    RegressionDataset,
+    SeriesScalers,
+    StandardScaler,
+)
+from regard.tasks.regression.predictor import compute_regression_metrics
+from regard.tasks.regression.series import MAX_MAGNITUDE, RegressionSettings, Series, parse_series, read_series_files
+from regard.tasks.regression.task import RegressionSplit, split_regression_data
 from regard.training import train
 
 Array = npt.NDArray[np.float64]
@@ -65,7 +69,7 @@ QUICK: dict[str, Any] = {
 
 
 def read_text(text: str, inputs: int = 1) -> list[Series]:
-    return [one for one, _ in read(text.split("\n"), inputs)]
+    return [one for one, _ in parse_series(text.split("\n"), inputs)]
 
 
 def to_lists(one: Series) -> list[Any]:
@@ -95,14 +99,14 @@ def test_series_is_yielded_as_soon_as_its_blank_line_is_read() -> None:
             consumed.append(line)
             yield line
 
-    next(read(lines(), 1))
+    next(parse_series(lines(), 1))
     assert consumed == ["1 2", ""]
 
 
 def test_several_files_compressed_or_not_are_read_in_order(tmp_path: Path) -> None:
     columns = write_file(tmp_path / "a.txt.gz", gzip.compress(b"1 2\n\n3 4\n"))
     objects = write_file(tmp_path / "b.jsonl", '{"inputs": [[5]], "targets": [[6]]}')
-    assert [float(one.inputs[0, 0]) for one in series([columns, objects], 1)] == [1, 3, 5]
+    assert [float(one.inputs[0, 0]) for one in read_series_files([columns, objects], 1)] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_several_files_compressed_or_not_are_read_in_order(tmp_path: Path) -> No
 )
 def test_malformed_input_is_reported_with_file_and_line(text: str, inputs: int, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", text)
-    assert error_message(series, [path], inputs).startswith(f"{tmp_path}/{message}")
+    assert error_message(read_series_files, [path], inputs).startswith(f"{tmp_path}/{message}")
 
 
 FRAGMENTS = st.sampled_from(
@@ -151,7 +155,7 @@ def test_arbitrary_bytes_are_read_or_refused_in_one_line(content: bytes, inputs:
     with TemporaryDirectory() as folder:
         path = write_file(Path(folder) / "a.txt", content)
         try:
-            every = series([path], inputs)
+            every = read_series_files([path], inputs)
         except UserError as error:
             refusal = str(error)
     assert "\n" not in refusal
@@ -161,8 +165,8 @@ def test_arbitrary_bytes_are_read_or_refused_in_one_line(content: bytes, inputs:
         assert np.isfinite(one.inputs).all()
         assert np.isfinite(one.targets).all()
     if every:
-        examples = Examples(every, Scales.learn(every))
-        assert examples.batch(np.arange(len(every))).source.isfinite().all()
+        examples = RegressionDataset(every, SeriesScalers.fit(every))
+        assert examples.make_batch(np.arange(len(every))).source.isfinite().all()
 
 
 JSON = st.recursive(
@@ -188,22 +192,22 @@ def test_arbitrary_json_is_read_or_refused_in_one_line(fields: dict[str, Any]) -
 
 def test_inputs_are_standardised_by_the_training_data_and_back() -> None:
     tables = [np.array([[1.0, 10.0, 7.0], [3.0, 10.0, 7.1]]), np.array([[5.0, 10.0, 9.0]])]
-    scale = Scale.of(tables)
+    scale = StandardScaler.fit(tables)
     every = np.concatenate(tables)
     assert scale.mean == pytest.approx((3, 10, 7.7))
     assert scale.deviation == pytest.approx((np.sqrt(8 / 3), 1, every[:, 2].std()))
-    standard = scale.standard(every)
+    standard = scale.transform(every)
     np.testing.assert_allclose(standard.mean(0), 0, atol=1e-12)
     np.testing.assert_allclose(standard.std(0), [1, 0, 1])
-    np.testing.assert_allclose(scale.natural(standard), every)
-    assert np.abs(scale.standard(np.full((1, 3), LARGEST))).max() == FAR
+    np.testing.assert_allclose(scale.inverse_transform(standard), every)
+    assert np.abs(scale.transform(np.full((1, 3), MAX_MAGNITUDE))).max() == MAX_DEVIATIONS
 
 
 def test_scales_round_trip_and_damaged_files_are_refused(tmp_path: Path) -> None:
-    made = Scales.learn([Series(np.array([[0.1, 2.0], [0.3, 5.0]]), np.array([[1.0], [1e-20]]))])
+    made = SeriesScalers.fit([Series(np.array([[0.1, 2.0], [0.3, 5.0]]), np.array([[1.0], [1e-20]]))])
     made.save(tmp_path)
-    assert Scales.load(tmp_path) == made
-    assert made.sizes == (2, 1)
+    assert SeriesScalers.load(tmp_path) == made
+    assert made.column_counts == (2, 1)
     path = tmp_path / "scale.json"
     whole = json.loads(path.read_text(encoding="utf-8"))
     for damage in (
@@ -218,10 +222,10 @@ def test_scales_round_trip_and_damaged_files_are_refused(tmp_path: Path) -> None
     ):
         path.write_text(damage, encoding="utf-8")
         with pytest.raises(UserError, match="does not have a mean and a deviation for each column"):
-            Scales.load(tmp_path)
+            SeriesScalers.load(tmp_path)
     path.unlink()
     with pytest.raises(UserError, match="is missing"):
-        Scales.load(tmp_path)
+        SeriesScalers.load(tmp_path)
 
 
 # The model.
@@ -238,12 +242,12 @@ def make_model(name: str = "brnn", **changes: Any) -> Any:
     return model
 
 
-def make_batch() -> Batch:
+def make_batch() -> RegressionBatch:
     generator = torch.Generator().manual_seed(3)
     source = torch.randn((B, S, I), generator=generator).double()
     wanted = torch.randn((B, S, O), generator=generator).double()
     past = (torch.arange(S) >= LENGTHS[:, None])[..., None]
-    return Batch(source.masked_fill(past, 0), LENGTHS, wanted.masked_fill(past, 0))
+    return RegressionBatch(source.masked_fill(past, 0), LENGTHS, wanted.masked_fill(past, 0))
 
 
 def elman(cell: Any, inputs: Array) -> Array:
@@ -267,9 +271,9 @@ def test_bidirectional_output_is_a_linear_merge_of_both_directions() -> None:
         y = ahead @ V_f.T + back @ V_b.T + model.output.bias.detach().numpy()
         np.testing.assert_allclose(outputs[row, :length], y, atol=1e-12)
         total += float(np.square(y - batch.target[row, :length].numpy()).sum())
-    assert model.summed(*batch).item() == pytest.approx(total, rel=1e-12)
-    assert int(model.count(*batch)) == 12 * O == batch.targets
-    assert (batch.rows, batch.tokens) == (B, 12)
+    assert model.loss_sum(*batch).item() == pytest.approx(total, rel=1e-12)
+    assert int(model.count(*batch)) == 12 * O == batch.num_targets
+    assert (batch.num_rows, batch.num_tokens) == (B, 12)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -280,15 +284,15 @@ def test_outputs_do_not_depend_on_padding_or_the_rest_of_the_batch(name: str) ->
         alone = model(batch.source[row : row + 1, :length], LENGTHS[row : row + 1])
         torch.testing.assert_close(together[row, :length], alone[0], rtol=1e-12, atol=1e-12)
     past = (torch.arange(S) >= LENGTHS[:, None])[..., None]
-    noise = Batch(batch.source.masked_fill(past, 3.0), LENGTHS, batch.target.masked_fill(past, 9.0))
-    torch.testing.assert_close(model.summed(*noise), model.summed(*batch))
-    torch.testing.assert_close(sum(model.summed(*part) for part in batch.pieces(2)), model.summed(*batch))
+    noise = RegressionBatch(batch.source.masked_fill(past, 3.0), LENGTHS, batch.target.masked_fill(past, 9.0))
+    torch.testing.assert_close(model.loss_sum(*noise), model.loss_sum(*batch))
+    torch.testing.assert_close(sum(model.loss_sum(*part) for part in batch.split_into(2)), model.loss_sum(*batch))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     model = make_model(name).train()
-    model.summed(*make_batch()).backward()
+    model.loss_sum(*make_batch()).backward()
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key
@@ -323,11 +327,11 @@ def test_dropout_acts_before_the_output_and_not_on_the_inputs() -> None:
 
 def test_r2_is_the_explained_variance_averaged_over_outputs() -> None:
     right, given_ = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), np.array([[1.0, 5.0], [2.0, 6.0], [4.0, 5.0]])
-    metrics = figures([right[:2], right[2:]], [given_[:2], given_[2:]])
+    metrics = compute_regression_metrics([right[:2], right[2:]], [given_[:2], given_[2:]])
     assert metrics["rmse"] == pytest.approx(np.sqrt(2 / 6))
     assert metrics["r2"] == pytest.approx(((1 - 1 / 2) + 0) / 2)
-    assert figures([right[:, :1]], [right[:, :1]]) == {"rmse": 0.0, "r2": 1.0}
-    assert figures([right[:, :1]], [np.full((3, 1), 2.0)])["r2"] == pytest.approx(0)
+    assert compute_regression_metrics([right[:, :1]], [right[:, :1]]) == {"rmse": 0.0, "r2": 1.0}
+    assert compute_regression_metrics([right[:, :1]], [np.full((3, 1), 2.0)])["r2"] == pytest.approx(0)
 
 
 # Runs.
@@ -372,7 +376,7 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_pa
     reordered = write_file(tmp_path / "reordered.txt", "\n\n".join(reversed(blocks)))
 
     def dev_set(path: Path, seed: int = 1, **more: Any) -> list[str]:
-        parts = split(NumberSettings(train=(str(path),), inputs=2, **more), seed)
+        parts = split_regression_data(RegressionSettings(train=(str(path),), inputs=2, **more), seed)
         assert len(parts.train) + len(parts.dev) == 60
         return sorted(str(one.inputs.tolist()) for one in parts.dev)
 
@@ -381,8 +385,10 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_pa
 
 
 def test_max_length_drops_series_from_training_only(corpus: Path) -> None:
-    def split_at(longest: int) -> Split:
-        return split(NumberSettings(train=(str(corpus / "train.txt"),), inputs=2, max_length=longest), 1)
+    def split_at(longest: int) -> RegressionSplit:
+        return split_regression_data(
+            RegressionSettings(train=(str(corpus / "train.txt"),), inputs=2, max_length=longest), 1
+        )
 
     whole, cut = split_at(2000), split_at(5)
     assert max(len(one.inputs) for one in cut.train) == 5
@@ -391,12 +397,12 @@ def test_max_length_drops_series_from_training_only(corpus: Path) -> None:
     with pytest.raises(UserError, match="no series has at most 1 steps"):
         split_at(1)
     with pytest.raises(UserError, match="nothing to train on"):
-        split(NumberSettings(), 1)
+        split_regression_data(RegressionSettings(), 1)
 
 
 def test_single_series_is_too_little_to_train_on(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", "1 2\n")
-    assert "there is one series" in error_message(split, NumberSettings(train=(str(path),)), 1)
+    assert "there is one series" in error_message(split_regression_data, RegressionSettings(train=(str(path),)), 1)
 
 
 def test_dev_set_with_another_number_of_targets_is_refused(corpus: Path, tmp_path: Path) -> None:
@@ -406,21 +412,23 @@ def test_dev_set_with_another_number_of_targets_is_refused(corpus: Path, tmp_pat
 
 
 def test_predictions_are_in_the_scale_of_the_targets(run: Run, corpus: Path) -> None:
-    follower: Follower = package.load(run.folder, device="cpu")
-    every = series([corpus / "test.txt"], 2)
+    follower: RegressionPredictor = package.load(run.folder, device="cpu")
+    every = read_series_files([corpus / "test.txt"], 2)
     predictions = follower.predict([one.inputs for one in every])
-    scales = follower.scales
+    scales = follower.scalers
     for one, prediction in zip(every[:3], predictions, strict=False):
         x = torch.tensor((one.inputs - np.array(scales.inputs.mean)) / np.array(scales.inputs.deviation))
         y = follower.model(x[None].float(), torch.tensor([len(x)]))[0].detach().double().numpy()
         expected = y * np.array(scales.targets.deviation) + np.array(scales.targets.mean)
         np.testing.assert_allclose(prediction.outputs, expected, rtol=1e-4, atol=1e-4)
     metrics = follower.evaluate([corpus / "test.txt"])
-    wanted = figures([one.targets for one in every if one.targets is not None], [one.outputs for one in predictions])
+    wanted = compute_regression_metrics(
+        [one.targets for one in every if one.targets is not None], [one.outputs for one in predictions]
+    )
     assert metrics == pytest.approx({"series": 60, "steps": sum(len(one.inputs) for one in every), **wanted})
     alone, nothing = follower.predict([every[0].inputs.tolist(), []])
     np.testing.assert_allclose(alone.outputs, predictions[0].outputs, rtol=1e-4, atol=1e-4)
-    assert (nothing.line(), nothing.document()) == ("", {"outputs": []})
+    assert (nothing.to_text(), nothing.to_dict()) == ("", {"outputs": []})
     assert follower.predict([]) == []
 
 
@@ -446,23 +454,23 @@ def test_ensembles_are_refused(run: Run) -> None:
 
 
 def test_validation_agrees_with_predictions_and_restores_rng_state(corpus: Path) -> None:
-    every = series([corpus / "dev.txt"], 2)
-    scales = Scales.learn(every)
+    every = read_series_files([corpus / "dev.txt"], 2)
+    scales = SeriesScalers.fit(every)
     torch.manual_seed(2)
     model = build(NAME, 2, 2, size=6, dropout=0.5).train()
     before = torch.get_rng_state()
-    found = Validator(every, scales, 100, 10)(model, torch.device("cpu"))
+    found = RegressionValidator(every, scales, 100, 10)(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
-    batch = Examples(every, scales).batch(np.arange(60))
-    loss = model.eval().summed(*batch) / model.count(*batch)
+    batch = RegressionDataset(every, scales).make_batch(np.arange(60))
+    loss = model.eval().loss_sum(*batch) / model.loss_count(*batch)
     assert found.loss == pytest.approx(loss.item(), rel=1e-5)
-    assert found.score == found.figures["r2"]
-    outputs = Follower(model, scales, torch.device("cpu")).predict([one.inputs for one in every[:10]])
+    assert found.score == found.metrics["r2"]
+    outputs = RegressionPredictor(model, scales, torch.device("cpu")).predict([one.inputs for one in every[:10]])
     gold = [one.targets for one in every[:10] if one.targets is not None]
-    assert found.figures == pytest.approx(figures(gold, [one.outputs for one in outputs]), rel=1e-4)
-    assert found.samples[0].told()["right"].split()[0].count(",") == 1
-    assert found.samples[0].picture() is not None
+    assert found.metrics == pytest.approx(compute_regression_metrics(gold, [one.outputs for one in outputs]), rel=1e-4)
+    assert found.samples[0].to_dict()["right"].split()[0].count(",") == 1
+    assert found.samples[0].plot() is not None
 
 
 def test_report_plots_targets_and_outputs(run: Run, regard: Command) -> None:
@@ -501,7 +509,7 @@ def test_init_from_copies_weights_and_scales(corpus: Path, run: Run, tmp_path: P
     child = tasks.assert_init_from_copies_weights(
         run, (2, 2), corpus / "test.txt", corpus / "dev.txt", tmp_path / "child"
     )
-    assert Scales.load(child.folder / "tokenizer") == Scales.load(run.folder / "tokenizer")
+    assert SeriesScalers.load(child.folder / "tokenizer") == SeriesScalers.load(run.folder / "tokenizer")
 
 
 def test_data_settings_take_effect(corpus: Path, tmp_path: Path) -> None:
@@ -518,7 +526,7 @@ def test_data_settings_take_effect(corpus: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["inputs", "max_length", "dev_series"])
 def test_invalid_settings_are_refused(key: str) -> None:
-    message = error_message(parse, NumberSettings, {key: 0}, "data")
+    message = error_message(parse_settings, RegressionSettings, {key: 0}, "data")
     assert "inputs, max_length and dev_series are at least 1" in message
 
 
@@ -527,15 +535,15 @@ def test_invalid_settings_are_refused(key: str) -> None:
 
 def test_synthetic_target_is_a_weighted_sum_over_both_sides() -> None:
     x = np.random.default_rng(1).uniform(-1, 1, 50)
-    for t, found in enumerate(target(x).tolist()):
+    for t, found in enumerate(compute_target(x).tolist()):
         before = sum(x[t - d] * (1 - d / 10) / 10 for d in range(1, 11) if t >= d)
         behind = sum(x[t + d] * (1 - d / 20) / 20 for d in range(21) if t + d < 50)
         assert found == pytest.approx(before + behind)
 
 
 def test_synthetic_corpus_depends_on_the_seed(tmp_path: Path) -> None:
-    first = tasks.assert_synthetic_corpus_depends_on_seed(embedded, tmp_path, NAME)
-    splits = [series(paths, 1) for paths in (first.train, first.dev, first.test)]
+    first = tasks.assert_synthetic_corpus_depends_on_seed(write_regression_corpus, tmp_path, NAME)
+    splits = [read_series_files(paths, 1) for paths in (first.train, first.dev, first.test)]
     assert list(map(len, splits)) == [400, 40, 100]
     starts = [float(one.inputs[0, 0]) for one in itertools.chain(*splits)]
     assert len(set(starts)) > 530
@@ -543,10 +551,10 @@ def test_synthetic_corpus_depends_on_the_seed(tmp_path: Path) -> None:
 
 @pytest.mark.learn
 def test_bidirectional_rnn_learns_what_a_unidirectional_rnn_cannot(tmp_path: Path) -> None:
-    corpus = embedded(tmp_path / "data")
+    corpus = write_regression_corpus(tmp_path / "data")
     scores = {}
     for network in ("brnn", "rnn"):
-        changes = {**corpus.changes, "model.network": network}
+        changes = {**corpus.overrides, "model.network": network}
         made = train(NAME, corpus.train, tmp_path / network, dev=corpus.dev, **changes)
         scores[network] = package.load(made.folder).evaluate(corpus.test)["r2"]
     assert scores["brnn"] > 0.98

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from regard.evaluate import Group
-from regard.report import Shown, page
-from regard.report.chart import HEIGHT, WIDTH, chart
-from regard.report.page import by_length, sample
+from regard.evaluate import LengthGroup
+from regard.report import ReportSample, format_translation_page
+from regard.report.html import format_length_chart, format_sample
+from regard.report.svg_charts import HEIGHT, WIDTH, plot_svg_curve
 from regard.runs import Run
 from regard.translate import Translation
 
@@ -93,7 +93,9 @@ def make_translation(**changes: Any) -> Translation:
 
 
 def make_page(folder: Path, **changes: Any) -> str:
-    return page(write_run(folder), {"bleu": 12.3456, "pairs": 7}, [Shown(make_translation(**changes), "ein Haus")])
+    return format_translation_page(
+        write_run(folder), {"bleu": 12.3456, "pairs": 7}, [ReportSample(make_translation(**changes), "ein Haus")]
+    )
 
 
 def parse_points(attributes: dict[str, str | None]) -> list[tuple[float, float]]:
@@ -131,7 +133,9 @@ def test_report_escapes_text(where: str, tmp_path: Path) -> None:
     run = write_run(tmp_path, **top.get(where, {}))
     shown = make_translation(**(changes if where in ("source", "text", "source_tokens", "tokens") else {}))
     results = {SCRIPT: SCRIPT} if where == "results" else {"bleu": 1.0}
-    written = page(run, results, [Shown(shown, SCRIPT if where == "reference" else "ein Haus")])
+    written = format_translation_page(
+        run, results, [ReportSample(shown, SCRIPT if where == "reference" else "ein Haus")]
+    )
     walk = ParsedPage(written)
     assert walk.all("script") == []
     assert any(SCRIPT in text for text in walk.text), "shown as text"
@@ -165,10 +169,10 @@ def test_chart_title_shows_the_last_value(tmp_path: Path) -> None:
 
 
 def test_missing_metrics_have_no_chart(tmp_path: Path) -> None:
-    walk = ParsedPage(page(write_run(tmp_path, []), {}, []))
+    walk = ParsedPage(format_translation_page(write_run(tmp_path, []), {}, []))
     assert walk.all("svg") == []
     only = [{"kind": "train", "step": 1, "loss": 2.0}]
-    walk = ParsedPage(page(write_run(tmp_path, only), {}, []))
+    walk = ParsedPage(format_translation_page(write_run(tmp_path, only), {}, []))
     assert [str(svg["aria-label"]).split(":")[0] for svg in walk.all("svg")] == ["Training loss"]
     assert len(parse_points(walk.all("polyline")[0])) == 1
 
@@ -176,13 +180,13 @@ def test_missing_metrics_have_no_chart(tmp_path: Path) -> None:
 def test_report_of_a_run_without_metrics_has_no_charts(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     run.metrics_path.unlink()
-    assert ParsedPage(page(run, {}, [])).all("polyline") == []
+    assert ParsedPage(format_translation_page(run, {}, [])).all("polyline") == []
 
 
 def test_charts_leave_out_nan_and_infinity(tmp_path: Path) -> None:
     values = [1.0, float("nan"), float("inf"), 2.0]
     metrics = [{"kind": "train", "step": step, "loss": value} for step, value in enumerate(values)]
-    written = page(write_run(tmp_path, metrics), {}, [])
+    written = format_translation_page(write_run(tmp_path, metrics), {}, [])
     assert [len(parse_points(attributes)) for attributes in ParsedPage(written).all("polyline")] == [2]
     assert "nan" not in written.split("</style>")[1]
 
@@ -200,7 +204,7 @@ def test_charts_leave_out_nan_and_infinity(tmp_path: Path) -> None:
     ids=str,
 )
 def test_chart_points_stay_inside_the_frame(values: list[tuple[float, float]]) -> None:
-    walk = ParsedPage(chart("a < b", values))
+    walk = ParsedPage(plot_svg_curve("a < b", values))
     (curve,) = walk.all("polyline")
     assert len(parse_points(curve)) == len(values)
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in parse_points(curve))
@@ -208,7 +212,7 @@ def test_chart_points_stay_inside_the_frame(values: list[tuple[float, float]]) -
 
 
 def test_chart_without_values_is_empty() -> None:
-    assert chart("t", []) == ""
+    assert plot_svg_curve("t", []) == ""
 
 
 def test_attention_table_has_a_cell_per_weight(tmp_path: Path) -> None:
@@ -252,18 +256,21 @@ def test_report_has_light_and_dark_colours(tmp_path: Path) -> None:
 
 
 def test_bleu_by_length_is_a_bar_chart_with_a_description(tmp_path: Path) -> None:
-    groups = [Group("1–10", 12, 40.0), Group("11–20", 3, 20.0)]
-    drawn = by_length(groups)
+    groups = [LengthGroup("1–10", 12, 40.0), LengthGroup("11–20", 3, 20.0)]
+    drawn = format_length_chart(groups)
     assert "1–10: 40.0, 12 pairs; 11–20: 20.0, 3 pairs" in drawn
     heights = [float(value) for value in re.findall(r'class="bar"[^>]* height="([\d.]+)"', drawn)]
     assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
-    assert by_length([]) == ""
+    assert format_length_chart([]) == ""
 
 
 def test_attention_heads_are_in_a_collapsed_section() -> None:
     weights = np.array([[0.25, 0.75]], dtype=np.float32)
     found = Translation("a", "b", 0.0, ["</s>"], ["a", "</s>"], weights)
-    plain, several = sample(Shown(found, "b")), sample(Shown(found, "b", {"layer 1, head 2": weights * 2}))
+    plain, several = (
+        format_sample(ReportSample(found, "b")),
+        format_sample(ReportSample(found, "b", {"layer 1, head 2": weights * 2})),
+    )
     assert "<details>" not in plain
     assert "<h3>layer 1, head 2</h3>" in several
     assert several.count("<table class=attention>") == 2

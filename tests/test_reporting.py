@@ -8,9 +8,9 @@ import pytest
 from support.commands import Command
 from support.training import copy_run
 
-from regard.cli.document import document
+from regard.cli.translate import find_document
 from regard.errors import UserError
-from regard.report import write_outcome
+from regard.report import write_report
 from regard.runs import Run
 
 
@@ -30,15 +30,15 @@ def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_pat
 
 def test_report_has_no_bleu_by_length_for_a_target_without_spaces(run: Run, tmp_path: Path) -> None:
     run = copy_run(run, tmp_path / "run")
-    config = run.config()
+    config = run.read_config()
     run.write_config({**config, "data": {**config["data"], "target": "ja"}})
-    assert "BLEU by words of the source" not in write_outcome(run).read_text(encoding="utf-8")
+    assert "BLEU by words of the source" not in write_report(run).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["letter.pdf", "letter.DOC", "letter.rtf", "table.xlsx", "letters.zip"])
 def test_binary_document_is_refused_and_not_suggested_as_lines(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} is not among the documents that are translated: \.docx") as refused:
-        document([tmp_path / name])
+        find_document([tmp_path / name])
     assert "convert it to one of them first, such as .docx, .html or .txt" in str(refused.value)
     assert "<" not in str(refused.value)
 
@@ -47,19 +47,19 @@ def test_binary_document_is_refused_and_not_suggested_as_lines(tmp_path: Path, n
 def test_markup_that_is_not_read_is_refused_and_not_translated_as_lines(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding="utf-8")
     with pytest.raises(UserError, match=rf"{name} is not among the documents.*\.sdlxliff.* line by line"):
-        document([tmp_path / name])
+        find_document([tmp_path / name])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_xml_in_utf_16_is_refused_and_not_translated_as_lines(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "app.ts").write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding=encoding)
     with pytest.raises(UserError, match=r"app\.ts is not among the documents"):
-        document([tmp_path / "app.ts"])
+        find_document([tmp_path / "app.ts"])
 
 
 @pytest.mark.parametrize("name", ["corpus.ps", "corpus.en", "lines.txt", "lines"])
 def test_text_files_are_translated_as_lines(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text <?xml\n", encoding="utf-8")
-    assert document([tmp_path / name]) is None
+    assert find_document([tmp_path / name]) is None
     for page in ("page.md", "page.mkd", "page.mkdn", "page.mdown", "page.Rmd", "page.qmd"):
-        assert document([tmp_path / page]) == tmp_path / page
+        assert find_document([tmp_path / page]) == tmp_path / page

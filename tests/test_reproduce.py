@@ -26,10 +26,9 @@ from torch import Tensor
 
 from regard.cli.reproduce import reproduce
 from regard.cli.train import is_override
-from regard.data.corpus import Pair, pairs
-from regard.data.embedded import write as write_embedded
+from regard.data.readers.dispatch import Pair, read_all_pairs
 from regard.errors import UserError
-from regard.evaluate import read_gold
+from regard.evaluate import read_gold_alignments
 from regard.fast.output import way as output
 from regard.fast.packed import way as packed
 from regard.fast.packed.replay import OFTEN
@@ -40,42 +39,51 @@ from regard.reproduce import (
     SCALES,
     Claim,
     Experiment,
-    Lab,
-    Row,
-    Training,
-    conduct,
-    measures,
-    plan,
-    running,
-    speed,
-    summary,
-    together,
+    ExperimentRow,
+    TrainingSpec,
+    Workspace,
+    format_dry_run,
+    format_outcome,
+    metrics,
+    run_experiment,
+    runner,
+    throughput,
+    train_and_measure_parallel,
 )
-from regard.reproduce.corpora import SOURCES, Source, added, copied, one_line, prepared, write_split
-from regard.reproduce.experiment import Bars, Curves
-from regard.reproduce.experiments.cost import COST
-from regard.reproduce.experiments.scaling import SCALING
-from regard.reproduce.measures import dictionary, spread, translation
-from regard.reproduce.processes import Begun, side_by_side, starting
-from regard.reproduce.scales import SETTINGS
-from regard.reproduce.verdict import (
-    TYPICAL,
-    Chance,
-    Deviation,
-    Figures,
+from regard.reproduce.corpora import (
+    CORPUS_BUILDERS,
+    CorpusBuilder,
+    join_aligned_pairs,
+    make_adding_series,
+    make_copy_sentence,
+    prepare_corpus,
+    write_split,
+)
+from regard.reproduce.experiment import BarChart, CurveChart
+from regard.reproduce.experiments.luong2015_attention_cost import ATTENTION_COST
+from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
+from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
+from regard.reproduce.parallel import TaskProcess, choose_process_context, run_in_processes
+from regard.reproduce.presets import OVERRIDES_BY_CORPUS
+from regard.reproduce.significance import (
+    TYPICAL_DEVIATIONS,
+    ClaimResult,
     Finding,
-    Verdict,
-    alike,
-    decided,
-    less,
-    more,
-    most,
-    over,
-    under,
+    Measurements,
+    SeedDeviation,
+    SignificanceMargin,
+    decide_claim,
+    expect_above,
+    expect_below,
+    expect_higher,
+    expect_lower,
+    expect_most_of_gain,
+    expect_similar,
 )
 from regard.runs import Run
+from regard.synthetic.translation import write_translation_corpus as write_embedded
 from regard.training import Interrupted, Trainer, TrainingSettings
-from regard.training.configuration import check
+from regard.training.train import check_config
 from regard.translate import load
 
 TINY = {
@@ -93,16 +101,16 @@ def write_tiny_corpus(folder: Path) -> None:
     write_embedded(folder, 60, overwrite=True)
 
 
-def make_training(**changes: Any) -> Training:
-    return Training("bahdanau2015", "tiny", {**TINY, **changes})
+def make_training(**changes: Any) -> TrainingSpec:
+    return TrainingSpec("bahdanau2015", "tiny", {**TINY, **changes})
 
 
-def make_rows(scale: str) -> list[Row]:
+def make_rows(scale: str) -> list[ExperimentRow]:
     plain, other = make_training(), make_training(**{"training.seed": 2})
     return [
-        Row("plain", [plain], {"beam": 1}, {"bleu": 26.75}),
-        Row("unk", [plain], {"beam": 1, "replace_unknown": True}),
-        Row("both", [plain, other], {"beam": 1}),
+        ExperimentRow("plain", [plain], {"beam": 1}, {"bleu": 26.75}),
+        ExperimentRow("unk", [plain], {"beam": 1, "replace_unknown": True}),
+        ExperimentRow("both", [plain, other], {"beam": 1}),
     ]
 
 
@@ -110,16 +118,16 @@ EXPERIMENT = Experiment(
     name="fake",
     title="A <fake>",
     source="Author 1999, table 0",
-    about="Three updates each.",
+    description="Three updates each.",
     rows=make_rows,
-    measure=translation,
+    measure=measure_translation,
     columns=("perplexity", "bleu"),
     claims=(
-        Claim("perplexity is over 1", over("perplexity", "plain", 1.0)),
-        Claim("perplexity is under 1", under("perplexity", "plain", 1.0), "ours"),
-        Claim("no better than itself", more("perplexity", "plain", "unk"), "definition"),
+        Claim("perplexity is over 1", expect_above("perplexity", "plain", 1.0)),
+        Claim("perplexity is under 1", expect_below("perplexity", "plain", 1.0), "ours"),
+        Claim("no better than itself", expect_higher("perplexity", "plain", "unk"), "definition"),
     ),
-    charts=(Bars("bleu", "BLEU"), Curves("by_length", "By length", "words", "BLEU")),
+    charts=(BarChart("bleu", "BLEU"), CurveChart("by_length", "By length", "words", "BLEU")),
 )
 
 
@@ -130,102 +138,104 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def tiny_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "tiny", Source(write_tiny_corpus, ("en", "de"), gold="test.align"))
+    monkeypatch.setitem(CORPUS_BUILDERS, "tiny", CorpusBuilder(write_tiny_corpus, ("en", "de"), gold="test.align"))
 
 
 @pytest.fixture
-def lab(lab_folder: Path) -> Lab:
+def lab(lab_folder: Path) -> Workspace:
     """Provide a lab in which `EXPERIMENT` has been conducted."""
-    lab = Lab(lab_folder, "small")
-    if not (lab.results / "fake" / "table.json").exists():
-        conduct(EXPERIMENT, lab)
+    lab = Workspace(lab_folder, "small")
+    if not (lab.results_folder / "fake" / "table.json").exists():
+        run_experiment(EXPERIMENT, lab)
     return lab
 
 
 # Runs, measurements and pages of an experiment
 
 
-def test_experiment_rows_share_runs_and_are_not_trained_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_rows_share_runs_and_are_not_trained_again(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {path.name for path in (lab.out / "runs").iterdir()} == {one.name for one in make_rows("small")[2].trainings}
-    before = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
-    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
-    outcome = conduct(EXPERIMENT, lab)
-    after = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
+    before = json.loads((lab.results_folder / "fake" / "table.json").read_text(encoding="utf-8"))
+    monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
+    outcome = run_experiment(EXPERIMENT, lab)
+    after = json.loads((lab.results_folder / "fake" / "table.json").read_text(encoding="utf-8"))
     assert after | {"seconds": 0} == before | {"seconds": 0}
-    lines = summary(outcome).splitlines()
+    lines = format_outcome(outcome).splitlines()
     assert lines[0] == "fake: A <fake>"
     assert lines[1].startswith("  holds               perplexity is over 1 (plain ")
     assert lines[2].startswith("  does not hold here  perplexity is under 1 (plain ")
 
 
-def test_cached_measurements_need_no_checkpoints(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_measurements_need_no_checkpoints(
+    lab: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(lab.out, tmp_path / "lab", ignore=shutil.ignore_patterns("checkpoints"))
-    lean = Lab(tmp_path / "lab", "small")
-    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
-    for outcome in (conduct(EXPERIMENT, lean), conduct(EXPERIMENT, lean, trains=False)):
+    lean = Workspace(tmp_path / "lab", "small")
+    monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
+    for outcome in (run_experiment(EXPERIMENT, lean), run_experiment(EXPERIMENT, lean, may_train=False)):
         assert [result.row.name for result in outcome.results] == [row.name for row in make_rows("small")]
-    together([EXPERIMENT], lean, seeds=1, jobs=2)
+    train_and_measure_parallel([EXPERIMENT], lean, seeds=1, jobs=2)
 
 
 def test_table_of_trained_rows_leaves_out_untrained_rows(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lab: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     untrained = make_training(**{"training.seed": 77})
     partly_trained = Experiment(
         name="partly",
         title="Partly",
         source="Author 1999",
-        about="One row is not trained.",
-        rows=lambda scale: [make_rows(scale)[0], Row("new", [untrained], {"beam": 1})],
-        measure=translation,
+        description="One row is not trained.",
+        rows=lambda scale: [make_rows(scale)[0], ExperimentRow("new", [untrained], {"beam": 1})],
+        measure=measure_translation,
         columns=("perplexity", "bleu"),
         claims=(
-            Claim("perplexity is over 1", over("perplexity", "plain", 1.0)),
-            Claim("another", more("bleu", "new", "plain")),
+            Claim("perplexity is over 1", expect_above("perplexity", "plain", 1.0)),
+            Claim("another", expect_higher("bleu", "new", "plain")),
         ),
-        charts=(Bars("bleu", "BLEU"),),
+        charts=(BarChart("bleu", "BLEU"),),
     )
-    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
-    outcome = conduct(partly_trained, lab, trains=False)
+    monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
+    outcome = run_experiment(partly_trained, lab, may_train=False)
     assert "partly 2/2: new is left out: it is not trained" in capsys.readouterr().err
     assert [result.row.name for result in outcome.results] == ["plain"]
-    assert [found.verdict for _, found in outcome.findings] == [Verdict.HOLDS, Verdict.OPEN]
-    assert "| new |" not in (lab.results / "partly" / "table.md").read_text(encoding="utf-8")
+    assert [found.result for _, found in outcome.findings] == [ClaimResult.HOLDS, ClaimResult.UNDECIDED]
+    assert "| new |" not in (lab.results_folder / "partly" / "table.md").read_text(encoding="utf-8")
     with pytest.raises(AssertionError, match="training was not expected"):
-        conduct(partly_trained, lab)
+        run_experiment(partly_trained, lab)
     with pytest.raises(UserError, match="partly: no row is trained yet at the scale full"):
-        conduct(partly_trained, Lab(lab.out / "other", "full"), trains=False)
+        run_experiment(partly_trained, Workspace(lab.out / "other", "full"), may_train=False)
 
 
 def refuse_training(*_: Any, **__: Any) -> None:
     raise AssertionError("training was not expected")
 
 
-def test_measurements_are_cached_by_their_options(lab: Lab) -> None:
-    first = lab.folder(make_rows("small")[0].trainings[0])
+def test_measurements_are_cached_by_their_options(lab: Workspace) -> None:
+    first = lab.run_folder(make_rows("small")[0].trainings[0])
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in (first / "measures").iterdir()]
     assert sorted(len(one["of"][3]) for one in kept) == [1, 1, 2]
     assert {json.dumps(one["of"][4]) for one in kept} == {'{"beam": 1}', '{"beam": 1, "replace_unknown": true}'}
 
 
 def test_interrupted_experiment_resumes_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(tmp_path, "small")
+    lab = Workspace(tmp_path, "small")
     longer = make_training(**{"training.steps": 6, "training.validate_every": 6})
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "after", interrupt_after(2))
+        patch.setattr(Trainer, "log_validate_and_save", interrupt_after(2))
         with pytest.raises(Interrupted):
-            lab.trained(longer)
-    assert not lab.has(longer)
-    assert Run(lab.folder(longer)).newest() == 3
+            lab.train_or_resume(longer)
+    assert not lab.is_trained(longer)
+    assert Run(lab.run_folder(longer)).find_newest_step() == 3
     steps: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "after", record_steps(steps))
-        lab.trained(longer)
+        patch.setattr(Trainer, "log_validate_and_save", record_steps(steps))
+        lab.train_or_resume(longer)
     assert steps == [4, 5, 6]
-    assert lab.has(longer)
+    assert lab.is_trained(longer)
 
 
-ORIGINAL_AFTER = Trainer.after
+ORIGINAL_AFTER = Trainer.log_validate_and_save
 
 
 def interrupt_after(step: int) -> Any:
@@ -233,7 +243,7 @@ def interrupt_after(step: int) -> Any:
 
     def after(self: Trainer, figures: dict[str, float]) -> None:
         ORIGINAL_AFTER(self, figures)
-        if self.position.step == step:
+        if self.train_state.step == step:
             signal.raise_signal(signal.SIGINT)
 
     return after
@@ -242,18 +252,18 @@ def interrupt_after(step: int) -> Any:
 def record_steps(steps: list[int]) -> Any:
     def after(self: Trainer, figures: dict[str, float]) -> None:
         ORIGINAL_AFTER(self, figures)
-        steps.append(self.position.step)
+        steps.append(self.train_state.step)
 
     return after
 
 
-def test_result_table_has_claims_figures_and_seeds(lab: Lab) -> None:
-    text = (lab.results / "fake" / "table.md").read_text(encoding="utf-8")
+def test_result_table_has_claims_figures_and_seeds(lab: Workspace) -> None:
+    text = (lab.results_folder / "fake" / "table.md").read_text(encoding="utf-8")
     assert "| perplexity is over 1 | the paper's | **holds** | plain " in text
     assert "| perplexity is under 1 | ours | **does not hold here** | plain " in text
     assert "| no better than itself | by definition | **not decided** | plain " in text
     assert "|  | perplexity | BLEU | BLEU, paper |" in text
-    table = json.loads((lab.results / "fake" / "table.json").read_text(encoding="utf-8"))
+    table = json.loads((lab.results_folder / "fake" / "table.json").read_text(encoding="utf-8"))
     first, _, both = table["rows"]
     assert f"| plain | {first['measured']['perplexity']:.2f} | {first['measured']['bleu']:.1f} | 26.8 |" in text
     assert first["published"] == {"bleu": 26.75}
@@ -267,34 +277,39 @@ def test_result_table_has_claims_figures_and_seeds(lab: Lab) -> None:
 TWO_STEPS = {"training.steps": 2, "training.epochs": None, "training.validate_every": 2, "training.tensorboard": False}
 
 
-def count_and_measure(lab: Lab, row: Row) -> dict[str, Any]:
+def count_and_measure(lab: Workspace, row: ExperimentRow) -> dict[str, Any]:
     """Measure accuracy and append the process id to a file of this row."""
     with (lab.out / "calls" / row.name).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
-    return {"accuracy": measures.evaluated(lab, row.trainings[0])["accuracy"]}
+    return {"accuracy": metrics.evaluate_on_test_set(lab, row.trainings[0])["accuracy"]}
 
 
 @pytest.mark.slow
 def test_parallel_jobs_train_and_measure_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [Training("schuster1997", "copy-8", {**TWO_STEPS, "training.seed": seed}) for seed in (1, 2)]
-    rows = [Row("one", models[:1]), Row("two", models), Row("three", models[1:]), Row("none")]
+    models = [TrainingSpec("schuster1997", "copy-8", {**TWO_STEPS, "training.seed": seed}) for seed in (1, 2)]
+    rows = [
+        ExperimentRow("one", models[:1]),
+        ExperimentRow("two", models),
+        ExperimentRow("three", models[1:]),
+        ExperimentRow("none"),
+    ]
     experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: rows, measure=count_and_measure)
-    lab, calls = Lab(tmp_path, "small"), tmp_path / "calls"
+    lab, calls = Workspace(tmp_path, "small"), tmp_path / "calls"
     calls.mkdir()
-    together([dataclasses.replace(experiment, timed=True)], lab, seeds=1, jobs=2)
-    assert all(lab.has(model) for model in models)
+    train_and_measure_parallel([dataclasses.replace(experiment, measures_time=True)], lab, seeds=1, jobs=2)
+    assert all(lab.is_trained(model) for model in models)
     assert not list(calls.iterdir()), "timed experiments are not measured in parallel"
     shutil.rmtree(tmp_path / "corpora")  # measuring has to write them again
-    together([experiment, experiment], lab, seeds=1, jobs=2)
+    train_and_measure_parallel([experiment, experiment], lab, seeds=1, jobs=2)
     logs = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").iterdir()}
     assert logs.keys() == {model.name for model in models}
     assert all("step 2: dev loss" in log for log in logs.values())
-    monkeypatch.setattr("regard.reproduce.lab.train", refuse_training)
-    together([experiment], lab, seeds=1, jobs=2)
+    monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
+    train_and_measure_parallel([experiment], lab, seeds=1, jobs=2)
     processes = {path.name: path.read_text(encoding="utf-8").split() for path in calls.iterdir()}
     assert {name: len(ids) for name, ids in processes.items()} == {"one": 1, "two": 1, "three": 1}
     assert processes["one"] == processes["two"] != processes["three"], "one process measures all rows of a run"
-    assert [lab.measured(count_and_measure, row) for row in rows[:3]] == [
+    assert [lab.measure_row(count_and_measure, row) for row in rows[:3]] == [
         count_and_measure(lab, row) for row in rows[:3]
     ]
 
@@ -302,7 +317,7 @@ def test_parallel_jobs_train_and_measure_each_run_once(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_with_speed_columns_is_marked_as_timed(name: str) -> None:
     one = EXPERIMENTS[name]
-    assert one.timed == any(column.endswith(("_speed", "_seconds")) for column in one.columns)
+    assert one.measures_time == any(column.endswith(("_speed", "_seconds")) for column in one.columns)
 
 
 INTERRUPTED_SCRIPT = """
@@ -368,7 +383,7 @@ def test_signal_stops_the_running_job_and_starts_no_more(number: signal.Signals,
     before = signal.signal(number, lambda *_: pytest.fail("the signal was not handled"))  # may be ignored (nohup)
     try:
         with pytest.raises(Interrupted) as caught:
-            side_by_side(tasks, 1, print)
+            run_in_processes(tasks, 1, print)
     finally:
         signal.signal(number, before)
     assert caught.value.signal_number == number
@@ -403,7 +418,7 @@ def raise_error(kind: str) -> None:
 )
 def test_unpicklable_error_in_a_job_is_reported_as_text(kind: str, message: str) -> None:
     with pytest.raises(RuntimeError, match=message) as caught:
-        side_by_side({"one": partial(raise_error, kind)}, 1, print)
+        run_in_processes({"one": partial(raise_error, kind)}, 1, print)
     assert "in raise_error\n" in caught.value.__notes__[-1], "the traceback of the process is lost"
 
 
@@ -418,28 +433,28 @@ def fork_and_die(fifo: Path) -> None:
 def test_killed_job_is_reported_while_its_own_child_still_runs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UserError, match=r"^parent: its process ended with the status -9$"):
-        side_by_side({"parent": partial(fork_and_die, tmp_path / "fifo")}, 1, print)
+        run_in_processes({"parent": partial(fork_and_die, tmp_path / "fifo")}, 1, print)
     (tmp_path / "fifo").write_text("go", encoding="utf-8")
 
 
 def test_error_in_a_parallel_training_is_raised(tmp_path: Path) -> None:
-    broken = Training("schuster1997", "copy-8", {"model.size": -1})
-    experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: [Row("one", [broken])])
+    broken = TrainingSpec("schuster1997", "copy-8", {"model.size": -1})
+    experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: [ExperimentRow("one", [broken])])
     with pytest.raises(UserError, match="-1"):
-        together([experiment], Lab(tmp_path, "small"), seeds=1, jobs=2)
+        train_and_measure_parallel([experiment], Workspace(tmp_path, "small"), seeds=1, jobs=2)
 
 
 def test_killed_job_is_reported_and_no_other_starts(tmp_path: Path) -> None:
     tasks = {"killed": partial(signal.raise_signal, signal.SIGKILL), "next": partial(touch, tmp_path / "started")}
     with pytest.raises(UserError, match=r"^killed: its process ended with the status -9$"):
-        side_by_side(tasks, 1, print)
+        run_in_processes(tasks, 1, print)
     assert not (tmp_path / "started").exists()
 
 
 def test_job_process_without_a_task_exits() -> None:
-    job = Begun(starting(), "early")
+    job = TaskProcess(choose_process_context(), "early")
     job.process.start()
-    job.join()
+    job.close_and_join()
     assert job.process.exitcode == 0
 
 
@@ -447,18 +462,18 @@ def touch(path: Path) -> None:
     path.touch()
 
 
-def test_command_of_a_row_has_every_override_of_its_run(lab: Lab) -> None:
+def test_command_of_a_row_has_every_override_of_its_run(lab: Workspace) -> None:
     one = make_training(**{"training.betas": [0.9, 0.98], "training.epsilon": 1e-8, "model.attention": None})
-    *words, last = shlex.split(lab.command(one))
+    *words, last = shlex.split(lab.format_train_command(one))
     assert words[:2] == ["regard", "train"]
     assert dict(parse_override(word) for word in [*words, last] if is_override(word)) == one.changes
-    corpus = lab.corpus("tiny")
+    corpus = lab.get_corpus("tiny")
     assert words[2:9] == [*map(str, corpus.train), "--dev", *map(str, corpus.dev or ()), "--recipe", "bahdanau2015"]
-    assert words[9:11] == ["--out", str(lab.folder(one))]
+    assert words[9:11] == ["--out", str(lab.run_folder(one))]
 
 
-def test_result_page_is_self_contained(lab: Lab) -> None:
-    page = (lab.results / "fake" / "page.html").read_text(encoding="utf-8")
+def test_result_page_is_self_contained(lab: Workspace) -> None:
+    page = (lab.results_folder / "fake" / "page.html").read_text(encoding="utf-8")
     assert "<h1>A &lt;fake&gt;</h1>" in page
     assert page.count("data:image/png;base64,") == 2
     assert 'src="http' not in page
@@ -466,24 +481,24 @@ def test_result_page_is_self_contained(lab: Lab) -> None:
     assert "✗ does not hold here" in page
     assert "? not decided" in page
     assert "regard reproduce fake --scale small" in page
-    assert (lab.results / "fake" / "bleu.png").read_bytes().startswith(b"\x89PNG")
+    assert (lab.results_folder / "fake" / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_overview_lists_every_claim_of_finished_experiments(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overview_lists_every_claim_of_finished_experiments(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERIMENTS, "fake", EXPERIMENT)
-    index = running.overview(lab).read_text(encoding="utf-8")
+    index = runner.write_overview(lab).read_text(encoding="utf-8")
     assert 'href="fake/page.html"' in index
-    text = (lab.results / "README.md").read_text(encoding="utf-8")
+    text = (lab.results_folder / "README.md").read_text(encoding="utf-8")
     assert text.count("[fake](fake/table.md)") == 3
 
 
-def test_plan_trains_nothing_and_marks_existing_runs(lab: Lab, tmp_path: Path) -> None:
-    text = plan([EXPERIMENT], lab)
+def test_plan_trains_nothing_and_marks_existing_runs(lab: Workspace, tmp_path: Path) -> None:
+    text = format_dry_run([EXPERIMENT], lab)
     assert text.count("regard train ") == 4
     assert text.count("# is there") == 4
-    elsewhere = Lab(tmp_path / "new", "small")
-    assert "# is there" not in plan([EXPERIMENT], elsewhere)
-    once, thrice = (set(plan([EXPERIMENT], elsewhere, seeds=seeds).splitlines()) for seeds in (1, 3))
+    elsewhere = Workspace(tmp_path / "new", "small")
+    assert "# is there" not in format_dry_run([EXPERIMENT], elsewhere)
+    once, thrice = (set(format_dry_run([EXPERIMENT], elsewhere, seeds=seeds).splitlines()) for seeds in (1, 3))
     assert len(thrice - once) == 4
     assert not elsewhere.out.exists()
 
@@ -491,50 +506,52 @@ def test_plan_trains_nothing_and_marks_existing_runs(lab: Lab, tmp_path: Path) -
 # Rules that decide claims
 
 
-def make_figures(**values: float | None) -> Figures:
-    return Figures({name: {"bleu": value} for name, value in values.items()}, "small")
+def make_figures(**values: float | None) -> Measurements:
+    return Measurements({name: {"bleu": value} for name, value in values.items()}, "small")
 
 
 @pytest.mark.parametrize(
     ("gap", "verdict"),
     [
-        (2.01, Verdict.HOLDS),
-        (2.0, Verdict.OPEN),
-        (0.0, Verdict.OPEN),
-        (-2.0, Verdict.OPEN),
-        (-2.01, Verdict.FAILS),
+        (2.01, ClaimResult.HOLDS),
+        (2.0, ClaimResult.UNDECIDED),
+        (0.0, ClaimResult.UNDECIDED),
+        (-2.0, ClaimResult.UNDECIDED),
+        (-2.01, ClaimResult.FAILS),
     ],
 )
-def test_difference_within_the_margin_is_not_decided(gap: float, verdict: Verdict) -> None:
-    assert decided(gap, 2.0) is verdict
+def test_difference_within_the_margin_is_not_decided(gap: float, verdict: ClaimResult) -> None:
+    assert decide_claim(gap, 2.0) is verdict
 
 
 def test_claim_rules_hold_fail_or_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a deviation of 0.3 the margin of a difference is 2 · √(0.3² + 0.3²) = 0.85."""
-    monkeypatch.setitem(TYPICAL["small"], "bleu", Deviation(0.3))
+    monkeypatch.setitem(TYPICAL_DEVIATIONS["small"], "bleu", SeedDeviation(0.3))
     found = make_figures(a=30.0, b=29.0, c=29.5)
-    assert more("bleu", "a", "b")(found) == Finding(Verdict.HOLDS, "a 30, b 29, ± 0.85 assumed")
-    assert more("bleu", "b", "a")(found).verdict is Verdict.FAILS
-    assert more("bleu", "a", "c")(found).verdict is Verdict.OPEN
-    assert more("bleu", "a", "c", 0.4)(found).verdict is Verdict.HOLDS
-    assert less("bleu", "b", "a")(found).verdict is Verdict.HOLDS
-    assert less("bleu", "a", "b")(found).verdict is Verdict.FAILS
-    assert over("bleu", "a", 29.3)(found).verdict is Verdict.HOLDS
-    assert over("bleu", "a", 29.5)(found).verdict is Verdict.OPEN
-    assert under("bleu", "a", 29.3)(found).verdict is Verdict.FAILS
-    assert alike("bleu", "a", "b", 2.0)(found).verdict is Verdict.HOLDS
-    assert alike("bleu", "a", "b", 1.5)(found).verdict is Verdict.OPEN
-    assert alike("bleu", "a", "b", 0.1)(found).verdict is Verdict.FAILS
+    assert expect_higher("bleu", "a", "b")(found) == Finding(ClaimResult.HOLDS, "a 30, b 29, ± 0.85 assumed")
+    assert expect_higher("bleu", "b", "a")(found).result is ClaimResult.FAILS
+    assert expect_higher("bleu", "a", "c")(found).result is ClaimResult.UNDECIDED
+    assert expect_higher("bleu", "a", "c", 0.4)(found).result is ClaimResult.HOLDS
+    assert expect_lower("bleu", "b", "a")(found).result is ClaimResult.HOLDS
+    assert expect_lower("bleu", "a", "b")(found).result is ClaimResult.FAILS
+    assert expect_above("bleu", "a", 29.3)(found).result is ClaimResult.HOLDS
+    assert expect_above("bleu", "a", 29.5)(found).result is ClaimResult.UNDECIDED
+    assert expect_below("bleu", "a", 29.3)(found).result is ClaimResult.FAILS
+    assert expect_similar("bleu", "a", "b", 2.0)(found).result is ClaimResult.HOLDS
+    assert expect_similar("bleu", "a", "b", 1.5)(found).result is ClaimResult.UNDECIDED
+    assert expect_similar("bleu", "a", "b", 0.1)(found).result is ClaimResult.FAILS
 
 
 def test_margin_comes_from_the_deviation_over_seeds() -> None:
     times = [{"bleu": 30.0, "signature": "s"}, {"bleu": 32.0, "signature": "s"}, {"bleu": 34.0, "signature": "s"}]
-    values = running.averaged(times)
+    values = runner._average_repetitions(times)
     assert values == {"bleu": 32.0, "signature": "s", "deviations": {"bleu": 2.0}, "seeds": 3}
-    assert running.averaged(times[:1]) == times[0]
-    found = Figures({"a": values, "b": {**values, "bleu": 28.0}}, "small")
-    assert found.chance("bleu", "a", "b").size == pytest.approx(2.78 * (2 * 2**2 / 3) ** 0.5), "4 degrees of freedom"
-    assert more("bleu", "a", "b")(found) == Finding(Verdict.OPEN, "a 32, b 28, ± 4.5")
+    assert runner._average_repetitions(times[:1]) == times[0]
+    found = Measurements({"a": values, "b": {**values, "bleu": 28.0}}, "small")
+    assert found.compute_margin("bleu", "a", "b").size == pytest.approx(2.78 * (2 * 2**2 / 3) ** 0.5), (
+        "4 degrees of freedom"
+    )
+    assert expect_higher("bleu", "a", "b")(found) == Finding(ClaimResult.UNDECIDED, "a 32, b 28, ± 4.5")
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -545,49 +562,64 @@ def test_equal_models_differ_significantly_in_at_most_one_of_twenty_cases(seeds:
             name: {"bleu": float(one.mean()), "deviations": {"bleu": float(one.std(ddof=1))}, "seeds": seeds}
             for name, one in zip("ab", generator.normal(30.0, 10.0, (2, seeds)), strict=True)
         }
-        significant += more("bleu", "a", "b")(Figures(values, "small")).verdict is not Verdict.OPEN
+        significant += (
+            expect_higher("bleu", "a", "b")(Measurements(values, "small")).result is not ClaimResult.UNDECIDED
+        )
     assert significant <= 0.06 * 2000
 
 
 def test_identical_results_of_two_seeds_still_have_a_margin() -> None:
     values: dict[str, Any] = {"bleu": 30.0, "deviations": {"bleu": 0.0}, "seeds": 2}
-    found = Figures({"a": values, "b": {**values, "bleu": 31.0}}, "small").chance("bleu", "a", "b")
+    found = Measurements({"a": values, "b": {**values, "bleu": 31.0}}, "small").compute_margin("bleu", "a", "b")
     assert found.size > 2
-    assert not found.assumed
+    assert not found.is_assumed
 
 
 def test_assumed_margin_is_marked_as_assumed() -> None:
-    assert more("bleu", "a", "b")(make_figures(a=60.0, b=30.0)).figures == "a 60, b 30, ± 18 assumed"
-    assert str(Chance(812.3)) == "± 810"
-    assert str(Chance(0.0)) == "± 0"
+    assert expect_higher("bleu", "a", "b")(make_figures(a=60.0, b=30.0)).evidence == "a 60, b 30, ± 18 assumed"
+    assert str(SignificanceMargin(812.3)) == "± 810"
+    assert str(SignificanceMargin(0.0)) == "± 0"
 
 
 @pytest.mark.parametrize(
     ("middle", "high", "verdict"),
-    [(34.2, 34.8, Verdict.HOLDS), (33.0, 34.8, Verdict.FAILS), (33.9, 34.8, Verdict.OPEN), (33.4, 33.4, Verdict.OPEN)],
+    [
+        (34.2, 34.8, ClaimResult.HOLDS),
+        (33.0, 34.8, ClaimResult.FAILS),
+        (33.9, 34.8, ClaimResult.UNDECIDED),
+        (33.4, 33.4, ClaimResult.UNDECIDED),
+    ],
 )
-def test_rule_most_needs_more_than_half_of_the_gap(middle: float, high: float, verdict: Verdict) -> None:
-    found = most("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0, b=middle, c=high))
-    assert found.verdict is verdict
-    assert found.figures == f"a 33, b {middle:.4g}, c {high:.4g}, ± 0.5"
-    assert most("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0)).figures == "a 33, bleu of b and c was not measured"
+def test_rule_most_needs_more_than_half_of_the_gap(middle: float, high: float, verdict: ClaimResult) -> None:
+    found = expect_most_of_gain("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0, b=middle, c=high))
+    assert found.result is verdict
+    assert found.evidence == f"a 33, b {middle:.4g}, c {high:.4g}, ± 0.5"
+    assert (
+        expect_most_of_gain("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0)).evidence
+        == "a 33, bleu of b and c was not measured"
+    )
 
 
 def test_repeated_row_has_new_seeds_for_all_its_models() -> None:
     row = make_rows("small")[2]
-    assert row.again(0) == row
-    assert [one.seed for one in row.again(2).trainings] == [201, 202]
-    assert len({one.name for time in range(3) for one in row.again(time).trainings}) == 6
+    assert row.with_seed_offset(0) == row
+    assert [one.seed for one in row.with_seed_offset(2).trainings] == [201, 202]
+    assert len({one.name for time in range(3) for one in row.with_seed_offset(time).trainings}) == 6
 
 
 def test_deviation_has_an_absolute_and_a_relative_part() -> None:
-    assert Deviation(absolute=1.0, share=0.1).of(-20.0) == pytest.approx(3.0)
+    assert SeedDeviation(absolute=1.0, relative=0.1).compute_at(-20.0) == pytest.approx(3.0)
 
 
 def test_claim_about_a_missing_measurement_is_open() -> None:
-    for rule in (more("bleu", "a", "b"), less("bleu", "b", "a"), over("bleu", "b", 1), alike("bleu", "a", "b", 1)):
-        assert rule(make_figures(a=1.0, b=None)).verdict is Verdict.OPEN
-        assert "not measured" in rule(make_figures()).figures
+    for rule in (
+        expect_higher("bleu", "a", "b"),
+        expect_lower("bleu", "b", "a"),
+        expect_above("bleu", "b", 1),
+        expect_similar("bleu", "a", "b", 1),
+    ):
+        assert rule(make_figures(a=1.0, b=None)).result is ClaimResult.UNDECIDED
+        assert "not measured" in rule(make_figures()).evidence
 
 
 # The twelve experiments of the package
@@ -599,15 +631,15 @@ def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
     trainings = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
     assert len(trainings) > 40
     for one in trainings.values():
-        assert check(one.config()).steps
-        assert one.corpus in SOURCES
-    assert {one.config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
+        assert check_config(one.make_config()).steps
+        assert one.corpus in CORPUS_BUILDERS
+    assert {one.make_config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
 
 
 def test_documentation_describes_each_experiment() -> None:
     page = PAGE.read_text(encoding="utf-8")
     sections = re.findall(r"^### (.+)\n\n.+\n\n(.+)$", page, re.MULTILINE)
-    about = {one.title: one.about for one in EXPERIMENTS.values()}
+    about = {one.title: one.description for one in EXPERIMENTS.values()}
     assert {title for title, _ in sections} == set(about)
     assert all(about[title] == text for title, text in sections)
 
@@ -617,7 +649,7 @@ def test_documentation_has_the_model_sizes_of_the_full_scale(corpus: str) -> Non
     page = PAGE.read_text(encoding="utf-8")
     (line,) = re.findall(r"^\| models \|.*\|(.*)\|$", page, re.MULTILINE)
     mixed, captions = line.split(";")
-    keys = SETTINGS[corpus]
+    keys = OVERRIDES_BY_CORPUS[corpus]
     size, layers, steps, tokens = (
         keys[name] for name in ("model.size", "model.layers", "training.steps", "training.batch_tokens")
     )
@@ -647,21 +679,21 @@ def test_claims_refer_to_existing_rows(name: str, scale: str) -> None:
     assert len(set(known)) == len(known)
     for claim in experiment.claims:
         recorded = RecordedRows()
-        assert claim.rule(Figures(recorded, scale)).verdict is Verdict.OPEN
+        assert claim.rule(Measurements(recorded, scale)).result is ClaimResult.UNDECIDED
         assert recorded.seen <= set(known), claim.text
     assert experiment.claims
     assert experiment.source
 
 
-@pytest.mark.parametrize("experiment", [COST, SCALING], ids=lambda one: one.name)
+@pytest.mark.parametrize("experiment", [ATTENTION_COST, DOT_PRODUCT_SCALING], ids=lambda one: one.name)
 def test_experiments_without_training_are_measured_directly(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab = Lab(tmp_path, "small")
+    lab = Workspace(tmp_path, "small")
     quick = shrink_rows(experiment)
     values = {row.name: experiment.measure(lab, row) for row in quick}
     assert all(isinstance(values[row.name][name], float) for row in quick for name in experiment.columns)
-    if experiment is COST:
+    if experiment is ATTENTION_COST:
         counted = dict(map(tuple, values["global"]["operations"]))
         assert counted[8192] == 256 * counted[32] == 8192 * 2 * 2 * 16, "products for the scores and for the context"
         assert {count for _, count in values["local-m"]["operations"]} == {21 * 2 * 2 * 16}
@@ -669,32 +701,35 @@ def test_experiments_without_training_are_measured_directly(
     else:
         assert values["dot"]["gradient_kept"] < values["scaled dot"]["gradient_kept"]
         assert values["dot"]["entropy"] < values["scaled dot"]["entropy"]
-    conduct(dataclasses.replace(experiment, rows=lambda scale: quick), lab, seeds=3)
+    run_experiment(dataclasses.replace(experiment, rows=lambda scale: quick), lab, seeds=3)
     assert "has no runs, so that it was measured once, not with 3 seeds" in capsys.readouterr().err
 
 
 SMALL_OPTIONS: dict[str, dict[str, Any]] = {"cost": {"size": 16, "repeats": 1}, "scaling": {"width": 16, "steps": 3}}
 
 
-def shrink_rows(experiment: Experiment) -> list[Row]:
+def shrink_rows(experiment: Experiment) -> list[ExperimentRow]:
     """Return the rows of an experiment without training, with smaller sizes and fewer repeats."""
-    return [Row(row.name, (), {**row.options, **SMALL_OPTIONS[experiment.name]}) for row in experiment.rows("small")]
+    return [
+        ExperimentRow(row.name, (), {**row.options, **SMALL_OPTIONS[experiment.name]})
+        for row in experiment.rows("small")
+    ]
 
 
 # Corpora
 
 
 def test_joined_sentence_pairs_keep_their_alignment_links() -> None:
-    from regard.data.grammar import Pair as Linked
+    from regard.synthetic.grammar import AlignedPair as Linked
 
-    joined = one_line([Linked("a b", "x", ((0, 0), (1, 0))), Linked("c", "y z", ((0, 1),))])
+    joined = join_aligned_pairs([Linked("a b", "x", ((0, 0), (1, 0))), Linked("c", "y z", ((0, 1),))])
     assert joined == Linked("a b c", "x y z", ((0, 0), (1, 0), (2, 2)))
 
 
 def test_adding_task_has_the_sum_of_the_marked_numbers_at_the_end() -> None:
     from random import Random
 
-    table = [list(map(float, line.split())) for line in added(Random(3), 50).splitlines()]
+    table = [list(map(float, line.split())) for line in make_adding_series(Random(3), 50).splitlines()]
     marked = [number for number, mark, _ in table if mark == 1]
     assert len(table) == 50
     assert len(marked) == 2
@@ -705,7 +740,7 @@ def test_adding_task_has_the_sum_of_the_marked_numbers_at_the_end() -> None:
 def test_copy_task_repeats_its_symbols_after_a_pause() -> None:
     from random import Random
 
-    table = [line.split() for line in copied(Random(3), 3, 4).splitlines()]
+    table = [line.split() for line in make_copy_sentence(Random(3), 3, 4).splitlines()]
     words, labels = [row[0] for row in table], [row[1] for row in table]
     assert words[3:] == ["-"] * 4 + ["say"] * 3
     assert labels == ["wait"] * 7 + words[:3]
@@ -714,7 +749,7 @@ def test_copy_task_repeats_its_symbols_after_a_pause() -> None:
 def test_training_split_excludes_dev_and_test_sources(tmp_path: Path) -> None:
     parts = [[Pair("a", "b"), Pair("c", "d")], [Pair("a", "b"), Pair("", "x"), Pair("t", "u"), Pair("a", "e")]]
     write_split(tmp_path, parts, [Pair("c", "f")], [Pair("t", "u")], ("en", "de"))
-    assert pairs([tmp_path / "train.en", tmp_path / "train.de"]) == [Pair("a", "b"), Pair("a", "e")]
+    assert read_all_pairs([tmp_path / "train.en", tmp_path / "train.de"]) == [Pair("a", "b"), Pair("a", "e")]
 
 
 @pytest.fixture
@@ -733,23 +768,25 @@ def real_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_compressed_corpora_are_found_and_prepared_once(real_corpora: Path, tmp_path: Path) -> None:
-    corpus = prepared("multi30k", tmp_path)
-    assert pairs(corpus.train) == [Pair("train en", "train de")]
-    assert pairs(corpus.test) == [Pair("test_2016_flickr en", "test_2016_flickr de")]
+    corpus = prepare_corpus("multi30k", tmp_path)
+    assert read_all_pairs(corpus.train) == [Pair("train en", "train de")]
+    assert read_all_pairs(corpus.test) == [Pair("test_2016_flickr en", "test_2016_flickr de")]
     (real_corpora / "multi30k" / "train.en.gz").unlink()
-    assert prepared("multi30k", tmp_path) == corpus, "a prepared corpus must be reused"
+    assert prepare_corpus("multi30k", tmp_path) == corpus, "a prepared corpus must be reused"
 
 
 def test_gold_alignments_of_enfr_are_counted_from_one(
     real_corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.reproduce.corpora.sides", lambda stem, *codes: iter([Pair(stem, codes[1])]))
-    monkeypatch.setattr("regard.reproduce.corpora.tatoeba", lambda name: iter([Pair("hello", "bonjour")]))
-    corpus = prepared("mixed-enfr", tmp_path)
-    test = pairs(corpus.test)
+    monkeypatch.setattr(
+        "regard.reproduce.corpora.read_parallel_files", lambda stem, *codes: iter([Pair(stem, codes[1])])
+    )
+    monkeypatch.setattr("regard.reproduce.corpora.read_tatoeba", lambda name: iter([Pair("hello", "bonjour")]))
+    corpus = prepare_corpus("mixed-enfr", tmp_path)
+    test = read_all_pairs(corpus.test)
     assert test == [Pair("the dog", "le chien")]
     assert corpus.gold is not None
-    (gold,) = read_gold(corpus.gold, test, corpus.first)
+    (gold,) = read_gold_alignments(corpus.gold, test, corpus.gold_offset)
     assert (set(gold.sure), set(gold.possible)) == ({(0, 0)}, {(0, 0), (1, 1)})
 
 
@@ -759,45 +796,45 @@ def test_missing_corpus_is_a_one_line_error(
     with pytest.raises(
         UserError, match=r"there is no newstest/news-test2008\.de-en\.en in .*, nor one that ends in \.xz"
     ):
-        prepared("mixed-ende", tmp_path)
+        prepare_corpus("mixed-ende", tmp_path)
     assert not (tmp_path / "mixed-ende").exists()
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="nowhere, which is not a folder"):
-        prepared("mixed-ende", tmp_path)
+        prepare_corpus("mixed-ende", tmp_path)
     monkeypatch.delenv("REGARD_DATA")
     with pytest.raises(UserError, match="set REGARD_DATA"):
-        prepared("mixed-ende", tmp_path)
+        prepare_corpus("mixed-ende", tmp_path)
 
 
 # Measurements
 
 
-def test_dictionary_pairs_rare_words_by_cooccurrence(lab: Lab) -> None:
-    translator = load(lab.folder(make_training()))
+def test_dictionary_pairs_rare_words_by_cooccurrence(lab: Workspace) -> None:
+    translator = load(lab.run_folder(make_training()))
     corpus = [Pair("the xylophone plays", "das Xylophon spielt"), Pair("a xylophone", "ein Xylophon")]
     corpus += [Pair("the zebra runs", "das Zebra läuft"), Pair("the zebra", "das Zebra")]
-    found = dictionary(corpus, translator)
+    found = build_replacement_dictionary(corpus, translator)
     assert (found["xylophone"], found["zebra"]) == ("Xylophon", "Zebra")
 
 
 @pytest.mark.parametrize(("precision", "autocast"), [("fp32", False), ("auto", False), ("bf16", True)])
 def test_training_speed_is_timed_on_all_lengths_in_the_run_precision(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, precision: Any, autocast: bool
+    lab: Workspace, monkeypatch: pytest.MonkeyPatch, precision: Any, autocast: bool
 ) -> None:
-    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
+    translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
     seen: list[tuple[int, int, bool]] = []
 
     def summed(model: Seq2Seq, source: Tensor, *rest: Any) -> Tensor:
         seen.append((source.shape[1], len(source), torch.is_autocast_enabled("cpu")))
         return plain(model, source, *rest)
 
-    plain = Seq2Seq.summed
-    monkeypatch.setattr(Seq2Seq, "summed", summed)
+    plain = Seq2Seq.loss_sum
+    monkeypatch.setattr(Seq2Seq, "loss_sum", summed)
     settings = TrainingSettings(batch_tokens=100, device="cpu", precision=precision)
-    assert speed.pace(translator, train, settings) > 0
+    assert throughput.measure_training_speed(translator, train, settings) > 0
     lengths = [length for length, _, _ in seen[1:]]
     words = [len(translator.tokenizers.source.encode(pair.source)) + 1 for pair in train]
-    assert len(seen) == 1 + speed.SAMPLE, "one warm-up batch on a CPU"
+    assert len(seen) == 1 + throughput.TIMED_BATCHES, "one warm-up batch on a CPU"
     assert len(set(lengths)) >= 4
     assert lengths[0] <= sorted(words)[len(words) // 4]
     assert lengths[-1] >= sorted(words)[-len(words) // 4]
@@ -805,38 +842,44 @@ def test_training_speed_is_timed_on_all_lengths_in_the_run_precision(
     assert {enabled for *_, enabled in seen} == {autocast}
 
 
-def test_training_speed_does_not_count_padding(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
+def test_training_speed_does_not_count_padding(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
     ticks = iter([3.0, 5.0])
-    monkeypatch.setattr(speed, "clock", lambda device: next(ticks))
-    found = speed.pace(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
+    monkeypatch.setattr(throughput, "read_clock", lambda device: next(ticks))
+    found = throughput.measure_training_speed(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
     words = sum(len(translator.tokenizers.target.encode(pair.target)) + 1 for pair in train)
-    assert found == speed.SAMPLE * words / 2.0, "one batch holds all pairs and is repeated"
+    assert found == throughput.TIMED_BATCHES * words / 2.0, "one batch holds all pairs and is repeated"
 
 
-def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Lab) -> None:
-    translator, train = load(lab.folder(make_training())), pairs(lab.corpus("tiny").train)
-    kept = measures.batches(translator, train, 500, longest=8)
-    assert 0 < sum(batch.rows for batch in kept) < len(train)
+def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Workspace) -> None:
+    translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
+    kept = metrics.make_batches(translator, train, 500, max_length=8)
+    assert 0 < sum(batch.num_rows for batch in kept) < len(train)
     assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "8 tokens and EOS"
 
 
 def test_timing_starts_after_cuda_kernels_and_graphs_are_ready() -> None:
     last = max(packed.FIRST, output.FIRST)
-    assert last + speed.SAMPLE * (OFTEN + 1) <= speed.SAMPLE * speed.UNTIMED, "CUDA graph capture included"
+    assert last + throughput.TIMED_BATCHES * (OFTEN + 1) <= throughput.TIMED_BATCHES * throughput.WARMUP_REPEATS, (
+        "CUDA graph capture included"
+    )
 
 
 def test_timed_pairs_are_taken_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "LOOKED", 4)
-    assert [pair.source for pair in speed.thinned([Pair(str(number), "") for number in range(9)])] == list("02468")
-    assert len(speed.thinned([Pair("", "")] * 3)) == 3
+    monkeypatch.setattr(throughput, "MIN_SAMPLED_PAIRS", 4)
+    assert [pair.source for pair in throughput.subsample_pairs([Pair(str(number), "") for number in range(9)])] == list(
+        "02468"
+    )
+    assert len(throughput.subsample_pairs([Pair("", "")] * 3)) == 3
 
 
 def test_attention_spread_is_entropy_and_fraction_of_small_weights() -> None:
     even, sharp = np.full((1, 4), 0.25, dtype=np.float32), np.array([[1.0, 0, 0, 0]], dtype=np.float32)
-    assert spread([even]) == {"entropy": pytest.approx(np.log(4)), "faint": 0.0}
-    assert spread([sharp]) == {"entropy": pytest.approx(0.0, abs=1e-6), "faint": 0.75}
-    assert spread([even * 0.5])["entropy"] == pytest.approx(np.log(4)), "weights that do not add up to 1 are normalised"
+    assert measure_attention_entropy([even]) == {"entropy": pytest.approx(np.log(4)), "faint": 0.0}
+    assert measure_attention_entropy([sharp]) == {"entropy": pytest.approx(0.0, abs=1e-6), "faint": 0.75}
+    assert measure_attention_entropy([even * 0.5])["entropy"] == pytest.approx(np.log(4)), (
+        "weights that do not add up to 1 are normalised"
+    )
 
 
 # The command
@@ -845,7 +888,7 @@ def test_attention_spread_is_entropy_and_fraction_of_small_weights() -> None:
 def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = dataclasses.replace(COST, rows=lambda scale: shrink_rows(COST))
+    small = dataclasses.replace(ATTENTION_COST, rows=lambda scale: shrink_rows(ATTENTION_COST))
     monkeypatch.setitem(EXPERIMENTS, "cost", small)
     reproduce(names=["cost"], out=tmp_path)
     assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out
@@ -860,7 +903,7 @@ def test_reproduce_command_suggests_the_name_of_an_experiment(regard: Command) -
 
 
 def test_reproduce_command_lists_all_experiments(capsys: pytest.CaptureFixture[str]) -> None:
-    reproduce(listed=True)
+    reproduce(show_list=True)
     output = capsys.readouterr().out
     assert all(f"{name}: {one.title}" in output for name, one in EXPERIMENTS.items())
     assert output.count("  source: ") == output.count(" full: ") == 12
@@ -890,7 +933,7 @@ def test_wrong_reproduce_arguments_are_one_line_errors(arguments: dict[str, Any]
 @pytest.mark.learn
 def test_directions_experiment_confirms_its_claims(tmp_path: Path) -> None:
     """Bidirectional networks tag the synthetic sentences and sum the synthetic series better than one direction."""
-    outcome = conduct(EXPERIMENTS["directions"], Lab(tmp_path, "small"))
-    found = {claim.text: finding.verdict for claim, finding in outcome.findings}
-    assert found["brnn tags better than rnn"] is Verdict.HOLDS
-    assert found["brnn follows numbers better than rnn (R²)"] is Verdict.HOLDS
+    outcome = run_experiment(EXPERIMENTS["directions"], Workspace(tmp_path, "small"))
+    found = {claim.text: finding.result for claim, finding in outcome.findings}
+    assert found["brnn tags better than rnn"] is ClaimResult.HOLDS
+    assert found["brnn follows numbers better than rnn (R²)"] is ClaimResult.HOLDS

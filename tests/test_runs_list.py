@@ -18,13 +18,13 @@ from support.commands import Command, environment
 from support.training import copy_run
 
 from regard.runs import Run, checkpoint
-from regard.runs.summary import found, summary
+from regard.runs.summary import find_runs, summarize_run
 
 
 def copy_with(run: Run, folder: Path, **changes: Any) -> Run:
     """Copy a run and change keys of its config."""
     copy = copy_run(run, folder)
-    config = copy.config()
+    config = copy.read_config()
     for key, value in changes.items():
         section, _, name = key.partition("_")
         config = {**config, section: {**config[section], name: value}}
@@ -34,8 +34,8 @@ def copy_with(run: Run, folder: Path, **changes: Any) -> Run:
 
 def set_best_scores(run: Run, bleu: float, loss: float) -> None:
     """Change the scores of a run's best validation."""
-    step = run.best()
-    rows = run.metrics()
+    step = run.find_best_step()
+    rows = run.read_metrics()
     for row in rows:
         if row["kind"] == "dev" and row["step"] == step:
             row.update(bleu=bleu, loss=loss, perplexity=math.exp(loss))
@@ -65,9 +65,9 @@ def test_runs_lists_the_figures_of_a_run(regard: Command, run: Run, tmp_path: Pa
 
     copy_with(run, tmp_path / "runs/one")
     (one,) = list_runs(regard)["runs"]
-    state = checkpoint.read_state(run.checkpoint_folder(run.newest()))
-    best = [row for row in run.metrics() if row["kind"] == "dev" and row["step"] == run.best()][-1]
-    tensors = load_file(run.checkpoint_folder(run.newest()) / "model.safetensors")
+    state = checkpoint.read_state(run.checkpoint_folder(run.find_newest_step()))
+    best = [row for row in run.read_metrics() if row["kind"] == "dev" and row["step"] == run.find_best_step()][-1]
+    tensors = load_file(run.checkpoint_folder(run.find_newest_step()) / "model.safetensors")
     assert one["folder"] == "runs/one"
     assert one["recipe"] == "bahdanau2015"
     assert (one["steps"], one["finished"], one["damage"]) == (24, True, None)
@@ -75,8 +75,8 @@ def test_runs_lists_the_figures_of_a_run(regard: Command, run: Run, tmp_path: Pa
     assert one["best"] == {**figures, "score": best["bleu"]}
     assert one["seconds"] == state["seconds"]
     assert one["parameters"] == sum(tensor.numel() for tensor in tensors.values())
-    assert one["config"] == run.config()
-    speeds = sorted(row["tokens_per_second"] for row in run.metrics() if row["kind"] == "train")
+    assert one["config"] == run.read_config()
+    speeds = sorted(row["tokens_per_second"] for row in run.read_metrics() if row["kind"] == "train")
     assert speeds[0] <= one["tokens_per_second"] <= speeds[-1]
     assert one["epochs"] == state["epochs"] > state["place"]["epoch"]
 
@@ -131,12 +131,12 @@ def test_differences_lists_keys_in_which_configs_differ(regard: Command, runs_fo
 
 
 def test_unfinished_runs_are_recognised(run: Run, tmp_path: Path) -> None:
-    assert not summary(copy_with(run, tmp_path / "a", training_steps=100).folder).finished
-    assert summary(copy_with(run, tmp_path / "b", training_steps=None, training_epochs=1).folder).finished
-    assert not summary(copy_with(run, tmp_path / "c", training_steps=None, training_epochs=999.5).folder).finished
-    for step in (going := copy_with(run, tmp_path / "d")).steps():
+    assert not summarize_run(copy_with(run, tmp_path / "a", training_steps=100).folder).finished
+    assert summarize_run(copy_with(run, tmp_path / "b", training_steps=None, training_epochs=1).folder).finished
+    assert not summarize_run(copy_with(run, tmp_path / "c", training_steps=None, training_epochs=999.5).folder).finished
+    for step in (going := copy_with(run, tmp_path / "d")).list_steps():
         shutil.rmtree(going.checkpoint_folder(step))
-    young = summary(going.folder)
+    young = summarize_run(going.folder)
     assert (young.damage, young.finished, young.steps) == ("it has no checkpoint yet", False, 24)
 
 
@@ -184,12 +184,12 @@ def test_mutated_files_never_break_the_list(
     for other in (*DAMAGE, "checkpoints/step-24/model.safetensors"):
         (folder / other).parent.mkdir(parents=True, exist_ok=True)
         (folder / other).write_bytes(bytes(content) if other == name else (run.folder / other).read_bytes()[:6000])
-    from regard.cli.listing import described, row
+    from regard.cli.runs import make_run_dict, make_run_row
 
-    assert found(folder) == [folder]
-    one = summary(folder)
-    assert all(isinstance(text, str) for text in row(one, [one]).values())
-    assert json.dumps(described(one), default=str)
+    assert find_runs(folder) == [folder]
+    one = summarize_run(folder)
+    assert all(isinstance(text, str) for text in make_run_row(one, [one]).values())
+    assert json.dumps(make_run_dict(one), default=str)
     shutil.rmtree(folder)
 
 

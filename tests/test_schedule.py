@@ -8,7 +8,7 @@ import re
 import pytest
 
 from regard.training import TrainingSettings
-from regard.training.schedule import learning_rate
+from regard.training.lr_schedule import compute_learning_rate
 
 
 def test_inverse_sqrt_is_the_schedule_of_the_transformer_paper() -> None:
@@ -17,7 +17,7 @@ def test_inverse_sqrt_is_the_schedule_of_the_transformer_paper() -> None:
     settings = TrainingSettings(schedule="inverse-sqrt", warmup=warmup, learning_rate=peak)
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         paper = size**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert learning_rate(settings, step, 0.0) == pytest.approx(paper)
+        assert compute_learning_rate(settings, step, 0.0) == pytest.approx(paper)
 
 
 @pytest.mark.parametrize(
@@ -25,26 +25,26 @@ def test_inverse_sqrt_is_the_schedule_of_the_transformer_paper() -> None:
 )
 def test_luong_schedule_halves_every_epoch_from_the_fifth_on(epoch: float, factor: float) -> None:
     settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=1.0, halve_after=5, halve_every=1)
-    assert learning_rate(settings, 1234, epoch) == factor
+    assert compute_learning_rate(settings, 1234, epoch) == factor
 
 
 def test_sutskever_schedule_halves_every_half_epoch() -> None:
     settings = TrainingSettings(schedule="halving", warmup=0, learning_rate=0.7, halve_after=5, halve_every=0.5)
-    assert learning_rate(settings, 1, 7.49) == pytest.approx(0.7 / 32)
+    assert compute_learning_rate(settings, 1, 7.49) == pytest.approx(0.7 / 32)
 
 
 def test_cosine_schedule_falls_from_the_peak_to_zero() -> None:
     settings = TrainingSettings(schedule="cosine", warmup=10, learning_rate=2.0, steps=110)
-    assert learning_rate(settings, 5, 0) == pytest.approx(1.0)
-    assert learning_rate(settings, 10, 0) == pytest.approx(2.0)
-    assert learning_rate(settings, 60, 0) == pytest.approx(1.0)
-    assert learning_rate(settings, 35, 0) == pytest.approx(1 + math.cos(math.pi / 4))
-    assert learning_rate(settings, 110, 0) == pytest.approx(0.0)
+    assert compute_learning_rate(settings, 5, 0) == pytest.approx(1.0)
+    assert compute_learning_rate(settings, 10, 0) == pytest.approx(2.0)
+    assert compute_learning_rate(settings, 60, 0) == pytest.approx(1.0)
+    assert compute_learning_rate(settings, 35, 0) == pytest.approx(1 + math.cos(math.pi / 4))
+    assert compute_learning_rate(settings, 110, 0) == pytest.approx(0.0)
 
 
 def test_constant_schedule_rises_during_warmup_only() -> None:
     settings = TrainingSettings(schedule="constant", warmup=4, learning_rate=1.0)
-    assert [learning_rate(settings, step, 0) for step in (1, 2, 4, 5, 1000)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert [compute_learning_rate(settings, step, 0) for step in (1, 2, 4, 5, 1000)] == [0.25, 0.5, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.models import build
-from regard.models.schuster import Tagger
+from regard.models.schuster1997 import Tagger
 from regard.nn import ElmanCell, GRUCell, LSTMCell
-from regard.recipes import override, read
-from regard.symbols import PAD
+from regard.recipes import override, read_recipe
+from regard.special_tokens import PAD
 
 SOURCE, TARGET, SIZE = 17, 6, 5
 B, S, F = 3, 7, 4
@@ -158,9 +158,9 @@ def test_padding_and_other_sentences_do_not_change_the_logits(name: str) -> None
         torch.testing.assert_close(together[b, :length], alone[0], rtol=1e-12, atol=1e-12)
     noise = source.clone()
     noise[torch.arange(S) >= lengths[:, None]] = 3
-    torch.testing.assert_close(model.summed(noise, lengths, target), model.summed(source, lengths, target))
-    each = [model.summed(source[b : b + 1], lengths[b : b + 1], target[b : b + 1]) for b in range(B)]
-    torch.testing.assert_close(model.summed(source, lengths, target), torch.stack(each).sum())
+    torch.testing.assert_close(model.loss_sum(noise, lengths, target), model.loss_sum(source, lengths, target))
+    each = [model.loss_sum(source[b : b + 1], lengths[b : b + 1], target[b : b + 1]) for b in range(B)]
+    torch.testing.assert_close(model.loss_sum(source, lengths, target), torch.stack(each).sum())
 
 
 def test_loss_sums_over_words_with_a_known_label() -> None:
@@ -169,14 +169,14 @@ def test_loss_sums_over_words_with_a_known_label() -> None:
     log_probs = model(source, lengths).log_softmax(-1).detach()
     known = [(b, t) for b in range(B) for t in range(S) if target[b, t] != PAD]
     expected = -sum(float(log_probs[b, t, target[b, t]]) for b, t in known)
-    assert model.summed(source, lengths, target).item() == pytest.approx(expected, rel=1e-12)
-    assert int(model.count(source, lengths, target)) == len(known) == 11
+    assert model.loss_sum(source, lengths, target).item() == pytest.approx(expected, rel=1e-12)
+    assert int(model.loss_count(source, lengths, target)) == len(known) == 11
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     model = make_tagger(name).train()
-    model.summed(*make_batch()).backward()  # type: ignore[no-untyped-call]
+    model.loss_sum(*make_batch()).backward()  # type: ignore[no-untyped-call]
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key
@@ -247,14 +247,14 @@ def test_residual_layers_add_their_input_to_their_output(name: str) -> None:
 
 def test_loss_is_per_word_or_per_sentence_and_label_smoothed() -> None:
     source, lengths, target = make_batch()
-    recipe = override(read("schuster1997"), {"model.size": SIZE, "loss.per": "sentence"})
-    assert int(build(recipe, SOURCE, TARGET).count(source, lengths, target)) == B
+    recipe = override(read_recipe("schuster1997"), {"model.size": SIZE, "loss.per": "sentence"})
+    assert int(build(recipe, SOURCE, TARGET).loss_count(source, lengths, target)) == B
     sums = []
     for smoothing in (0.0, 0.3):
         torch.manual_seed(1)
         changed = override(recipe, {"loss.label_smoothing": smoothing, "model.dropout": 0.0})
         model = build(changed, SOURCE, TARGET).double()
-        sums.append(model.summed(source, lengths, target).item())
+        sums.append(model.loss_sum(source, lengths, target).item())
         log_probs = model(source, lengths).log_softmax(-1)[target != PAD].detach()
     right = float(log_probs.gather(1, target[target != PAD][:, None]).sum())
     assert sums[0] == pytest.approx(-right)
@@ -284,7 +284,7 @@ def test_initial_embeddings_are_small_and_forget_biases_one() -> None:
 )
 def test_impossible_model_options_are_reported(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build(override(read("schuster1997"), changes), SOURCE, TARGET)
+        build(override(read_recipe("schuster1997"), changes), SOURCE, TARGET)
 
 
 def test_translation_losses_are_refused() -> None:

@@ -18,11 +18,11 @@ from support.combinations import covering_pairs, each_value
 from torch import Tensor
 
 from regard.models import Seq2Seq, build
-from regard.models.tree import select
-from regard.search import BeamSearch, Hypothesis, Phrase, Ranking, forced, sample, search, watch
-from regard.search.beam import Beam
-from regard.search.phrases import Progress, shortest
-from regard.symbols import BOS, EOS, PAD
+from regard.models.decoder_state import select
+from regard.search import BeamSearch, Hypothesis, Phrase, Scorer, sample, score_targets, search, search_with_trace
+from regard.search.beam import TopKSelector
+from regard.search.phrases import PhraseProgress, min_length_with_phrases
+from regard.special_tokens import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]
 VOCABULARY = 7
@@ -42,7 +42,7 @@ def make_model(name: str, seed: int = 0, std: float = 0.6) -> Seq2Seq:
 
 
 @torch.no_grad()
-def score_targets(
+def score_by_teacher_forcing(
     models: Sequence[Seq2Seq], row: int, targets: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], float]:
     """Return the log-probabilities of targets by teacher forcing, the models' probabilities averaged."""
@@ -60,11 +60,11 @@ def score_targets(
 @cache
 def score_all_targets(models: tuple[Seq2Seq, ...], row: int, max_length: int) -> dict[tuple[int, ...], float]:
     """Return the log-probability of every target that ends with EOS within the limit."""
-    return score_targets(models, row, enumerate_targets(max_length))
+    return score_by_teacher_forcing(models, row, enumerate_targets(max_length))
 
 
 def score_target(models: Sequence[Seq2Seq], row: int, tokens: tuple[int, ...]) -> float:
-    return score_targets(models, row, [tokens])[tokens]
+    return score_by_teacher_forcing(models, row, [tokens])[tokens]
 
 
 def enumerate_targets(max_length: int) -> list[tuple[int, ...]]:
@@ -156,8 +156,8 @@ def test_n_best_hypotheses_are_sorted_and_score_as_the_model_does(name: str) -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_incremental_search_returns_each_source_when_it_is_finished(name: str) -> None:
     searching, returned = BeamSearch(make_model(name), beam=3, n_best=2), list[tuple[int, list[list[int]]]]()
-    searching.join(SOURCE, LENGTHS)
-    while searching.open:
+    searching.add(SOURCE, LENGTHS)
+    while searching.num_active:
         returned += [(index, [one.tokens for one in some]) for index, some in searching.step()]
     found = search(make_model(name), SOURCE, LENGTHS, beam=3, n_best=2)
     assert sorted(returned) == [(index, [one.tokens for one in some]) for index, some in enumerate(found)]
@@ -170,7 +170,7 @@ def test_incremental_search_returns_each_source_when_it_is_finished(name: str) -
 def test_traced_search_finds_the_same_and_reports_every_beam(name: str, beam: int) -> None:
     model = make_model(name)
     source, lengths = SOURCE[:1], LENGTHS[:1]
-    best, beams = watch(model, source, lengths, beam=beam)
+    best, beams = search_with_trace(model, source, lengths, beam=beam)
     assert best[0].tokens == search(model, source, lengths, beam=beam)[0][0].tokens
     for step, kept in enumerate(beams, 1):
         assert 1 <= len(kept) <= beam
@@ -222,7 +222,7 @@ def test_early_stopping_does_not_change_the_result(
 
     early = found()
     monkeypatch.setenv("REGARD_FAST", "0")
-    monkeypatch.setattr(Beam, "settled", lambda *_: False)
+    monkeypatch.setattr(TopKSelector, "is_done", lambda *_: False)
     for left, right in zip(early, found(), strict=True):
         assert_same_list(left, right)
 
@@ -306,9 +306,9 @@ def test_a_wide_beam_finds_the_best_targets_that_meet_constraints(constraint: st
     model, limit = make_model("luong2015-global"), 4
     found = search(model, SOURCE, LENGTHS, beam=4**limit, max_length=limit, n_best=4, length_penalty=penalty, **options)
     for row, hypotheses in enumerate(found):
-        ranking, log_probs = Ranking(penalty), score_all_targets((model,), row, limit)
+        ranking, log_probs = Scorer(penalty), score_all_targets((model,), row, limit)
         scored = [
-            (ranking.by_length(log_prob, len(target)), target)
+            (ranking.normalize(log_prob, len(target)), target)
             for target, log_prob in log_probs.items()
             if is_allowed(target)
         ]
@@ -369,21 +369,21 @@ def test_coverage_penalty_is_refused_without_attention() -> None:
 def test_forced_decoding_scores_like_the_search() -> None:
     models = tuple(make_model(name, seed) for seed, name in enumerate(NAMES))
     found = [row[0] for row in search(models, SOURCE, LENGTHS, beam=3, max_length=6, coverage_penalty=0.1)]
-    scored = forced(models, SOURCE, LENGTHS, [hypothesis.tokens for hypothesis in found], coverage_penalty=0.1)
+    scored = score_targets(models, SOURCE, LENGTHS, [hypothesis.tokens for hypothesis in found], coverage_penalty=0.1)
     assert_same_list([one.hypothesis for one in scored], found)
     for row, one in enumerate(scored):
         assert sum(one.log_probs) == pytest.approx(one.hypothesis.log_prob, rel=1e-5)
-        for position, (log_prob, likeliest) in enumerate(zip(one.log_probs, one.likeliest, strict=True)):
+        for position, (log_prob, likeliest) in enumerate(zip(one.log_probs, one.is_top, strict=True)):
             before = tuple(one.hypothesis.tokens[:position])
             so_far = score_target(models, row, before) if before else 0.0
-            extended = score_targets(models, row, [(*before, token) for token in range(VOCABULARY)])
+            extended = score_by_teacher_forcing(models, row, [(*before, token) for token in range(VOCABULARY)])
             others = [score - so_far for score in extended.values()]
             assert log_prob == pytest.approx(others[one.hypothesis.tokens[position]], abs=1e-4)
             assert likeliest == (others.index(max(others)) == one.hypothesis.tokens[position])
     with pytest.raises(ValueError, match="2 targets for 3 sources"):
-        forced(models, SOURCE, LENGTHS, [[EOS]] * 2)
+        score_targets(models, SOURCE, LENGTHS, [[EOS]] * 2)
     with pytest.raises(ValueError, match="not empty"):
-        forced(models, SOURCE, LENGTHS, [[EOS], [EOS], []])
+        score_targets(models, SOURCE, LENGTHS, [[EOS], [EOS], []])
 
 
 def test_samples_follow_the_distribution_of_the_model() -> None:
@@ -525,9 +525,9 @@ def test_sources_that_join_later_are_searched_as_if_alone(name: str, options: di
     sources = [torch.cat((torch.randint(4, 7, (n - 1,), generator=generator), torch.tensor([EOS]))) for n in lengths]
     model = make_model(name)
     searching, found, waiting = BeamSearch(model, beam=3, **options), dict[int, list[Hypothesis]](), list(range(12))
-    while waiting or searching.open:
-        for number in waiting[:2] if len(found) % 3 != 1 or not searching.open else []:
-            searching.join(sources[number][None], lengths[number : number + 1])
+    while waiting or searching.num_active:
+        for number in waiting[:2] if len(found) % 3 != 1 or not searching.num_active else []:
+            searching.add(sources[number][None], lengths[number : number + 1])
             waiting.remove(number)
         found.update(searching.step())
     for number, source in enumerate(sources):
@@ -543,10 +543,10 @@ def test_sources_that_join_later_are_searched_as_if_alone(name: str, options: di
 def test_constraints_of_joining_sources_apply_to_these_only() -> None:
     model = make_model("luong2015-global")
     searching, found = BeamSearch(model, beam=4), dict[int, list[Hypothesis]]()
-    searching.join(SOURCE[:1], LENGTHS[:1], prefix=[[5, 5]])
+    searching.add(SOURCE[:1], LENGTHS[:1], prefix=[[5, 5]])
     found.update(searching.step())
-    searching.join(SOURCE[1:, :3], LENGTHS[1:], prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
-    while searching.open:
+    searching.add(SOURCE[1:, :3], LENGTHS[1:], prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
+    while searching.num_active:
         found.update(searching.step())
     first = search(model, SOURCE[:1], LENGTHS[:1], beam=4, prefix=[[5, 5]])
     others = search(model, SOURCE[1:], LENGTHS[1:], beam=4, prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
@@ -656,7 +656,7 @@ def test_a_user_defined_rule_sees_the_written_tokens_and_the_source() -> None:
     model = make_model("luong2015-global", 3)
     options: dict[str, Any] = {"beam": 3, "n_best": 2, "max_length": 8}
     expected = search(model, SOURCE, LENGTHS, prefix=prefixes, **options)
-    for left, right in zip(search(model, SOURCE, LENGTHS, rules=[impose], **options), expected, strict=True):
+    for left, right in zip(search(model, SOURCE, LENGTHS, constraints=[impose], **options), expected, strict=True):
         assert_same_list(left, right)
 
 
@@ -668,7 +668,7 @@ def search_by_loops(model: Seq2Seq, row: int, beam: int, limit: int, penalty: fl
         if len(ended) == beam or not going:
             break
         extended = [(*tokens, token) for tokens in going for token in (*TOKENS, EOS)]
-        log_probs = score_targets([model], row, extended)
+        log_probs = score_by_teacher_forcing([model], row, extended)
         kept = sorted(extended, key=lambda tokens: -log_probs[tokens])[: beam - len(ended)]
         ended += [
             (log_probs[tokens] / ((5 + len(tokens)) / 6) ** penalty, tokens) for tokens in kept if tokens[-1] == EOS
@@ -696,7 +696,9 @@ def test_attention_of_an_ensemble_is_the_mean_over_models_with_attention() -> No
     models = [make_model(name, seed) for seed, name in enumerate(names)]
     for row, [hypothesis] in enumerate(search(models, SOURCE, LENGTHS, beam=3)):
         source, lengths = SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1]
-        each = [forced(model, source, lengths, [hypothesis.tokens])[0].hypothesis.attention for model in models[::2]]
+        each = [
+            score_targets(model, source, lengths, [hypothesis.tokens])[0].hypothesis.attention for model in models[::2]
+        ]
         assert hypothesis.attention is not None
         np.testing.assert_allclose(hypothesis.attention, np.mean(np.stack(each), 0), atol=1e-5)  # type: ignore[arg-type]
 
@@ -706,7 +708,7 @@ def test_an_ensemble_averages_attention_of_one_alignment_offset() -> None:
     shifted = build("vaswani2017-base", VOCABULARY, VOCABULARY, size=8, layers=1, heads=2, align_after=True).eval()
     plain, targets = make_model("bahdanau2015"), [[A, B, EOS], [B, EOS], [A, A, EOS]]
     for models in ([shifted, plain], [plain, shifted]):
-        together, alone = (forced(some, SOURCE, LENGTHS, targets) for some in (models, models[0]))
+        together, alone = (score_targets(some, SOURCE, LENGTHS, targets) for some in (models, models[0]))
         for left, right in zip(together, alone, strict=True):
             np.testing.assert_allclose(left.hypothesis.attention, right.hypothesis.attention, atol=1e-6)  # type: ignore[arg-type]
 
@@ -714,16 +716,16 @@ def test_an_ensemble_averages_attention_of_one_alignment_offset() -> None:
 def test_ranking_bounds_the_score_of_every_continuation() -> None:
     penalties: list[Any] = [-0.5, 0.0, 0.6, 1.5, "average"]
     for penalty in penalties:
-        ranking = Ranking(penalty)
-        scores = [ranking.by_length(-4.0, length) for length in range(1, 10)]
-        assert ranking.hope(-4.0, 9) == pytest.approx(max(scores))
-    assert Ranking("average").divisor(7) == 7
-    assert Ranking(0.5).divisor(7) == pytest.approx(math.sqrt(2))
+        ranking = Scorer(penalty)
+        scores = [ranking.normalize(-4.0, length) for length in range(1, 10)]
+        assert ranking.upper_bound(-4.0, 9) == pytest.approx(max(scores))
+    assert Scorer("average").length_divisor(7) == 7
+    assert Scorer(0.5).length_divisor(7) == pytest.approx(math.sqrt(2))
 
 
 def test_coverage_penalty_of_a_source_word_without_attention_is_finite() -> None:
     attention = np.array([[0.5, 0.0, 0.9], [0.25, 0.0, 0.9]], dtype=np.float32)
-    found = Ranking(0.0, 2.0).hypothesis([A, EOS], -3.0, attention)
+    found = Scorer(0.0, 2.0).score([A, EOS], -3.0, attention)
     assert found.score == pytest.approx(-3.0 + 2.0 * (math.log(0.75) + math.log(1e-6)), rel=1e-5)
 
 
@@ -762,7 +764,7 @@ def test_progress_is_complete_when_all_phrases_are_contained(
 ) -> None:
     distinct = [Phrase(tokens) for tokens in dict.fromkeys(wanted)]
     complete = all(contains(target, phrase.tokens) for phrase in distinct)
-    assert Progress.of(target, distinct).complete(distinct) == complete
+    assert PhraseProgress.of_tokens(target, distinct).is_complete(distinct) == complete
 
 
 @given(tokens_ab, st.sampled_from([(A,), (B,), (A, B), (A, A), (A, B, A)]), st.sampled_from([(), (A,), (B,), (A, B)]))
@@ -775,7 +777,7 @@ def test_progress_is_complete_when_a_phrase_is_followed_by_one_of_its_ends(
         target[at : at + size] == tokens and (at + size == len(target) or target[at + size] in ends)
         for at in range(len(target) - size + 1)
     )
-    assert Progress.of(target, phrases).complete(phrases) == complete
+    assert PhraseProgress.of_tokens(target, phrases).is_complete(phrases) == complete
 
 
 @given(tokens_ab, st.sampled_from([(A,), (A, A), (A, B)]), st.integers(1, 3))
@@ -784,7 +786,7 @@ def test_equal_phrases_need_as_many_separate_occurrences(
 ) -> None:
     phrases = [Phrase(tokens)] * count
     text, phrase = ("".join("AB"[token == B] for token in some) for some in (target, tokens))
-    assert Progress.of(target, phrases).complete(phrases) == (text.count(phrase) >= count)
+    assert PhraseProgress.of_tokens(target, phrases).is_complete(phrases) == (text.count(phrase) >= count)
 
 
 @given(st.lists(st.sampled_from([A, B]), max_size=3).map(tuple), phrases_ab)
@@ -796,17 +798,17 @@ def test_shortest_is_the_least_length_with_all_phrases(prefix: tuple[int, ...], 
         for rest in itertools.product((A, B), repeat=size - len(prefix))
         if all(contains((*prefix, *rest), tokens) for tokens in wanted)
     )
-    assert shortest(prefix, phrases) == next(lengths)
+    assert min_length_with_phrases(prefix, phrases) == next(lengths)
 
 
 def test_shortest_target_with_many_phrases_is_a_lower_bound() -> None:
-    assert shortest([A] * 4, [Phrase((token,)) for token in [*TOKENS, *TOKENS]]) == 4
-    assert shortest([A], [*[Phrase((token,)) for token in [*TOKENS, *TOKENS]], Phrase((A,) * 5)]) == 5
-    assert shortest([], [Phrase((A, B))] * 6) == 2
+    assert min_length_with_phrases([A] * 4, [Phrase((token,)) for token in [*TOKENS, *TOKENS]]) == 4
+    assert min_length_with_phrases([A], [*[Phrase((token,)) for token in [*TOKENS, *TOKENS]], Phrase((A,) * 5)]) == 5
+    assert min_length_with_phrases([], [Phrase((A, B))] * 6) == 2
 
 
 def test_banks_count_ended_phrases_and_the_longest_begun_one() -> None:
     phrases = [Phrase((A, B)), Phrase((A, A, A)), Phrase((B,), frozenset([A]))]
     banks = {(): 0, (A,): 1, (A, A): 2, (A, A, B): 2, (A, A, B, B): 4, (A, A, B, A): 6, (A, A, A, A): 5}
-    found = {tokens: Progress.of(tokens, phrases).bank(phrases) for tokens in banks}
+    found = {tokens: PhraseProgress.of_tokens(tokens, phrases).num_met(phrases) for tokens in banks}
     assert found == banks

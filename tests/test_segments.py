@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.sentences import sentences
-from regard.translate.alignment import Alignment
-from regard.translate.segments import Segment, segments
-from regard.translate.translation import Translation, joined
+from regard.tokenizers.sentence_splitter import split_sentences
+from regard.translate.segmentation import Segment, Translation, join_segments, split_into_segments
+from regard.translate.word_alignment import Alignment
 
-split_english = partial(sentences, language="en")
+split_english = partial(split_sentences, language="en")
 TEXTS = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
 
 
 @given(TEXTS, st.integers(1, 6))
 def test_concatenated_segments_equal_the_text(text: str, most: int) -> None:
-    made = segments(text, lambda piece: len(piece) <= most, split_english, 2)
+    made = split_into_segments(text, lambda piece: len(piece) <= most, split_english, 2)
     assert "".join(segment.before + segment.text + segment.after for segment in made) == text
     for segment in made:
         assert len(segment.text) <= most
@@ -43,7 +42,7 @@ def test_concatenated_segments_equal_the_text(text: str, most: int) -> None:
     ],
 )
 def test_text_is_split_at_sentences_then_clauses_then_words(text: str, most: int, expected: list[str]) -> None:
-    made = segments(text, lambda piece: len(piece.split()) <= most, split_english, math.inf)
+    made = split_into_segments(text, lambda piece: len(piece.split()) <= most, split_english, math.inf)
     assert [segment.text for segment in made] == expected
 
 
@@ -57,15 +56,17 @@ def test_text_is_split_at_sentences_then_clauses_then_words(text: str, most: int
     ],
 )
 def test_segment_has_at_most_the_given_number_of_sentences(text: str, most: int, expected: list[str]) -> None:
-    made = segments(text, lambda piece: True, split_english, most)
+    made = split_into_segments(text, lambda piece: True, split_english, most)
     assert [segment.text for segment in made] == expected
     assert "".join(segment.before + segment.text + segment.after for segment in made) == text
 
 
 def test_text_without_spaces_is_split_at_punctuation_or_characters() -> None:
-    made = segments("一二三。四五六。七八", lambda piece: len(piece) <= 4, partial(sentences, language="zh"), math.inf)
+    made = split_into_segments(
+        "一二三。四五六。七八", lambda piece: len(piece) <= 4, partial(split_sentences, language="zh"), math.inf
+    )
     assert [segment.text for segment in made] == ["一二三。", "四五六。", "七八"]
-    made = segments("abcdefgh", lambda piece: len(piece) <= 3, split_english, math.inf)
+    made = split_into_segments("abcdefgh", lambda piece: len(piece) <= 3, split_english, math.inf)
     assert [segment.text for segment in made] == ["ab", "cd", "ef", "gh"]
 
 
@@ -84,10 +85,10 @@ def translate_to_upper_case(text: str, score: float) -> Translation:
 
 @given(TEXTS, st.integers(1, 6))
 def test_joined_translation_has_the_alignment_of_its_segments(text: str, most: int) -> None:
-    cut = segments(text, lambda piece: len(piece) <= most, split_english, 2)
+    cut = split_into_segments(text, lambda piece: len(piece) <= most, split_english, 2)
     if not cut:
         return
-    whole = joined(text, cut, [translate_to_upper_case(segment.text, -1.0) for segment in cut])
+    whole = join_segments(text, cut, [translate_to_upper_case(segment.text, -1.0) for segment in cut])
     assert whole.text == text.upper()
     if not text.strip():
         return
@@ -103,6 +104,6 @@ def test_joined_translation_has_the_alignment_of_its_segments(text: str, most: i
 def test_n_best_alternatives_of_segments_are_joined_by_rank() -> None:
     first, second = translate_to_upper_case("a", -1.0), translate_to_upper_case("b", -1.0)
     first.alternatives.append(Translation("a", "x", -2.0))
-    whole = joined("a\nb", [Segment("", "a", "\n"), Segment("", "b", "")], [first, second])
+    whole = join_segments("a\nb", [Segment("", "a", "\n"), Segment("", "b", "")], [first, second])
     assert whole.text == "A\nB"
     assert [(other.text, other.score) for other in whole.alternatives] == [("x\nB", -3.0)]

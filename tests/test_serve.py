@@ -277,16 +277,16 @@ def test_models_are_listed(server: Server, fluent_run: Run) -> None:
     assert first["recipe"] == "bahdanau2015"
     assert first["order"] == ["h_{t-1}", "a_t", "c_t", "h_t"]
     assert first["parameters"] == sum(
-        tensor.numel() for tensor in fluent_run.model(fluent_run.tokenizers().sizes).parameters()
+        tensor.numel() for tensor in fluent_run.load_model(fluent_run.load_tokenizers().vocab_sizes).parameters()
     )
     assert first["steps"] == 80
     assert first["finished"]
-    assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.metrics() if row["kind"] == "dev"][-1]
+    assert first["scores"]["loss"] == [row["loss"] for row in fluent_run.read_metrics() if row["kind"] == "dev"][-1]
 
 
 def test_model_list_names_the_score_that_chose(run: Run, tmp_path: Path) -> None:
     copy = shutil.copytree(run.folder, tmp_path / "zh")
-    rows = [{**row, "chrf": 12.5, "measure": "chrf"} if row["kind"] == "dev" else row for row in run.metrics()]
+    rows = [{**row, "chrf": 12.5, "measure": "chrf"} if row["kind"] == "dev" else row for row in run.read_metrics()]
     write_jsonl(copy / "metrics.jsonl", rows)
     served: Any = SimpleNamespace(name="zh", folder=copy, translator=load(copy), source="en", target="zh")
     scores = described(served)["scores"]
@@ -313,10 +313,10 @@ def test_unsuitable_model_is_refused(server: Server) -> None:
 
 def test_curves_equal_the_metrics_of_the_run(server: Server, fluent_run: Run) -> None:
     found = server.http.get("/v1/models/fluent/curves").json()
-    assert found["rows"] == fluent_run.metrics()
+    assert found["rows"] == fluent_run.read_metrics()
     assert found["finished"] is True
     after = server.http.get("/v1/models/fluent/curves", params={"after": 40}).json()["rows"]
-    assert after == [row for row in fluent_run.metrics() if row["step"] > 40]
+    assert after == [row for row in fluent_run.read_metrics() if row["step"] > 40]
 
 
 def parse_events(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:

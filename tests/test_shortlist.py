@@ -13,18 +13,19 @@ from support.commands import Command
 from support.exports import ENDING, export_and_load, make_biased_transformer, make_vocabularies
 from support.training import copy_run, corpus_files
 
-from regard.cli.engine import Engine
 from regard.cli.export import export
-from regard.data.corpus import Pair, pairs
+from regard.cli.options import EngineOptions
+from regard.data.readers.dispatch import Pair, read_all_pairs
 from regard.errors import UserError
 from regard.fast.ctranslate2 import VMAP, spelt
-from regard.models.bahdanau import BahdanauDecoder
-from regard.models.seq2seq import Decoder
+from regard.models.bahdanau2015 import BahdanauDecoder
+from regard.models.base import Decoder
 from regard.runs import Run
-from regard.symbols import EOS, NAMES, UNK
-from regard.translate import engines, load
-from regard.translate.runtime import Runtime
-from regard.translate.shortlist import FILE, Shortlist, learned
+from regard.special_tokens import EOS, SPECIAL_TOKENS, UNK
+from regard.translate import load
+from regard.translate.backends import base
+from regard.translate.backends.ctranslate2 import CTranslate2Backend
+from regard.translate.shortlist import SHORTLIST_FILE, Shortlist, learn_shortlist
 
 SOURCES = [[5, 7, EOS], [9, EOS], [11, 12, 13, EOS]]
 
@@ -36,33 +37,33 @@ def transformer_copy(transformer_run: Run, tmp_path_factory: pytest.TempPathFact
 
 
 def test_shortlist_holds_the_tokens_written_while_attending_to_a_word(fluent_run: Run, corpus: Path) -> None:
-    translator, some = load(fluent_run.folder), pairs(corpus_files(corpus, "train"))[:40]
-    found = learned(translator, some)
+    translator, some = load(fluent_run.folder), read_all_pairs(corpus_files(corpus, "train"))[:40]
+    found = learn_shortlist(translator, some)
     counts: dict[int, Counter[int]] = {}
     for pair in some:
-        (judged,) = translator.judge([(pair.source, pair.target)])
+        (judged,) = translator.score_pairs([(pair.source, pair.target)])
         source = [*translator.tokenizers.source.encode(pair.source), EOS]
         assert judged.hypothesis.attention is not None
         for token, weights in zip(judged.hypothesis.tokens, judged.hypothesis.attention.tolist(), strict=True):
             counts.setdefault(source[weights.index(max(weights))], Counter())[token] += 1
-    assert set(range(len(NAMES))) <= set(found.common)
-    assert {id for some in counts.values() for id in some} <= found.allowed(counts)
-    assert all(set(ids) <= set(counts[source]) for source, ids in found.each.items())
+    assert set(range(len(SPECIAL_TOKENS))) <= set(found.common)
+    assert {id for some in counts.values() for id in some} <= found.find_allowed_targets(counts)
+    assert all(set(ids) <= set(counts[source]) for source, ids in found.by_source.items())
 
 
 def test_shortlist_keeps_the_most_frequent_tokens(
     fluent_run: Run, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.translate.shortlist.COMMON", 3)
-    monkeypatch.setattr("regard.translate.shortlist.EACH", 2)
-    found = learned(load(fluent_run.folder), pairs(corpus_files(corpus, "train"))[:60])
-    assert len(found.common) <= len(NAMES) + 3
-    assert 0 < max(map(len, found.each.values())) <= 2
+    monkeypatch.setattr("regard.translate.shortlist.COMMON_TARGETS", 3)
+    monkeypatch.setattr("regard.translate.shortlist.TARGETS_PER_SOURCE", 2)
+    found = learn_shortlist(load(fluent_run.folder), read_all_pairs(corpus_files(corpus, "train"))[:60])
+    assert len(found.common) <= len(SPECIAL_TOKENS) + 3
+    assert 0 < max(map(len, found.by_source.values())) <= 2
 
 
 def test_shortlist_without_sentences_is_an_error(fluent_run: Run) -> None:
     with pytest.raises(UserError, match="there is none"):
-        learned(load(fluent_run.folder), [Pair(" ", "x")])
+        learn_shortlist(load(fluent_run.folder), [Pair(" ", "x")])
 
 
 def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> None:
@@ -73,12 +74,12 @@ def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> N
         "few": Shortlist(list(range(4)), {5: [6, 8], 7: [10], 9: [12, 14], 11: [16], 12: [17, 18]}),
     }.items():
         shutil.copytree(tmp_path / "free", tmp_path / name)
-        (tmp_path / name / VMAP).write_text(shortlist.written(spelt(source), spelt(target)))
+        (tmp_path / name / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)))
         for one in SOURCES:  # one at a time: sources of a batch share their lists
             for found, expected in zip(
-                Runtime(tmp_path / name).search([one], beam=3), free.search([one], beam=3), strict=True
+                CTranslate2Backend(tmp_path / name).search([one], beam=3), free.search([one], beam=3), strict=True
             ):
-                assert set(found[0].tokens) <= shortlist.allowed(one)
+                assert set(found[0].tokens) <= shortlist.find_allowed_targets(one)
                 assert name == "few" or found[0].tokens == expected[0].tokens
 
 
@@ -100,13 +101,15 @@ def test_shortlist_is_learnt_from_every_corpus_in_turn(
         seen.extend(some)
         return Shortlist([0], {})
 
-    monkeypatch.setattr("regard.translate.shortlist.learned", learn)
-    monkeypatch.setattr("regard.translate.shortlist.PAIRS", 6)
+    monkeypatch.setattr("regard.translate.shortlist.learn_shortlist", learn)
+    monkeypatch.setattr("regard.translate.shortlist.MAX_TRAINING_PAIRS", 6)
     (tmp_path / "more.tsv").write_text("".join(f"a{number}\tb{number}\n" for number in range(9)))
     named = [tmp_path / "more.tsv", *corpus_files(corpus, "dev")]
     export(transformer_run.folder, to="ctranslate2", shortlist=True, data=named, out=tmp_path / "out")
     assert [pair.source for pair in seen[:3]] == ["a0", "a1", "a2"]
-    assert [pair.source for pair in seen[3:]] == [pair.source for pair in pairs(corpus_files(corpus, "dev"))[:3]]
+    assert [pair.source for pair in seen[3:]] == [
+        pair.source for pair in read_all_pairs(corpus_files(corpus, "dev"))[:3]
+    ]
 
 
 def test_export_with_invalid_shortlist_options_is_refused(transformer_copy: Run) -> None:
@@ -117,7 +120,7 @@ def test_export_with_invalid_shortlist_options_is_refused(transformer_copy: Run)
     with pytest.raises(UserError, match=r"x\.tsv"):
         export(transformer_copy.folder, to="ctranslate2", shortlist=True, data=[Path("x.tsv")])
     with pytest.raises(UserError, match="white space in them, like 'a b'"):
-        Shortlist([0], {}).written(["x"], ["a b"])
+        Shortlist([0], {}).format_vmap(["x"], ["a b"])
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +143,12 @@ def test_run_translates_with_its_shortlist(shortlisted_run: Run, corpus: Path, r
         load(shortlisted_run.folder, device="cpu", shortlist=True),
         load(shortlisted_run.folder, device="cpu"),
     )
-    assert with_list.shortlist == learned(free, pairs(corpus_files(corpus, "dev")))
+    assert with_list.shortlist == learn_shortlist(free, read_all_pairs(corpus_files(corpus, "dev")))
     assert [one["tokens"] for one in found] == [one.tokens for one in with_list.translate(texts)]
     first_word = with_list.translate(texts[:1])[0].tokens[0]
     (without,) = with_list.translate(texts[:1], forbid=[first_word])
     assert first_word.casefold() not in map(str.casefold, without.tokens)
-    scored = [each.judge([(texts[0], "die Katze .")])[0].hypothesis.log_prob for each in (with_list, free)]
+    scored = [each.score_pairs([(texts[0], "die Katze .")])[0].hypothesis.log_prob for each in (with_list, free)]
     assert scored[0] == scored[1]
 
 
@@ -170,7 +173,7 @@ def test_damaged_or_stale_shortlist_is_named(
 ) -> None:
     run = tmp_path / "run"
     copy_run(shortlisted_run, run)
-    file = run / "engines" / "shortlist" / FILE
+    file = run / "engines" / "shortlist" / SHORTLIST_FILE
     size, whole = file.stat().st_size, file.read_text()
     other = {"common": [600_000], "each": {}}
     for harm, message in {
@@ -183,7 +186,7 @@ def test_damaged_or_stale_shortlist_is_named(
         with pytest.raises(UserError, match=rf"{message}.*: regard export \S+ --to shortlist"):
             load(run, device="cpu", shortlist=True)
     file.write_text(whole)
-    config = Run(run).config()
+    config = Run(run).read_config()
     Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
     with pytest.raises(UserError, match="is not of this model as it is now, or is damaged"):
         load(run, device="cpu", shortlist=True)
@@ -196,11 +199,11 @@ def test_damaged_or_stale_shortlist_is_named(
 def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
     shortlisted_run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(BahdanauDecoder, "vocabulary", Decoder.vocabulary)
+    monkeypatch.setattr(BahdanauDecoder, "vocabulary_layers", Decoder.vocabulary_layers)
     assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
     assert f"no shortlist is used: the model of {shortlisted_run.folder} writes all" in capfd.readouterr().err
     monkeypatch.undo()
-    monkeypatch.setattr(engines.Opened, "device", "cuda")
+    monkeypatch.setattr(base.LoadedRun, "device", "cuda")
     assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
     assert "no shortlist is used: it is for the CPU" in capfd.readouterr().err
 
@@ -214,4 +217,4 @@ def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
 )
 def test_engines_without_shortlists_say_so(engine: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Engine(engine, None, None, shortlist=True).check()
+        EngineOptions(engine, None, None, shortlist=True).check()

@@ -19,12 +19,11 @@ from support.commands import Command, environment
 from support.files import write_jsonl
 from support.training import corpus_files
 
-from regard.cli import part, synthetic
-from regard.cli.part import Part
-from regard.cli.synthetic import back_translate, distill
-from regard.data.corpus import pairs
+from regard.cli import synthetic_data
+from regard.cli.synthetic_data import ResumableFile, back_translate, distill
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.evaluate import nearest
+from regard.evaluate import find_nearest_translation
 from regard.runs import Run
 from regard.translate import load
 
@@ -33,7 +32,7 @@ BATCH_SIZE = 8
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic, "AT_ONCE", BATCH_SIZE)
+    monkeypatch.setattr(synthetic_data, "LINES_PER_CHUNK", BATCH_SIZE)
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_back_translation_writes_translation_and_original_line(
     assert read_rows(tmp_path / "back.tsv") == expected
     assert len(expected) > len(lines) / 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tsv", "mono.en"]
-    assert pairs([tmp_path / "back.tsv"])[0].target == lines[0]
+    assert read_all_pairs([tmp_path / "back.tsv"])[0].target == lines[0]
 
 
 def test_back_translation_samples_depend_on_the_seed_only(run: Run, monolingual_text: Path, tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_distill_writes_the_targets_of_the_teacher(
 ) -> None:
     done = regard("data", "distill", fluent_run.folder, *corpus_files(corpus, "test"), "--beam", 2, *options)
     assert done.returncode == 0, done.stderr
-    test = pairs(corpus_files(corpus, "test"))
+    test = read_all_pairs(corpus_files(corpus, "test"))
     expected = []
     for pair, one in zip(test, load(fluent_run.folder).translate([pair.source for pair in test], beam=2), strict=True):
         expected += [f"{pair.source}\t{one.text}"] if one.ended and one.text.strip() else []
@@ -110,22 +109,22 @@ def test_back_translation_without_any_pair_is_an_error(regard: Command, run: Run
 
 def test_two_processes_cannot_write_the_same_file(tmp_path: Path) -> None:
     out = tmp_path / "back.tsv"
-    with Part(out, {"a": 1}).begin() as first:
+    with ResumableFile(out, {"a": 1}).start_new() as first:
         first.write(["x"], Counter(lines=1))
         with pytest.raises(UserError, match=r"another process is writing .*; it needs no help"):
-            Part(out, {"a": 1}).resume()
+            ResumableFile(out, {"a": 1}).resume()
         first.finish()
     assert out.read_text(encoding="utf-8") == "x\n"
     other = tmp_path / "other.tsv"
     with (
-        Part(other, {}).begin(),
+        ResumableFile(other, {}).start_new(),
         pytest.raises(UserError, match=r"another process is writing .*; wait for it, or name another"),
     ):
-        Part(other, {}).begin()
+        ResumableFile(other, {}).start_new()
 
 
 def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Path, tmp_path: Path) -> None:
-    test = pairs(corpus_files(corpus, "test"))
+    test = read_all_pairs(corpus_files(corpus, "test"))
     distill([run.folder, *corpus_files(corpus, "test")], out=tmp_path / "d.tsv", nearest=True, beam=4)
     written = dict(read_rows(tmp_path / "d.tsv"))
     made = load(run.folder).translate([pair.source for pair in test], beam=4, n_best=4)
@@ -137,8 +136,8 @@ def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Pat
             assert written[pair.source] == texts[max(range(len(texts)), key=scores.__getitem__)]
             other += written[pair.source] != texts[0]
     assert other > 0
-    assert nearest(["a b c", "a c"], "a c") == 1
-    assert nearest(["x", "x"], "y") == 0
+    assert find_nearest_translation(["a b c", "a c"], "a c") == 1
+    assert find_nearest_translation(["x", "x"], "y") == 0
 
 
 RUN_UNTIL_SIGNAL = """
@@ -199,16 +198,16 @@ def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None], batches: int = 2) -> None:
     """Press Ctrl-C after some batches, while the next one is written."""
-    real = part.Part.write
+    real = synthetic_data.ResumableFile.write
 
-    def write_or_interrupt(self: part.Part, lines: Sequence[str], tally: Counter[str]) -> None:
+    def write_or_interrupt(self: synthetic_data.ResumableFile, lines: Sequence[str], tally: Counter[str]) -> None:
         if tally["lines"] > batches * BATCH_SIZE:
             self.file.write(b"half a li")
             raise KeyboardInterrupt
         real(self, lines, tally)
 
     with monkeypatch.context() as patched:
-        patched.setattr(part.Part, "write", write_or_interrupt)
+        patched.setattr(synthetic_data.ResumableFile, "write", write_or_interrupt)
         with pytest.raises(typer.Exit) as caught:
             command()
     assert caught.value.exit_code == 130
@@ -271,7 +270,7 @@ def test_resumed_distillation_keeps_its_direction(
     run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out, whole = tmp_path / "t.jsonl", tmp_path / "d.tsv", tmp_path / "whole.tsv"
-    test = pairs(corpus_files(corpus, "test"))[: 4 * BATCH_SIZE]
+    test = read_all_pairs(corpus_files(corpus, "test"))[: 4 * BATCH_SIZE]
     write_jsonl(data, [{"de": pair.target, "en": pair.source} for pair in test])
     begin = partial(distill, [run.folder, data], out=out, keep_original=True, beam=1)
     interrupt(monkeypatch, begin)

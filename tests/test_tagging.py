@@ -22,20 +22,30 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 from support.training import copy_run, format_overrides
 
 import regard as package
-from regard.config import parse
+from regard.config import parse_settings
 from regard.errors import UserError
 from regard.models import build
 from regard.runs import Run
-from regard.symbols import PAD
+from regard.special_tokens import PAD
+from regard.synthetic.tagging import TIME_WORDS, make_tagged_sentence
 from regard.tasks import TASKS
-from regard.tasks.tagging import Tagger, Validator, embedded
-from regard.tasks.tagging.columns import Tagged, read, unlabelled
-from regard.tasks.tagging.embedded import WHEN, sentence
-from regard.tasks.tagging.examples import Examples
-from regard.tasks.tagging.measures import figures
-from regard.tasks.tagging.preparation import split
-from regard.tasks.tagging.settings import TagDataSettings, TagTextSettings
-from regard.tasks.tagging.vocabulary import UNKNOWN, Vocabulary, features, shape
+from regard.tasks.tagging import TaggingPredictor, TaggingValidator, write_tagging_corpus
+from regard.tasks.tagging.conll import (
+    TagDataSettings,
+    TaggedSentence,
+    TagTextSettings,
+    parse_untagged_sentences,
+    read_tagged_sentences,
+)
+from regard.tasks.tagging.dataset import (
+    UNKNOWN,
+    TaggingDataset,
+    TaggingVocabulary,
+    compute_word_shape,
+    extract_word_features,
+)
+from regard.tasks.tagging.predictor import compute_tagging_metrics
+from regard.tasks.tagging.task import split_tagging_data
 from regard.training import train
 
 CONLL = "The DT B-NP\ndog NN I-NP\nbarks VBZ B-VP\n. . O\n\n\n# SYM O\n12 CD B-NP\n"
@@ -61,8 +71,8 @@ QUICK: dict[str, Any] = {
 }
 
 
-def read_sentences(path: Path, **settings: Any) -> list[Tagged]:
-    return list(read([path], TagDataSettings(**settings)))
+def read_sentences(path: Path, **settings: Any) -> list[TaggedSentence]:
+    return list(read_tagged_sentences([path], TagDataSettings(**settings)))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +83,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train", "dev", "test"):
         blocks = (
             "".join(f"{row[0]}\t{row[0][0].upper()}\t{label}\n" for row, label in zip(*one, strict=True)) + "\n"
-            for one in (sentence(generator) for _ in range(100))
+            for one in (TaggedSentence(*make_tagged_sentence(generator)) for _ in range(100))
         )
         write_file(folder / f"{name}.conll", "".join(blocks))
     return folder
@@ -104,7 +114,7 @@ def test_conll_columns_are_word_first_and_label_last(tmp_path: Path) -> None:
 
 def test_label_and_input_columns_are_chosen_by_number(tmp_path: Path) -> None:
     first, _ = read_sentences(write_file(tmp_path / "words.txt", CONLL), label=2, inputs=(3,))
-    assert first.rows[:2] == (("The", "B-NP"), ("dog", "I-NP"))
+    assert first.words[:2] == (("The", "B-NP"), ("dog", "I-NP"))
     assert first.labels == ("DT", "NN", "VBZ", ".")
 
 
@@ -114,7 +124,7 @@ def test_conllu_is_recognised_by_content_not_by_file_name(tmp_path: Path) -> Non
     assert first == ((("They",), ("do",), ("n't",), ("sleep",)), ("PRON", "AUX", "PART", "VERB"))
     assert second == ((("10 000",),), ("NUM",))
     first, _ = read_sentences(path, label="xpos", inputs=("lemma", 4))
-    assert first.rows[2] == ("n't", "not", "PART")
+    assert first.words[2] == ("n't", "not", "PART")
     assert first.labels == ("PRP", "VBP", "RB", "VB")
 
 
@@ -123,7 +133,7 @@ def test_conll_and_conllu_files_can_be_mixed_and_compressed(tmp_path: Path) -> N
         write_file(tmp_path / "a.txt.gz", gzip.compress(CONLL.encode())),
         write_file(tmp_path / "b.txt", CONLLU.replace("\n", "\r\n")),
     ]
-    assert [len(one.rows) for one in read(paths, TagDataSettings())] == [4, 2, 4, 1]
+    assert [len(one.words) for one in read_tagged_sentences(paths, TagDataSettings())] == [4, 2, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -153,12 +163,15 @@ def test_malformed_line_is_reported_with_file_and_line(
 
 def test_input_for_prediction_may_lack_labels() -> None:
     settings = TagDataSettings(inputs=(2,))
-    assert list(unlabelled(["a X", "b Y", "", "c Z W"], settings)) == [(("a", "X"), ("b", "Y")), (("c", "Z"),)]
+    assert list(parse_untagged_sentences(["a X", "b Y", "", "c Z W"], settings)) == [
+        (("a", "X"), ("b", "Y")),
+        (("c", "Z"),),
+    ]
     with pytest.raises(UserError, match="line 3: column 2 is to be read, of 1: 'b'"):
-        list(unlabelled(["a X", "", "b"], settings))
+        list(parse_untagged_sentences(["a X", "", "b"], settings))
 
 
-def read_or_refuse(path: Path, settings: dict[str, Any]) -> tuple[list[Tagged], str]:
+def read_or_refuse(path: Path, settings: dict[str, Any]) -> tuple[list[TaggedSentence], str]:
     """Return the sentences of a file, or none and the error message."""
     try:
         return read_sentences(path, **settings), ""
@@ -184,13 +197,13 @@ def test_arbitrary_bytes_are_read_or_refused_in_one_line(content: bytes, setting
         sentences, refusal = read_or_refuse(write_file(Path(folder) / "words.txt", content), settings)
     assert "\n" not in refusal
     for one in sentences:
-        assert len(one.rows) == len(one.labels) > 0
-        assert all(len(row) == 1 + len(settings.get("inputs", ())) and all(map(str.strip, row)) for row in one.rows)
+        assert len(one.words) == len(one.labels) > 0
+        assert all(len(row) == 1 + len(settings.get("inputs", ())) and all(map(str.strip, row)) for row in one.words)
         assert all(label.strip() for label in one.labels)
     text = TagTextSettings(minimum=1)
-    vocabulary = Vocabulary.learn(sentences, text, settings.get("inputs", ()))
+    vocabulary = TaggingVocabulary.learn(sentences, text, settings.get("inputs", ()))
     assert all(all(vocabulary.encode_labels(one.labels)) for one in sentences)
-    assert all(id < vocabulary.sizes[0] for one in sentences for id in vocabulary.encode(one.rows))
+    assert all(id < vocabulary.vocabulary_sizes[0] for one in sentences for id in vocabulary.encode(one.words))
 
 
 # Features.
@@ -198,46 +211,52 @@ def test_arbitrary_bytes_are_read_or_refused_in_one_line(content: bytes, setting
 
 def test_word_features_are_suffixes_and_shape() -> None:
     settings = TagTextSettings(suffix=3)
-    assert features(("Walking", "VBG"), settings) == ["walking", "VBG", "g", "ng", "ing", "Aa"]
-    assert features(("An",), settings) == ["an", "n", "an", None, "Aa"]
-    assert features(("An",), TagTextSettings(suffix=0, shape=False, lowercase=False)) == ["An"]
-    assert features(("An",), TagTextSettings(suffix=1, lowercase=False)) == ["An", "n", "Aa"]
+    assert extract_word_features(("Walking", "VBG"), settings) == ["walking", "VBG", "g", "ng", "ing", "Aa"]
+    assert extract_word_features(("An",), settings) == ["an", "n", "an", None, "Aa"]
+    assert extract_word_features(("An",), TagTextSettings(suffix=0, shape=False, lowercase=False)) == ["An"]
+    assert extract_word_features(("An",), TagTextSettings(suffix=1, lowercase=False)) == ["An", "n", "Aa"]
 
 
 def test_word_shape_collapses_runs_of_a_character_class() -> None:
     shapes = {"McDonald-2000": "AaAa-0", "IBM": "A", "1,000.5": "0.0.0", "e-mail": "a-a", "...": ".", "-": "-"}
-    assert {word: shape(word) for word in shapes} == shapes
+    assert {word: compute_word_shape(word) for word in shapes} == shapes
 
 
 def test_rare_features_become_the_unknown_of_their_kind() -> None:
     rows = (("cat", "N"), ("cat", "N"), ("bat", "V"))
-    vocabulary = Vocabulary.learn(
-        [Tagged(rows, ("X", "X", "Y"))], TagTextSettings(minimum=2, suffix=2, shape=False), [2]
+    vocabulary = TaggingVocabulary.learn(
+        [TaggedSentence(rows, ("X", "X", "Y"))], TagTextSettings(minimum=2, suffix=2, shape=False), [2]
     )
-    assert vocabulary.values == {
+    assert vocabulary.feature_values == {
         "word": [UNKNOWN, "cat"],
         "column 2": [UNKNOWN, "N"],
         "suffix 1": [UNKNOWN, "t"],
         "suffix 2": [UNKNOWN, "at"],
     }
     assert vocabulary.encode([("cat", "N"), ("bat", "V"), ("q", "N")]) == [2, 4, 6, 8, 1, 3, 6, 8, 1, 4, 5, 0]
-    assert vocabulary.sizes == (9, 3)
+    assert vocabulary.vocabulary_sizes == (9, 3)
     assert vocabulary.labels == ["X", "Y"]
     assert vocabulary.encode_labels(["Y", "Z", "X"]) == [2, PAD, 1]
-    every = Vocabulary.learn([Tagged(rows, ("X", "X", "Y"))], TagTextSettings(minimum=1, suffix=0, shape=False), [2])
-    assert every.values == {"word": [UNKNOWN, "cat", "bat"], "column 2": [UNKNOWN, "N", "V"]}
+    every = TaggingVocabulary.learn(
+        [TaggedSentence(rows, ("X", "X", "Y"))], TagTextSettings(minimum=1, suffix=0, shape=False), [2]
+    )
+    assert every.feature_values == {"word": [UNKNOWN, "cat", "bat"], "column 2": [UNKNOWN, "N", "V"]}
 
 
 def test_vocabulary_round_trips_and_damaged_files_are_refused(tmp_path: Path) -> None:
     settings = TagTextSettings(minimum=1)
-    made = Vocabulary.learn([Tagged((("a\u2028b\rc", "é"),), ("X",))], settings, ["lemma"])
+    made = TaggingVocabulary.learn([TaggedSentence((("a\u2028b\rc", "é"),), ("X",))], settings, ["lemma"])
     made.save(tmp_path)
-    again = Vocabulary.load(tmp_path, settings, ["lemma"])
-    assert (again.values, again.labels, again.sizes) == (made.values, made.labels, made.sizes)
+    again = TaggingVocabulary.load(tmp_path, settings, ["lemma"])
+    assert (again.feature_values, again.labels, again.vocabulary_sizes) == (
+        made.feature_values,
+        made.labels,
+        made.vocabulary_sizes,
+    )
     with pytest.raises(
         UserError, match="read word, column lemma, suffix 1, suffix 2, suffix 3, shape of a word, not word"
     ):
-        Vocabulary.load(tmp_path, settings, [])
+        TaggingVocabulary.load(tmp_path, settings, [])
     path = tmp_path / "vocabulary.json"
     for damage in (
         "",
@@ -249,29 +268,29 @@ def test_vocabulary_round_trips_and_damaged_files_are_refused(tmp_path: Path) ->
     ):
         path.write_text(damage, encoding="utf-8")
         with pytest.raises(UserError, match="is not a vocabulary"):
-            Vocabulary.load(tmp_path, settings, ["lemma"])
+            TaggingVocabulary.load(tmp_path, settings, ["lemma"])
     path.unlink()
     with pytest.raises(UserError, match="is missing"):
-        Vocabulary.load(tmp_path, settings, ["lemma"])
+        TaggingVocabulary.load(tmp_path, settings, ["lemma"])
 
 
 # Batches.
 
 
-def make_examples(dropout: float = 0.0) -> tuple[list[Tagged], Vocabulary, Examples]:
+def make_examples(dropout: float = 0.0) -> tuple[list[TaggedSentence], TaggingVocabulary, TaggingDataset]:
     generator = random.Random(2)
-    sentences = [sentence(generator) for _ in range(40)]
-    vocabulary = Vocabulary.learn(sentences, TagTextSettings(minimum=1, suffix=2), ())
-    return sentences, vocabulary, Examples(sentences, vocabulary, dropout)
+    sentences = [TaggedSentence(*make_tagged_sentence(generator)) for _ in range(40)]
+    vocabulary = TaggingVocabulary.learn(sentences, TagTextSettings(minimum=1, suffix=2), ())
+    return sentences, vocabulary, TaggingDataset(sentences, vocabulary, dropout)
 
 
 def test_batch_holds_features_of_each_word_and_zero_padding() -> None:
     sentences, vocabulary, examples = make_examples()
     rows = np.array([3, 0, 11])
-    batch = examples.batch(rows)
-    assert batch.rows == 3
+    batch = examples.make_batch(rows)
+    assert batch.num_rows == 3
     assert batch.lengths.tolist() == [len(sentences[row].rows) for row in rows]
-    assert batch.tokens == batch.targets == int(batch.lengths.sum())
+    assert batch.num_tokens == batch.num_targets == int(batch.lengths.sum())
     assert batch.source.shape == (3, int(batch.lengths.max()), 4)
     for index, row in enumerate(rows):
         size = len(sentences[row].rows)
@@ -279,34 +298,34 @@ def test_batch_holds_features_of_each_word_and_zero_padding() -> None:
         assert batch.target[index, :size].tolist() == vocabulary.encode_labels(sentences[row].labels)
         assert not batch.source[index, size:].any()
         assert not batch.target[index, size:].any()
-    parts = batch.pieces(2)
-    assert [part.rows for part in parts] == [1, 2]
+    parts = batch.split_into(2)
+    assert [part.num_rows for part in parts] == [1, 2]
     assert torch.equal(torch.cat([part.source for part in parts]), batch.source)
-    assert len(batch.pieces(9)) == 3
-    assert examples.sizes.tolist() == [len(one.rows) for one in sentences]
+    assert len(batch.split_into(9)) == 3
+    assert examples.sizes.tolist() == [len(one.words) for one in sentences]
 
 
 def test_word_dropout_is_determined_by_the_seed() -> None:
     _, vocabulary, examples = make_examples(0.4)
     plain, rows = make_examples()[2], np.arange(40)
-    first, again, other = (examples.batch(rows, seed) for seed in (1, 1, 2))
+    first, again, other = (examples.make_batch(rows, seed) for seed in (1, 1, 2))
     assert torch.equal(first.source, again.source)
     assert not torch.equal(first.source, other.source)
-    whole = plain.batch(rows, 1)
+    whole = plain.make_batch(rows, 1)
     changed = first.source != whole.source
     assert not changed[..., 1:].any(), "word dropout changes suffixes or shapes"
-    assert (first.source[changed] == vocabulary.ids[0][UNKNOWN]).all()
-    assert 0.3 < changed[..., 0].sum() / whole.tokens < 0.5
+    assert (first.source[changed] == vocabulary.feature_ids[0][UNKNOWN]).all()
+    assert 0.3 < changed[..., 0].sum() / whole.num_tokens < 0.5
     assert not first.source[whole.source == PAD].any()
     assert examples.fingerprint == plain.fingerprint
 
 
 def test_fingerprint_changes_with_sentences_and_labels() -> None:
     sentences, vocabulary, examples = make_examples()
-    assert Examples(sentences, vocabulary).fingerprint == examples.fingerprint
-    assert Examples(sentences[:-1], vocabulary).fingerprint != examples.fingerprint
-    relabelled = [sentences[0]._replace(labels=("THE",) * len(sentences[0].rows)), *sentences[1:]]
-    assert Examples(relabelled, vocabulary).fingerprint != examples.fingerprint
+    assert TaggingDataset(sentences, vocabulary).fingerprint == examples.fingerprint
+    assert TaggingDataset(sentences[:-1], vocabulary).fingerprint != examples.fingerprint
+    relabelled = [sentences[0]._replace(labels=("THE",) * len(sentences[0].words)), *sentences[1:]]
+    assert TaggingDataset(relabelled, vocabulary).fingerprint != examples.fingerprint
 
 
 def make_settings(*train: Path, **more: Any) -> TagDataSettings:
@@ -316,31 +335,31 @@ def make_settings(*train: Path, **more: Any) -> TagDataSettings:
 def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_path: Path) -> None:
     blocks = (corpus / "train.conll").read_text(encoding="utf-8").strip().split("\n\n")
     reordered = write_file(tmp_path / "words.txt", "\n\n".join(reversed(blocks)))
-    first, other = (split(make_settings(path), 1) for path in (corpus / "train.conll", reordered))
+    first, other = (split_tagging_data(make_settings(path), 1) for path in (corpus / "train.conll", reordered))
     assert len(first.dev) == 10
     assert sorted(first.dev) == sorted(other.dev)
-    assert sorted(split(make_settings(reordered), 2).dev) != sorted(first.dev)
-    assert len(split(make_settings(reordered, dev_sentences=3), 1).dev) == 3
-    assert Counter(first.train + first.dev) == Counter(read([reordered], TagDataSettings()))
+    assert sorted(split_tagging_data(make_settings(reordered), 2).dev) != sorted(first.dev)
+    assert len(split_tagging_data(make_settings(reordered, dev_sentences=3), 1).dev) == 3
+    assert Counter(first.train + first.dev) == Counter(read_tagged_sentences([reordered], TagDataSettings()))
     assert not set(first.train) & set(first.dev)
-    given_dev = split(make_settings(reordered, dev=(str(corpus / "dev.conll"),)), 1)
+    given_dev = split_tagging_data(make_settings(reordered, dev=(str(corpus / "dev.conll"),)), 1)
     assert len(given_dev.train) == len(given_dev.dev) == 100
 
 
 def test_max_length_drops_sentences_from_training_only(corpus: Path) -> None:
-    whole = split(make_settings(corpus / "train.conll"), 1)
-    cut = split(make_settings(corpus / "train.conll", max_length=8), 1)
+    whole = split_tagging_data(make_settings(corpus / "train.conll"), 1)
+    cut = split_tagging_data(make_settings(corpus / "train.conll", max_length=8), 1)
     assert cut.dev == whole.dev
-    assert cut.train == [one for one in whole.train if len(one.rows) <= 8]
+    assert cut.train == [one for one in whole.train if len(one.words) <= 8]
     assert cut.too_long == len(whole.train) - len(cut.train) > 0
     with pytest.raises(UserError, match=r"no sentence has at most 2 words \(data.max_length\)"):
-        split(make_settings(corpus / "train.conll", max_length=2), 1)
+        split_tagging_data(make_settings(corpus / "train.conll", max_length=2), 1)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_file_without_sentences_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no sentences in there"):
-        split(make_settings(write_file(tmp_path / "words.txt", text)), 1)
+        split_tagging_data(make_settings(write_file(tmp_path / "words.txt", text)), 1)
 
 
 # Metrics.
@@ -348,18 +367,20 @@ def test_file_without_sentences_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_chunk_labels_are_scored_by_precision_recall_and_f1() -> None:
     gold, made = [["B-NP", "I-NP", "O"], ["B-VP"]], [["B-NP", "I-NP", "B-VP"], ["B-VP"]]
-    metrics = figures(gold, made, ["O", "B-NP", "I-NP", "B-VP"])
+    metrics = compute_tagging_metrics(gold, made, ["O", "B-NP", "I-NP", "B-VP"])
     assert metrics["accuracy"] == 75.0
     assert (metrics["precision"], metrics["recall"]) == (pytest.approx(200 / 3), 100.0)
     assert metrics["f1"] == pytest.approx(80.0)
     assert metrics["f1_by_kind"] == {"NP": 100.0, "VP": pytest.approx(200 / 3)}
-    assert figures([["N"], []], [["N"], []], ["N", "V"]) == {"accuracy": 100.0}
+    assert compute_tagging_metrics([["N"], []], [["N"], []], ["N", "V"]) == {"accuracy": 100.0}
 
 
-def make_validator(sentences: list[Tagged], measured: int = 99) -> tuple[Validator, Any]:
-    vocabulary = Vocabulary.learn(sentences, TagTextSettings(minimum=1), ())
+def make_validator(sentences: list[TaggedSentence], measured: int = 99) -> tuple[TaggingValidator, Any]:
+    vocabulary = TaggingVocabulary.learn(sentences, TagTextSettings(minimum=1), ())
     torch.manual_seed(1)
-    return Validator(sentences, vocabulary, 60, measured), build("schuster1997", *vocabulary.sizes, size=6)
+    return TaggingValidator(sentences, vocabulary, 60, measured), build(
+        "schuster1997", *vocabulary.vocabulary_sizes, size=6
+    )
 
 
 def test_validation_ignores_padding_and_restores_mode_and_rng_state() -> None:
@@ -370,19 +391,19 @@ def test_validation_ignores_padding_and_restores_mode_and_rng_state() -> None:
     found = validator(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(state, torch.get_rng_state())
-    assert found.measure == "accuracy"
-    assert found.score == found.figures["accuracy"]
+    assert found.selection_metric == "accuracy"
+    assert found.score == found.metrics["accuracy"]
     assert len(found.samples) == 5
-    assert set(found.samples[0].told()) == {"right", "tagged"}
-    assert found.samples[0].picture() is None
+    assert set(found.samples[0].to_dict()) == {"right", "tagged"}
+    assert found.samples[0].plot() is None
     model.eval()
     total, right, words = 0.0, 0, 0
     for one in sentences:
-        batch = Examples([one], validator.vocabulary).batch(np.array([0]))
+        batch = TaggingDataset([one], validator.vocabulary).make_batch(np.array([0]))
         logits = model(batch.source, batch.lengths)[0].detach()
         total -= float(logits.log_softmax(-1).gather(1, batch.target[0][:, None]).sum())
         right += int((logits[:, 1:].argmax(-1) + 1 == batch.target[0]).sum())
-        words += len(one.rows)
+        words += len(one.words)
     assert found.loss == pytest.approx(total / words, rel=1e-5)
     assert found.score == pytest.approx(100 * right / words)
 
@@ -392,8 +413,8 @@ def test_validate_pairs_limits_the_metrics_but_not_the_loss() -> None:
     (whole, model), (few, _) = make_validator(sentences), make_validator(sentences, 3)
     first, second = (one(model, torch.device("cpu")) for one in (whole, few))
     assert first.loss == second.loss
-    whole.measured = 3
-    assert second.figures == whole(model, torch.device("cpu")).figures != first.figures
+    whole.num_measured = 3
+    assert second.metrics == whole(model, torch.device("cpu")).metrics != first.metrics
 
 
 # Runs.
@@ -458,10 +479,10 @@ def test_prediction_refuses_words_with_missing_or_extra_columns(run: Run, column
 
 
 def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
-    tagger: Tagger = package.load(run.folder)
+    tagger: TaggingPredictor = package.load(run.folder)
     metrics = tagger.evaluate([corpus / "test.conll"])
-    gold = list(read([corpus / "test.conll"], TagDataSettings()))
-    made = tagger.predict([" ".join(row[0] for row in one.rows) for one in gold])
+    gold = list(read_tagged_sentences([corpus / "test.conll"], TagDataSettings()))
+    made = tagger.predict([" ".join(row[0] for row in one.words) for one in gold])
     pairs = [pair for one, tagged in zip(gold, made, strict=True) for pair in zip(one.labels, tagged.tags, strict=True)]
     assert metrics == {
         "sentences": 100,
@@ -473,8 +494,8 @@ def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
 def test_report_and_list_of_runs_show_accuracy(run: Run, regard: Command) -> None:
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert "Dev accuracy" in page
-    (first, *_) = TASKS["tag"].dev(run)
-    assert first.answer.split()[0] in page
+    (first, *_) = TASKS["tag"].load_dev_set(run)
+    assert first.reference_text.split()[0] in page
     listed = regard("runs", run.folder)
     assert "schuster1997" in listed.stdout
     assert "accuracy" in listed.stdout
@@ -539,7 +560,7 @@ def test_evaluate_command_prints_accuracy_and_refuses_search_options(corpus: Pat
 def test_init_from_keeps_input_columns_and_vocabulary(corpus: Path, column_run: Run, tmp_path: Path) -> None:
     start: dict[str, Any] = {"training.init_from": str(column_run.folder), "training.steps": 3}
     child = train(None, corpus / "test.conll", tmp_path / "child", **start)
-    config = child.config()
+    config = child.read_config()
     assert config["data"]["inputs"] == [2]
     same = "tokenizer/vocabulary.json"
     assert (child.folder / same).read_bytes() == (column_run.folder / same).read_bytes()
@@ -553,7 +574,7 @@ def test_init_from_keeps_input_columns_and_vocabulary(corpus: Path, column_run: 
 def test_training_on_chunk_labels_is_validated_by_f1(tmp_path: Path) -> None:
     path = write_file(tmp_path / "words.txt", "a B-X\nb I-X\nc O\n\n" * 3 + "b B-X\nc O\n\n" * 30 + "c O\n\n" * 30)
     made = train("schuster1997", path, tmp_path / "run", dev=path, **{**QUICK, "text.suffix": 0})
-    rows = [row for row in made.metrics() if row["kind"] == "dev"]
+    rows = [row for row in made.read_metrics() if row["kind"] == "dev"]
     assert {"precision", "recall", "f1", "accuracy"} < set(rows[-1])
     assert rows[-1]["measure"] == "f1"
     assert list(package.load(made.folder).evaluate([path])["f1_by_kind"]) == ["X"]
@@ -600,7 +621,7 @@ def test_text_and_data_settings_take_effect(corpus: Path, tmp_path: Path) -> Non
 )
 def test_invalid_settings_are_refused(section: str, values: dict[str, Any], message: str) -> None:
     settings: type = {"text": TagTextSettings, "data": TagDataSettings}[section]
-    assert message in error_message(parse, settings, values, section)
+    assert message in error_message(parse_settings, settings, values, section)
 
 
 # The synthetic corpus.
@@ -610,9 +631,9 @@ def test_synthetic_verb_tags_depend_on_first_and_last_word() -> None:
     generator = random.Random(5)
     tags: dict[tuple[str, str], set[str]] = {}
     for _ in range(500):
-        made = sentence(generator)
-        when, mark = made.rows[0][0], made.rows[-1][0]
-        tags.setdefault((WHEN[when], mark), set()).update(label for label in made.labels if "-" in label)
+        made = TaggedSentence(*make_tagged_sentence(generator))
+        when, mark = made.words[0][0], made.words[-1][0]
+        tags.setdefault((TIME_WORDS[when], mark), set()).update(label for label in made.labels if "-" in label)
         others = {(row[0], label) for row, label in zip(*made, strict=True) if "-" not in label}
         assert len({word for word, _ in others}) == len(others), "a word other than a verb has two tags"
     assert all(len(possible) == 1 for possible in tags.values())
@@ -620,20 +641,20 @@ def test_synthetic_verb_tags_depend_on_first_and_last_word() -> None:
 
 
 def test_synthetic_corpus_depends_on_the_seed_without_duplicates(tmp_path: Path) -> None:
-    first = tasks.assert_synthetic_corpus_depends_on_seed(embedded, tmp_path, "schuster1997")
-    sentences = list(read([*first.train, *first.dev, *first.test], TagDataSettings()))
+    first = tasks.assert_synthetic_corpus_depends_on_seed(write_tagging_corpus, tmp_path, "schuster1997")
+    sentences = list(read_tagged_sentences([*first.train, *first.dev, *first.test], TagDataSettings()))
     assert len(sentences) == len(set(sentences)) == 2600
 
 
 @pytest.mark.learn
 def test_bidirectional_rnn_learns_what_a_unidirectional_rnn_cannot(tmp_path: Path) -> None:
-    corpus = embedded(tmp_path / "data")
+    corpus = write_tagging_corpus(tmp_path / "data")
     scores = {}
     for network in ("brnn", "rnn"):
-        changes = {**corpus.changes, "model.network": network}
+        changes = {**corpus.overrides, "model.network": network}
         made = train("schuster1997", corpus.train, tmp_path / network, dev=corpus.dev, **changes)
         scores[network] = package.load(made.folder).evaluate(corpus.test)["accuracy"]
-    gold = list(read(corpus.test, TagDataSettings()))
+    gold = list(read_tagged_sentences(corpus.test, TagDataSettings()))
     verbs = sum("-" in label for one in gold for label in one.labels) / sum(len(one.labels) for one in gold)
     assert scores["brnn"] >= 99
     assert scores["rnn"] < 100 - 40 * verbs, "without the last word half of the verbs are a guess"

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.translate.tag_placement import count_unaligned, restore
-from regard.translate.tags import Ends, Node, parse, partings
+from regard.translate.markup import EndFinder, TagNode, iterate_block_boundaries, parse_markup
+from regard.translate.tag_projection import count_unaligned_tags, restore_markup
 
 
 def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
-    return restore(parse(text), [target], [links])
+    return restore_markup(parse_markup(text), [target], [links])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
 def test_tags_follow_their_aligned_words(
     text: str, plain: str, target: str, links: list[tuple[int, int]], expected: str
 ) -> None:
-    assert [piece.plain for piece in parse(text).pieces] == [plain]
+    assert [piece.plain_text for piece in parse_markup(text).blocks] == [plain]
     assert restore_tags(text, target, links) == expected
 
 
@@ -221,18 +221,18 @@ def nested_pairs(depth: int) -> st.SearchStrategy[str]:
     return st.one_of(leaf, inner.map(lambda text: f"<b>{text} a</b>"))
 
 
-def count_needed_words(nodes: list[Node]) -> int:
-    return sum(max(1, count_needed_words(node.inside)) for node in nodes if not node.alone)
+def count_needed_words(nodes: list[TagNode]) -> int:
+    return sum(max(1, count_needed_words(node.children)) for node in nodes if not node.is_standalone)
 
 
 @given(st.lists(nested_pairs(2), min_size=1, max_size=4).map(" ".join), st.integers(0, 3), st.data())
 def test_no_pair_is_empty_if_there_are_words_enough(text: str, more: int, data: st.DataObject) -> None:
-    marked = parse(f"{text} a")
-    count, needed = len(marked.pieces[0].plain.split()), count_needed_words(marked.pieces[0].tags)
+    marked = parse_markup(f"{text} a")
+    count, needed = len(marked.blocks[0].plain_text.split()), count_needed_words(marked.blocks[0].tags)
     words = ["x,"] * max(needed + more, 1)
     left = data.draw(st.lists(st.integers(-count, count - 1), min_size=len(words), max_size=len(words)))
     links = [(word, number) for number, word in enumerate(left) if word >= 0]
-    made = restore(marked, [" ".join(words)], [links])
+    made = restore_markup(marked, [" ".join(words)], [links])
     assert "<b></b>" not in re.sub(r"<br/>|\{x\}|\s", "", made)
 
 
@@ -259,7 +259,7 @@ def test_tag_behind_an_unaligned_word_goes_before_the_next_aligned_one() -> None
     ],
 )
 def test_tags_that_no_link_places_are_counted(text: str, links: list[tuple[int, int]], count: int) -> None:
-    assert sum(count_unaligned(piece, links) for piece in parse(text).pieces) == count
+    assert sum(count_unaligned_tags(piece, links) for piece in parse_markup(text).blocks) == count
 
 
 @pytest.mark.parametrize(
@@ -286,29 +286,29 @@ def test_tags_that_no_link_places_are_counted(text: str, links: list[tuple[int, 
     ],
 )
 def test_identity_translation_restores_the_text(text: str) -> None:
-    marked = parse(text)
-    plains = [piece.plain for piece in marked.pieces]
+    marked = parse_markup(text)
+    plains = [piece.plain_text for piece in marked.blocks]
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
-    assert restore(marked, plains, links).split() == text.split()
+    assert restore_markup(marked, plains, links).split() == text.split()
 
 
 @pytest.mark.parametrize("text", [" %a{};", "<b>x </b>{y}.", "<i><b>x </b></i>{y}, {z} !"])
 def test_lost_space_does_not_move_tags(text: str) -> None:
-    marked = parse(text)
-    links = [[(number, number) for number in range(len(piece.plain.split()))] for piece in marked.pieces]
-    made = restore(marked, [piece.plain for piece in marked.pieces], links)
+    marked = parse_markup(text)
+    links = [[(number, number) for number in range(len(piece.plain_text.split()))] for piece in marked.blocks]
+    made = restore_markup(marked, [piece.plain_text for piece in marked.blocks], links)
     assert "".join(made.split()) == "".join(text.split())
 
 
 def test_block_elements_separate_texts() -> None:
-    marked = parse("<ul><li>The dog</li> <li>The <b>cat</b></li></ul>")
-    assert [piece.plain for piece in marked.pieces] == ["The dog", "The cat"]
-    assert marked.breaks == ["<ul><li>", "</li> <li>", "</li></ul>"]
+    marked = parse_markup("<ul><li>The dog</li> <li>The <b>cat</b></li></ul>")
+    assert [piece.plain_text for piece in marked.blocks] == ["The dog", "The cat"]
+    assert marked.separators == ["<ul><li>", "</li> <li>", "</li></ul>"]
 
 
 def test_deeply_nested_tags_are_all_restored() -> None:
     text = "<b>" * 3000 + "x" + "</b>" * 3000
-    made = restore(parse(text), ["y"], [[(0, 0)]])
+    made = restore_markup(parse_markup(text), ["y"], [[(0, 0)]])
     assert made.count("<b>") == made.count("</b>") == 3000
 
 
@@ -348,14 +348,14 @@ TAGS = re.compile(r"<[^>]*>|\{x\}|%s")
 
 @given(TEXTS, st.lists(st.sampled_from(["eins", "zwei,", "drei.", "(vier)", "?!", "»", "(«"]), max_size=6), st.data())
 def test_any_alignment_restores_every_tag_once_and_balanced(text: str, words: list[str], data: st.DataObject) -> None:
-    marked = parse(text)
-    if len(marked.pieces) != 1:
+    marked = parse_markup(text)
+    if len(marked.blocks) != 1:
         return
-    count = len(marked.pieces[0].plain.split())
+    count = len(marked.blocks[0].plain_text.split())
     target = " ".join(words)
     pairs = [(left, right) for left in range(count) for right in range(len(words))]
     links = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    made = restore(marked, [target], [links])
+    made = restore_markup(marked, [target], [links])
     assert sorted(TAGS.findall(made)) == sorted(TAGS.findall(text))
     checker = BalanceChecker()
     checker.feed(made)
@@ -368,10 +368,10 @@ def test_any_alignment_restores_every_tag_once_and_balanced(text: str, words: li
 
 @given(st.text(st.sampled_from("ab <>/&;{}%s\n"), max_size=30))
 def test_any_text_is_parsed_and_restored(text: str) -> None:
-    marked = parse(text)
-    plains = [piece.plain for piece in marked.pieces]
+    marked = parse_markup(text)
+    plains = [piece.plain_text for piece in marked.blocks]
     links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
-    made = restore(marked, plains, links)
+    made = restore_markup(marked, plains, links)
     assert "".join(html.unescape(made).split()) == "".join(html.unescape(text).split())
 
 
@@ -386,7 +386,7 @@ ENDINGS = ("-->", "]]>", "?>", ">", "</script>", "</STYLE  >", "--", "]")
 
 @given(st.lists(st.sampled_from([*OPENINGS, *ENDINGS, " ", "\n", "a", "<p>", "</li>"]), max_size=30).map("".join))
 def test_comments_cdata_and_scripts_end_at_their_first_end_marker(text: str) -> None:
-    assert list(partings(text)) == [found.span() for found in SKIPPED_MARKUP.finditer(text)]
+    assert list(iterate_block_boundaries(text)) == [found.span() for found in SKIPPED_MARKUP.finditer(text)]
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
@@ -394,17 +394,17 @@ def test_comments_cdata_and_scripts_end_at_their_first_end_marker(text: str) -> 
 def test_unclosed_comments_and_scripts_take_linear_time(
     opening: str, before: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search, work = Ends.look, []
+    search, work = EndFinder.search_ending, []
 
-    def count_characters(self: Ends, ending: str, start: int) -> re.Match[str] | None:
+    def count_characters(self: EndFinder, ending: str, start: int) -> re.Match[str] | None:
         found = search(self, ending, start)
         work.append((found.end() if found else len(self.text)) - start)
         return found
 
-    monkeypatch.setattr(Ends, "look", count_characters)
+    monkeypatch.setattr(EndFinder, "search_ending", count_characters)
     for count in (1000, 2000):
         work.clear()
         text = before + opening * count
-        parse(text)
+        parse_markup(text)
         assert sum(work) <= 3 * len(text)
     assert work, "no end marker was searched for"

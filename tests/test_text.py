@@ -11,11 +11,22 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import text
+from regard import tokenizers
 from regard.errors import UserError
-from regard.text import BOS, EOS, NAMES, PAD, UNK, Subwords, TextSettings, Tokenizer, Tokenizers, Words
-from regard.text.settings import spread
-from regard.text.words import CLOSES, JOINER, OPENS, SPACER
+from regard.tokenizers import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+    SentencePieceTokenizer,
+    TextSettings,
+    Tokenizer,
+    Tokenizers,
+    WordTokenizer,
+)
+from regard.tokenizers.factory import subsample_lines
+from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "word", "char")
@@ -46,13 +57,13 @@ def train_tokenizer(kind: Kind, byte_fallback: bool = True, lowercase: bool = Fa
     settings = TextSettings(
         kind=kind, vocabulary=VOCABULARY_SIZES[kind], byte_fallback=byte_fallback, lowercase=lowercase
     )
-    return text.learn(settings, lambda: SOURCE * 4, lambda: TARGET * 4).source
+    return tokenizers.train_tokenizers(settings, lambda: SOURCE * 4, lambda: TARGET * 4).source
 
 
 @cache
-def train_subwords(kind: Literal["bpe", "unigram", "char"]) -> Subwords:
+def train_subwords(kind: Literal["bpe", "unigram", "char"]) -> SentencePieceTokenizer:
     tokenizer = train_tokenizer(kind)
-    assert isinstance(tokenizer, Subwords)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
     return tokenizer
 
 
@@ -62,7 +73,7 @@ def normalize(written: str) -> str:
 
 
 @cache
-def train_nfkc_subwords() -> Subwords:
+def train_nfkc_subwords() -> SentencePieceTokenizer:
     """Train a model with the normalization rule of earlier versions."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -75,18 +86,18 @@ def train_nfkc_subwords() -> Subwords:
         unk_id=UNK,
         bos_id=BOS,
         eos_id=EOS,
-        pad_piece=NAMES[PAD],
-        unk_piece=NAMES[UNK],
-        bos_piece=NAMES[BOS],
-        eos_piece=NAMES[EOS],
+        pad_piece=SPECIAL_TOKENS[PAD],
+        unk_piece=SPECIAL_TOKENS[UNK],
+        bos_piece=SPECIAL_TOKENS[BOS],
+        eos_piece=SPECIAL_TOKENS[EOS],
         minloglevel=2,
     )
-    return Subwords(model.getvalue())
+    return SentencePieceTokenizer(model.getvalue())
 
 
 def token_ids(kind: Kind) -> st.SearchStrategy[list[int]]:
     """Any ids, including special tokens and single bytes."""
-    size = train_tokenizer(kind).size
+    size = train_tokenizer(kind).vocab_size
     return st.lists(
         st.one_of(st.integers(0, 3), st.integers(0, size - 1), st.integers(size - 40, size - 1)), max_size=14
     )
@@ -95,15 +106,19 @@ def token_ids(kind: Kind) -> st.SearchStrategy[list[int]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_have_the_first_ids(kind: Kind) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-    assert tuple(train_tokenizer(kind).pieces([PAD, UNK, BOS, EOS])) == NAMES == ("<pad>", "<unk>", "<s>", "</s>")
+    assert (
+        tuple(train_tokenizer(kind).convert_ids_to_tokens([PAD, UNK, BOS, EOS]))
+        == SPECIAL_TOKENS
+        == ("<pad>", "<unk>", "<s>", "</s>")
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vocabulary_is_not_larger_than_requested(kind: Kind) -> None:
     tokenizer = train_tokenizer(kind)
     besides = 256 if kind == "char" else 0  # bytes
-    assert 4 < tokenizer.size <= VOCABULARY_SIZES[kind] + besides
-    assert len(set(tokenizer.pieces(range(tokenizer.size)))) == tokenizer.size
+    assert 4 < tokenizer.vocab_size <= VOCABULARY_SIZES[kind] + besides
+    assert len(set(tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size)))) == tokenizer.vocab_size
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,10 +134,10 @@ def test_training_text_survives_encoding_and_decoding(kind: Kind) -> None:
 def test_empty_text_has_no_tokens(kind: Kind) -> None:
     tokenizer = train_tokenizer(kind)
     assert tokenizer.encode("") == tokenizer.encode(" \t\n ") == []
-    assert tokenizer.split("") == ([], [])
+    assert tokenizer.encode_with_word_ids("") == ([], [])
     assert tokenizer.decode([]) == tokenizer.decode([PAD, BOS, EOS]) == ""
-    assert tokenizer.words([]) == []
-    assert tokenizer.pieces([]) == []
+    assert tokenizer.find_word_ids([]) == []
+    assert tokenizer.convert_ids_to_tokens([]) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,9 +164,9 @@ def test_any_text_survives_encoding_and_decoding(kind: Kind, written: str) -> No
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
 def test_superscripts_fractions_and_full_width_marks_are_kept(kind: Literal["bpe", "unigram", "char"]) -> None:
     for lowercase, written in ((False, SIGNS), (True, SIGNS.lower())):
-        tokenizer = Subwords.learn([SIGNS] * 20, 400, kind, lowercase=lowercase)
+        tokenizer = SentencePieceTokenizer.train([SIGNS] * 20, 400, kind, lowercase=lowercase)
         assert tokenizer.decode(tokenizer.encode(SIGNS)) == written
-        loaded = Subwords(tokenizer.model, lowercase)
+        loaded = SentencePieceTokenizer(tokenizer.model, lowercase)
         assert loaded.decode(loaded.encode(SIGNS)) == written
 
 
@@ -167,12 +182,12 @@ def test_ascii_text_is_decoded_with_single_spaces(kind: Kind, written: str) -> N
 def test_composed_and_decomposed_characters_are_encoded_alike(kind: Kind, lowercase: bool) -> None:
     tokenizer = train_tokenizer(kind, lowercase=lowercase)
     assert tokenizer.encode("GA\u0308rten") == tokenizer.encode("G\u00c4rten")
-    assert tokenizer.split("Ga\u0308rten") == tokenizer.split("G\u00e4rten")
+    assert tokenizer.encode_with_word_ids("Ga\u0308rten") == tokenizer.encode_with_word_ids("G\u00e4rten")
 
 
 def test_decomposed_training_text_gives_composed_subwords() -> None:
     decomposed = [unicodedata.normalize("NFD", line) for line in (*SOURCE, *TARGET)]
-    pieces = Subwords.learn(decomposed * 4, 330, "bpe").pieces(range(330))
+    pieces = SentencePieceTokenizer.train(decomposed * 4, 330, "bpe").convert_ids_to_tokens(range(330))
     assert "\u0308" not in "".join(pieces)
     assert "\u00e4" in "".join(pieces)
 
@@ -182,7 +197,7 @@ def test_model_of_an_earlier_version_keeps_its_normalization(tmp_path: Path) -> 
     assert tokenizer.encode("ﬁne ① m² …") == tokenizer.encode("fine 1 m2 ...")
     assert tokenizer.decode(tokenizer.encode("m² ½ …")) == "m2 1⁄2 ..."
     tokenizer.save(tmp_path / "shared.model")
-    loaded = Subwords.load(tmp_path / "shared.model")
+    loaded = SentencePieceTokenizer.load(tmp_path / "shared.model")
     assert loaded.decode(loaded.encode("m² ½ …")) == "m2 1⁄2 ..."
 
 
@@ -197,7 +212,7 @@ def test_unknown_characters_become_unk_without_byte_fallback(kind: Kind) -> None
 @given(written=ANY_TEXTS)
 def test_split_maps_each_token_to_its_word(kind: Kind, written: str) -> None:
     tokenizer = train_tokenizer(kind)
-    ids, numbers = tokenizer.split(written)
+    ids, numbers = tokenizer.encode_with_word_ids(written)
     assert ids == tokenizer.encode(written)
     assert numbers == sorted(numbers)
     by_word = [tokenizer.encode(word) for word in written.split()]
@@ -210,7 +225,7 @@ def test_split_maps_each_token_to_its_word(kind: Kind, written: str) -> None:
 def test_words_maps_any_token_ids_to_words_of_their_text(kind: Kind, data: st.DataObject) -> None:
     tokenizer = train_tokenizer(kind)
     ids = data.draw(token_ids(kind))
-    numbers, written = tokenizer.words(ids), tokenizer.decode(ids).split()
+    numbers, written = tokenizer.find_word_ids(ids), tokenizer.decode(ids).split()
     assert len(numbers) == len(ids)
     assert numbers == sorted(numbers)
     assert all(0 <= number < max(1, len(written)) for number in numbers)
@@ -223,10 +238,10 @@ def test_words_maps_any_token_ids_to_words_of_their_text(kind: Kind, data: st.Da
 def test_tokens_of_a_word_spell_the_word(kind: Kind, data: st.DataObject) -> None:
     tokenizer = train_tokenizer(kind)
     # without byte tokens, whose names are not their text
-    ids = [id for id in data.draw(token_ids(kind)) if not tokenizer.pieces([id])[0].startswith("<0x")]
+    ids = [id for id in data.draw(token_ids(kind)) if not tokenizer.convert_ids_to_tokens([id])[0].startswith("<0x")]
     written = tokenizer.decode(ids).split()
     spelt = [""] * len(written)
-    for id, piece, number in zip(ids, tokenizer.pieces(ids), tokenizer.words(ids), strict=True):
+    for id, piece, number in zip(ids, tokenizer.convert_ids_to_tokens(ids), tokenizer.find_word_ids(ids), strict=True):
         letters = "" if id in (PAD, BOS, EOS) else piece.translate({ord("▁"): None, ord(SPACER): None})
         assert letters == "" or number < len(written)
         if letters:
@@ -238,8 +253,8 @@ def test_tokens_of_a_word_spell_the_word(kind: Kind, data: st.DataObject) -> Non
 @given(written=LINES)
 def test_words_and_split_agree_on_encoded_text(kind: Kind, written: str) -> None:
     tokenizer = train_tokenizer(kind)
-    ids, numbers = tokenizer.split(written)
-    assert tokenizer.words(ids) == numbers
+    ids, numbers = tokenizer.encode_with_word_ids(written)
+    assert tokenizer.find_word_ids(ids) == numbers
 
 
 def encode_bytes(written: bytes) -> list[int]:
@@ -251,22 +266,22 @@ def test_white_space_in_byte_tokens_ends_a_word() -> None:
     a, b = encode_bytes(b"a"), encode_bytes(b"b")
     separator = encode_bytes("\u2028".encode())
     assert tokenizer.decode([*a, *separator, *b]).split() == ["a", "b"]
-    assert tokenizer.words([*a, *separator, *b]) == [0, 1, 1, 1, 1]
-    assert tokenizer.words([*a, *encode_bytes(b" "), *b]) == [0, 1, 1]
+    assert tokenizer.find_word_ids([*a, *separator, *b]) == [0, 1, 1, 1, 1]
+    assert tokenizer.find_word_ids([*a, *encode_bytes(b" "), *b]) == [0, 1, 1]
     broken = encode_bytes("日".encode()[:2])
-    assert tokenizer.words([*a, *broken, *b]) == [0, 0, 0, 0]
+    assert tokenizer.find_word_ids([*a, *broken, *b]) == [0, 0, 0, 0]
 
 
 def test_separate_space_token_belongs_to_the_following_word() -> None:
     tokenizer = train_subwords("char")
-    (space,) = (id for id in range(tokenizer.size) if tokenizer.pieces([id]) == ["▁"])
+    (space,) = (id for id in range(tokenizer.vocab_size) if tokenizer.convert_ids_to_tokens([id]) == ["▁"])
     letter = tokenizer.encode("a")[-1]
     assert tokenizer.decode([letter, space, letter]) == "a a"
-    assert tokenizer.words([letter, space, letter]) == [0, 1, 1]
-    assert tokenizer.words([letter, space]) == [0, 0]
-    assert tokenizer.words([letter, space, space, EOS]) == [0, 0, 0, 0]
-    assert tokenizer.words([space]) == [0]
-    assert tokenizer.words([letter, space, UNK, UNK, letter]) == [0, 1, 1, 1, 1]
+    assert tokenizer.find_word_ids([letter, space, letter]) == [0, 1, 1]
+    assert tokenizer.find_word_ids([letter, space]) == [0, 0]
+    assert tokenizer.find_word_ids([letter, space, space, EOS]) == [0, 0, 0, 0]
+    assert tokenizer.find_word_ids([space]) == [0]
+    assert tokenizer.find_word_ids([letter, space, UNK, UNK, letter]) == [0, 1, 1, 1, 1]
 
 
 def test_special_tokens_belong_to_the_preceding_word() -> None:
@@ -274,7 +289,7 @@ def test_special_tokens_belong_to_the_preceding_word() -> None:
         tokenizer = train_tokenizer(kind)
         the, books = tokenizer.encode("the"), tokenizer.encode("books")
         ids = [BOS, *the, PAD, *books, EOS]
-        assert tokenizer.words(ids) == [0, *[0] * len(the), 0, *[1] * len(books), 1], kind
+        assert tokenizer.find_word_ids(ids) == [0, *[0] * len(the), 0, *[1] * len(books), 1], kind
 
 
 @given(st.data())
@@ -289,11 +304,11 @@ def test_word_tokenizer_attaches_punctuation_to_words() -> None:
     line = "we see the well-kept gardens ( and the river ) ."
     assert tokenizer.decode(tokenizer.encode(line)) == line
     assert tokenizer.decode(tokenizer.encode(") river")) == ") river"
-    tokenizer = Words.learn(["isn't she, (the river)?"], 20)
-    ids, numbers = tokenizer.split("isn't she, (the river)?")
-    assert tokenizer.pieces(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
+    tokenizer = WordTokenizer.train(["isn't she, (the river)?"], 20)
+    ids, numbers = tokenizer.encode_with_word_ids("isn't she, (the river)?")
+    assert tokenizer.convert_ids_to_tokens(ids) == ["isn't", "she", ",", "(", "the", "river", ")", "?"]
     assert numbers == [0, 1, 1, 2, 2, 3, 3, 3]
-    assert tokenizer.words(ids) == numbers
+    assert tokenizer.find_word_ids(ids) == numbers
 
 
 WRITINGS = {
@@ -319,29 +334,33 @@ WRITINGS = {
 def test_word_tokenizer_writes_words_and_punctuation_back_as_they_were(
     written: str, form: Literal["NFC", "NFD"]
 ) -> None:
-    tokenizer = Words.learn([written], 100)
-    ids, numbers = tokenizer.split(unicodedata.normalize(form, written))
+    tokenizer = WordTokenizer.train([written], 100)
+    ids, numbers = tokenizer.encode_with_word_ids(unicodedata.normalize(form, written))
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", written)
-    assert tokenizer.words(ids) == numbers
+    assert tokenizer.find_word_ids(ids) == numbers
     assert UNK not in ids
 
 
 def test_word_tokenizer_does_not_split_words_at_combining_marks() -> None:
     for name in ("hindi", "bengali", "tamil", "thai", "hebrew", "arabic", "persian", "emoji", "vietnamese"):
-        tokenizer = Words.learn([WRITINGS[name]], 100)
+        tokenizer = WordTokenizer.train([WRITINGS[name]], 100)
         words = [word.rstrip(".।؟") for word in normalize(WRITINGS[name]).split()]
         assert [
-            piece for piece in tokenizer.pieces(tokenizer.encode(WRITINGS[name])) if piece[-1] not in ".।؟"
+            piece
+            for piece in tokenizer.convert_ids_to_tokens(tokenizer.encode(WRITINGS[name]))
+            if piece[-1] not in ".।؟"
         ] == words
 
 
 @given(
     written=st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)
     | st.text(st.sampled_from("ab1 .,(«\"-$…)'\u0301\u200d👍␣‿"), max_size=16)
-    | st.lists(st.sampled_from([*CLOSES, *OPENS, SPACER, JOINER, "a", "b.", "(c", "‿a", "a‿", "␣%"])).map(" ".join)
+    | st.lists(
+        st.sampled_from([*CLOSING_MARKS, *OPENING_MARKS, SPACER, JOINER, "a", "b.", "(c", "‿a", "a‿", "␣%"])
+    ).map(" ".join)
 )
 def test_any_text_survives_a_vocabulary_of_all_its_words(written: str) -> None:
-    tokenizer = Words.learn([written], 1000)
+    tokenizer = WordTokenizer.train([written], 1000)
     ids = tokenizer.encode(written)
     if JOINER in written:
         assert UNK in ids
@@ -352,7 +371,7 @@ def test_any_text_survives_a_vocabulary_of_all_its_words(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["‿a", "a‿", "a‿b", "a ‿ b", "‿", "‿‿", "👍\u200d‿", "‿\u0301"])
 def test_joiner_in_a_text_is_unknown(written: str) -> None:
-    tokenizer = Words.learn([written, "a b ."], 100)
+    tokenizer = WordTokenizer.train([written, "a b ."], 100)
     assert not any(JOINER in entry for entry in tokenizer.vocabulary)
     assert tokenizer.decode(tokenizer.encode(written)).replace("<unk>", "").split() == [
         word for word in written.replace("‿", " ").split() if word in "ab"
@@ -360,12 +379,15 @@ def test_joiner_in_a_text_is_unknown(written: str) -> None:
 
 
 def test_vocabulary_without_spacers_reads_marks_between_spaces_as_before() -> None:
-    tokenizer = Words([*NAMES, "%", "«", "‿?‿", "oui", "50"])
-    assert tokenizer.pieces(tokenizer.encode("« oui ? 50 %")) == ["«", "oui", "‿?‿", "50", "%"]
+    tokenizer = WordTokenizer([*SPECIAL_TOKENS, "%", "«", "‿?‿", "oui", "50"])
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("« oui ? 50 %")) == ["«", "oui", "‿?‿", "50", "%"]
 
 
 def test_punctuation_is_known_with_other_spaces_around_it() -> None:
-    spaced, written = Words.learn(['the " old " river , $ 5 .'], 100), Words.learn(['the "old" river, $5.'], 100)
+    spaced, written = (
+        WordTokenizer.train(['the " old " river , $ 5 .'], 100),
+        WordTokenizer.train(['the "old" river, $5.'], 100),
+    )
     assert UNK not in spaced.encode('the "old" river, $5.')
     assert spaced.encode('the "old" river, $5.') == spaced.encode('the " old " river , $ 5 .')
     assert written.decode(written.encode('the "old" river, $5.')) == 'the "old" river, $5.'
@@ -374,57 +396,61 @@ def test_punctuation_is_known_with_other_spaces_around_it() -> None:
 
 def test_vocabulary_of_an_earlier_version_splits_text_as_before(tmp_path: Path) -> None:
     path = tmp_path / "shared.vocab"
-    entries = [*NAMES, "Cafe", "\u0301", '"', "no", "1", ",", "000", "."]
+    entries = [*SPECIAL_TOKENS, "Cafe", "\u0301", '"', "no", "1", ",", "000", "."]
     path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
     before = path.read_bytes()
-    tokenizer = Words.load(path)
-    ids, numbers = tokenizer.split('Cafe\u0301 "no" 1,000.')
-    assert tokenizer.pieces(ids) == ["Cafe", "\u0301", '"', "no", '"', "1", ",", "000", "."]
+    tokenizer = WordTokenizer.load(path)
+    ids, numbers = tokenizer.encode_with_word_ids('Cafe\u0301 "no" 1,000.')
+    assert tokenizer.convert_ids_to_tokens(ids) == ["Cafe", "\u0301", '"', "no", '"', "1", ",", "000", "."]
     assert numbers == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert tokenizer.decode(ids) == 'Cafe \u0301 " no " 1, 000.'
     tokenizer.save(path)
     assert path.read_bytes() == before
-    Words.learn(["Cafe\u0301"], 10).save(path)
-    loaded = Words.load(path)
+    WordTokenizer.train(["Cafe\u0301"], 10).save(path)
+    loaded = WordTokenizer.load(path)
     assert loaded.decode(loaded.encode("Cafe\u0301")) == "Caf\u00e9"
 
 
 def test_word_vocabulary_keeps_the_most_frequent_words() -> None:
-    tokenizer = Words.learn(["b b b a a c", "c d <unk> <s>"], 7)
-    assert tokenizer.vocabulary == [*NAMES, "b", "a", "c"]
+    tokenizer = WordTokenizer.train(["b b b a a c", "c d <unk> <s>"], 7)
+    assert tokenizer.vocabulary == [*SPECIAL_TOKENS, "b", "a", "c"]
     assert tokenizer.encode("a b c d <unk>") == [5, 4, 6, UNK, UNK]
-    assert Words.learn(["b a"], 6).vocabulary == [*NAMES, "a", "b"]
+    assert WordTokenizer.train(["b a"], 6).vocabulary == [*SPECIAL_TOKENS, "a", "b"]
 
 
 def test_lowercase_tokenizer_ignores_case() -> None:
     for kind in KINDS:
         tokenizer = train_tokenizer(kind, lowercase=True)
         assert tokenizer.encode("The OLD Teacher") == tokenizer.encode("the old teacher"), kind
-        assert tokenizer.split("THE Old")[1] == tokenizer.split("the old")[1]
+        assert tokenizer.encode_with_word_ids("THE Old")[1] == tokenizer.encode_with_word_ids("the old")[1]
         assert tokenizer.decode(tokenizer.encode("The OLD Teacher")) == "the old teacher"
         assert not any(
-            piece != piece.lower() for piece in tokenizer.pieces(range(tokenizer.size)) if not piece.startswith("<0x")
+            piece != piece.lower()
+            for piece in tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+            if not piece.startswith("<0x")
         )
 
 
 def test_vocabulary_is_shared_or_separate_by_setting() -> None:
     for kind in KINDS:
-        both = text.learn(TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind]), lambda: SOURCE, lambda: TARGET)
+        both = tokenizers.train_tokenizers(
+            TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind]), lambda: SOURCE, lambda: TARGET
+        )
         assert both.source is both.target
-        apart = text.learn(
+        apart = tokenizers.train_tokenizers(
             TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind], shared=False), lambda: SOURCE, lambda: TARGET
         )
         assert apart.source is not apart.target
-        left, right = (set(side.pieces(range(side.size))) for side in apart)
+        left, right = (set(side.convert_ids_to_tokens(range(side.vocab_size))) for side in apart)
         assert left != right
         assert "ß" not in "".join(left)
 
 
 def assert_same_tokenizer(left: Tokenizer, right: Tokenizer) -> None:
-    assert left.pieces(range(left.size)) == right.pieces(range(right.size))
+    assert left.convert_ids_to_tokens(range(left.vocab_size)) == right.convert_ids_to_tokens(range(right.vocab_size))
     for line in (*SOURCE, *TARGET, "日本 The"):
-        assert left.split(line) == right.split(line)
-        assert left.words(left.encode(line)) == right.words(right.encode(line))
+        assert left.encode_with_word_ids(line) == right.encode_with_word_ids(line)
+        assert left.find_word_ids(left.encode(line)) == right.find_word_ids(right.encode(line))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -432,36 +458,38 @@ def assert_same_tokenizer(left: Tokenizer, right: Tokenizer) -> None:
 @pytest.mark.parametrize("lowercase", [True, False], ids=["lowercase", "cased"])
 def test_loaded_tokenizer_equals_the_saved_one(kind: Kind, shared: bool, lowercase: bool, tmp_path: Path) -> None:
     settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind], shared=shared, lowercase=lowercase)
-    tokenizers = text.learn(settings, lambda: SOURCE, lambda: TARGET)
-    text.save(tokenizers, settings, tmp_path)
+    trained = tokenizers.train_tokenizers(settings, lambda: SOURCE, lambda: TARGET)
+    tokenizers.save_tokenizers(trained, settings, tmp_path)
     ending = "vocab" if kind == "word" else "model"
     assert {path.name for path in tmp_path.iterdir()} == (
         {f"shared.{ending}"} if shared else {f"source.{ending}", f"target.{ending}"}
     )
-    loaded = text.load(settings, tmp_path)
+    loaded = tokenizers.load_tokenizers(settings, tmp_path)
     assert isinstance(loaded, Tokenizers)
-    assert_same_tokenizer(tokenizers.source, loaded.source)
-    assert_same_tokenizer(tokenizers.target, loaded.target)
+    assert_same_tokenizer(trained.source, loaded.source)
+    assert_same_tokenizer(trained.target, loaded.target)
     assert (loaded.source is loaded.target) == shared
 
 
 def test_subword_training_takes_evenly_spaced_lines_of_long_texts() -> None:
     lines = [str(number) for number in range(10)]
-    assert list(spread(lambda: lines, 10)) == lines
-    assert list(spread(lambda: lines, 9)) == ["0", "2", "4", "6", "8"]
-    assert list(spread(lambda: lines, 3)) == ["0", "4", "8"]
-    assert list(spread(lambda: [], 3)) == []
+    assert list(subsample_lines(lambda: lines, 10)) == lines
+    assert list(subsample_lines(lambda: lines, 9)) == ["0", "2", "4", "6", "8"]
+    assert list(subsample_lines(lambda: lines, 3)) == ["0", "4", "8"]
+    assert list(subsample_lines(lambda: [], 3)) == []
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_too_small_vocabulary_error_names_the_smallest_size(kind: Kind) -> None:
     def learn(size: int) -> Tokenizer:
-        return text.learn(TextSettings(kind=kind, vocabulary=size), lambda: SOURCE, lambda: TARGET).source
+        return tokenizers.train_tokenizers(
+            TextSettings(kind=kind, vocabulary=size), lambda: SOURCE, lambda: TARGET
+        ).source
 
     with pytest.raises(UserError, match=rf"text\.vocabulary=100 .*text\.kind={kind}.* need (\d+)") as caught:
         learn(100)
     needed = int(str(caught.value).split(" need ")[1].split(";")[0])
-    assert learn(needed).size == needed
+    assert learn(needed).vocab_size == needed
     with pytest.raises(UserError):
         learn(needed - 1)
 
@@ -469,7 +497,7 @@ def test_too_small_vocabulary_error_names_the_smallest_size(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
 def test_training_subwords_on_no_text_is_refused(kind: Kind) -> None:
     with pytest.raises(UserError, match="no pieces"):
-        text.learn(TextSettings(kind=kind, vocabulary=300), lambda: [], lambda: [""])
+        tokenizers.train_tokenizers(TextSettings(kind=kind, vocabulary=300), lambda: [], lambda: [""])
 
 
 def test_vocabulary_with_only_special_tokens_is_refused() -> None:
@@ -481,7 +509,7 @@ def test_vocabulary_with_only_special_tokens_is_refused() -> None:
 @pytest.mark.parametrize("damage", ["empty", "truncated", "binary", "text"])
 def test_damaged_vocabulary_file_error_names_the_file(kind: Kind, damage: str, tmp_path: Path) -> None:
     settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind])
-    text.save(Tokenizers(train_tokenizer(kind), train_tokenizer(kind)), settings, tmp_path)
+    tokenizers.save_tokenizers(Tokenizers(train_tokenizer(kind), train_tokenizer(kind)), settings, tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     damaged = {
@@ -492,7 +520,7 @@ def test_damaged_vocabulary_file_error_names_the_file(kind: Kind, damage: str, t
     }
     path.write_bytes(damaged[damage])
     with pytest.raises(UserError, match="is not a") as caught:
-        text.load(settings, tmp_path)
+        tokenizers.load_tokenizers(settings, tmp_path)
     assert str(path) in str(caught.value)
 
 
@@ -501,9 +529,9 @@ def test_damaged_vocabulary_file_error_names_the_file(kind: Kind, damage: str, t
 )
 def test_word_list_with_duplicate_or_invalid_words_is_refused(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "shared.vocab"
-    path.write_text("".join(f"{name}\n" for name in NAMES) + lines, encoding="utf-8")
+    path.write_text("".join(f"{name}\n" for name in SPECIAL_TOKENS) + lines, encoding="utf-8")
     with pytest.raises(UserError, match="one word a line, each once"):
-        Words.load(path)
+        WordTokenizer.load(path)
 
 
 def test_sentencepiece_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
@@ -514,10 +542,10 @@ def test_sentencepiece_model_with_other_special_ids_is_refused(tmp_path: Path) -
     path = tmp_path / "shared.model"
     path.write_bytes(model.getvalue())
     with pytest.raises(UserError, match="first four pieces"):
-        Subwords.load(path)
+        SentencePieceTokenizer.load(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_vocabulary_file_is_refused(kind: Kind, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is missing"):
-        text.load(TextSettings(kind=kind), tmp_path)
+        tokenizers.load_tokenizers(TextSettings(kind=kind), tmp_path)

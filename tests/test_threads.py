@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -13,10 +14,13 @@ import torch
 from support.training import TINY, corpus_files, train_tiny
 
 from regard.runs import Run
-from regard.training import job, threads
-from regard.training.configuration import beginning
-from regard.training.loop import Trainer
-from regard.training.position import Position
+from regard.training import cpu_threads
+from regard.training.train import build_new_config, run_lr_range_test
+from regard.training.train import train as train_run
+from regard.training.train_state import TrainState
+from regard.training.trainer import Trainer
+
+train_module = importlib.import_module("regard.training.train")  # the package exports the function of this name
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +46,7 @@ def pretend_idle(fractions: list[float], folder: Path, monkeypatch: pytest.Monke
         path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
     write(1)
-    monkeypatch.setattr(threads, "PROC_STAT", path)
+    monkeypatch.setattr(cpu_threads, "PROC_STAT", path)
     monkeypatch.setattr(time, "sleep", lambda _: write(2))
 
 
@@ -65,7 +69,7 @@ def test_new_run_takes_as_many_threads_as_cores_are_idle(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pretend_idle(idle, tmp_path, monkeypatch)
-    assert threads.choose_threads() == expected
+    assert cpu_threads.choose_threads() == expected
     assert ("other programs are running" in capsys.readouterr().err) == (expected < 4)
 
 
@@ -79,39 +83,39 @@ def test_number_of_threads_that_is_set_or_unknown_is_left_to_pytorch(
     elif setting == "one thread":
         torch.set_num_threads(1)
     elif setting == "no file":
-        monkeypatch.setattr(threads, "PROC_STAT", tmp_path / "missing")
+        monkeypatch.setattr(cpu_threads, "PROC_STAT", tmp_path / "missing")
     elif setting == "other core numbers":
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 6, 7})
     else:
         monkeypatch.setattr(sys, "platform", "darwin")
-    assert threads.choose_threads() == torch.get_num_threads()
+    assert cpu_threads.choose_threads() == torch.get_num_threads()
 
 
 def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     fit = Trainer.fit
 
-    def record(trainer: Trainer) -> Position:
+    def record(trainer: Trainer) -> TrainState:
         used.append(torch.get_num_threads())
         return fit(trainer)
 
     monkeypatch.setattr(Trainer, "fit", record)
-    monkeypatch.setattr(job, "choose_threads", lambda: 2)
+    monkeypatch.setattr(train_module, "choose_threads", lambda: 2)
     short = {"model.size": 8, "training.validate_every": 1, "training.checkpoint_every": 1}
     folder = train_tiny("bahdanau2015", corpus, tmp_path / "run", **short, **{"training.steps": 1}).folder
-    monkeypatch.setattr(job, "choose_threads", lambda: 4)
+    monkeypatch.setattr(train_module, "choose_threads", lambda: 4)
     more: dict[str, Any] = {"training.steps": 2}
-    job.train(None, None, folder, resume=True, **more)
+    train_run(None, None, folder, resume=True, **more)
     assert used == [2, 2]
     assert torch.get_num_threads() == 4
-    assert Run(folder).config()["training"]["threads"] == 2
-    successor = beginning(Run(tmp_path / "next"), None, {"training.init_from": str(folder)})
+    assert Run(folder).read_config()["training"]["threads"] == 2
+    successor = build_new_config(Run(tmp_path / "next"), None, {"training.init_from": str(folder)})
     assert successor["training"]["threads"] is None
 
 
 def test_resumed_run_does_not_use_more_threads_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert threads.threads_of_resumed_run(3) == 3
-    assert threads.threads_of_resumed_run(8) is None
+    assert cpu_threads.choose_resumed_threads(3) == 3
+    assert cpu_threads.choose_resumed_threads(8) is None
     assert "training with 4 CPU threads, not training.threads=8" in capsys.readouterr().err
 
 
@@ -119,7 +123,7 @@ def test_search_for_a_learning_rate_uses_the_given_threads(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[int] = []
-    monkeypatch.setattr(job, "find", lambda _: used.append(torch.get_num_threads()))
+    monkeypatch.setattr(train_module, "sweep_learning_rates", lambda _: used.append(torch.get_num_threads()))
     changes: dict[str, Any] = {**TINY, "training.threads": 3}
-    job.find_rate("bahdanau2015", corpus_files(corpus, "train"), **changes)
+    run_lr_range_test("bahdanau2015", corpus_files(corpus, "train"), **changes)
     assert used == [3]

@@ -12,7 +12,7 @@ from support.training import train_tiny
 
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.translate import load, trace
+from regard.translate import decoding_trace, load
 
 TEXT = "the old house"
 
@@ -28,8 +28,8 @@ def luong(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_traced_attentional_vector_predicts_the_candidates(luong: Run) -> None:
     translator = load(luong.folder)
     decoder = translator.models[0].decoder
-    assert decoder.order[-1] == "h̃_t"
-    steps = trace.traced(translator, TEXT, "das alte Haus")
+    assert decoder.computation_order[-1] == "h̃_t"
+    steps = decoding_trace.trace_decoding(translator, TEXT, "das alte Haus")
     for step in steps:
         assert step.attentional is not None
         assert step.state is not None

@@ -36,31 +36,31 @@ from support.training import (
 )
 from torch import Tensor
 
-from regard.data import preparation
-from regard.data.corpus import Pair, pairs
-from regard.data.loader import Share
-from regard.data.order import Place
-from regard.data.ragged import Indices
+from regard.data import prepare
+from regard.data.indexed_dataset import Indices
+from regard.data.loader import UpdateBatches
+from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.sampler import SamplerPosition
 from regard.data.settings import DataSettings
-from regard.data.survey import Survey
+from regard.data.split import CorpusSplit
 from regard.errors import UserError
-from regard.evaluate import read_gold
-from regard.models import Seq2Seq, Viewpoint, build
-from regard.report.page import curves
+from regard.evaluate import read_gold_alignments
+from regard.models import AlignmentHead, Seq2Seq, build
+from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
-from regard.runs.lock import held
+from regard.runs.lock import lock_run
 from regard.runs.summary import is_finished
 from regard.tasks import Validation
-from regard.tasks.translation import Validator
-from regard.text import Tokenizers, Words
+from regard.tasks.translation import TranslationValidator
+from regard.tokenizers import Tokenizers, WordTokenizer
 from regard.training import Interrupted, Trainer, train
-from regard.training.device import autocast
-from regard.training.finder import find
-from regard.training.position import Best
-from regard.training.processes import Processes, own_card
+from regard.training.distributed import DistributedContext, choose_local_gpu
+from regard.training.lr_finder import sweep_learning_rates
+from regard.training.precision import build_autocast
 from regard.training.settings import TrainingSettings
-from regard.training.signals import Signals
-from regard.translate import against, choose_alignment_head, load
+from regard.training.signals import StopSignals
+from regard.training.train_state import ValidationRecord
+from regard.translate import choose_alignment_head, load, score_alignments
 
 TORCH_INIT = {"model.initialisation": "torch"}
 # Overrides with which a recipe learns in 24 updates: a recurrent model, a Transformer, then others (slow).
@@ -78,12 +78,12 @@ def resume(folder: Path, overrides: dict[str, Any], data: list[Path] | None = No
 
 def assert_loss_fell(run: Run) -> None:
     """Check the dev losses, the metrics, the checkpoints and the sample translations of 24 updates."""
-    rows = run.metrics()
+    rows = run.read_metrics()
     losses = [row["loss"] for row in rows if row["kind"] == "dev"]
-    assert losses[-1] < math.log(run.tokenizers().target.size) - 1
+    assert losses[-1] < math.log(run.load_tokenizers().target.vocab_size) - 1
     assert losses[-1] < losses[0]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [4, 8, 12, 16, 20, 24]
-    assert run.steps() == [12, 24]
+    assert run.list_steps() == [12, 24]
     samples = (run.folder / "samples" / "step-24.jsonl").read_text(encoding="utf-8").splitlines()
     assert set(json.loads(samples[0])) == {"source", "reference", "translation"}
 
@@ -119,7 +119,7 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(
     assert are_state_dicts_equal(newest_weights(whole), newest_weights(resumed))
     optimizers = [(run.checkpoint_folder(last) / "optimizer.safetensors").read_bytes() for run in (whole, resumed)]
     assert optimizers[0] == optimizers[1]
-    metrics = [run.metrics()[-1] for run in (whole, resumed)]
+    metrics = [run.read_metrics()[-1] for run in (whole, resumed)]
     assert metrics[0] == metrics[1]
 
 
@@ -136,7 +136,7 @@ def test_training_leaves_the_random_generators_as_they_were(end: str, tmp_path: 
     elif end == "finished":
         trainer.fit()
     else:
-        find(trainer, updates=2)
+        sweep_learning_rates(trainer, updates=2)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -181,7 +181,7 @@ def test_stopping_and_resuming_at_every_step_changes_nothing(settings: dict[str,
         part = make_trainer(tmp_path / "parts", bleus[steps // settings["validate_every"] :], **settings)
         if steps:
             part.resume()
-        part.signals.number = 15
+        part.stop_signals.received_signal = 15
         try:
             last = part.fit()
             break
@@ -197,21 +197,21 @@ def test_stopping_and_resuming_at_every_step_changes_nothing(settings: dict[str,
 def test_early_stopping_counts_validations_without_improvement(tmp_path: Path) -> None:
     position = make_trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0, 1.0], patience=2, steps=99).fit()
     assert position.step == 8
-    assert position.best is not None
-    assert (position.best.step, position.best.score) == (4, 5.0)
+    assert position.best_validation is not None
+    assert (position.best_validation.step, position.best_validation.score) == (4, 5.0)
 
 
 def test_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [1.0, 5.0, 4.0, 3.0, 2.0], patience=None, keep=1, steps=10)
     trainer.fit()
-    assert trainer.run.steps() == [4, 10]
-    assert trainer.run.best() == 4
+    assert trainer.run.list_steps() == [4, 10]
+    assert trainer.run.find_best_step() == 4
 
 
 def test_last_checkpoint_includes_the_last_validation(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [1.0, 9.0], validate_every=5, checkpoint_every=2, steps=8)
     trainer.fit()
-    assert trainer.run.steps()[-1] == 8
+    assert trainer.run.list_steps()[-1] == 8
     assert checkpoint.read_state(trainer.run.checkpoint_folder(8))["best"]["score"] == 9.0
 
 
@@ -220,8 +220,8 @@ def test_equal_bleu_scores_are_ranked_by_loss(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, patience=2, steps=8)
     trainer.validate = lambda *_: Validation(next(losses), {"bleu": 0.0}, "bleu")
     position = trainer.fit()
-    assert position.best is not None
-    assert (position.best.step, position.best.loss) == (4, 8.0)
+    assert position.best_validation is not None
+    assert (position.best_validation.step, position.best_validation.loss) == (4, 8.0)
 
 
 CHINESE = Pair("a big dog", "我今天早上在公园里看到了一只非常大的狗。")
@@ -243,12 +243,12 @@ CHINESE = Pair("a big dog", "我今天早上在公园里看到了一只非常大
 def test_chrf_chooses_the_best_model_where_words_have_no_spaces(
     target: str, language: str | None, measure: str
 ) -> None:
-    tokenizers = Tokenizers(Words.learn(["a big dog"], 20), Words.learn([target], 20))
-    validator = Validator([Pair("a big dog", target)], tokenizers, 100, 5, language)
-    model = build("luong2015-global", *tokenizers.sizes, size=8, layers=1)
+    tokenizers = Tokenizers(WordTokenizer.train(["a big dog"], 20), WordTokenizer.train([target], 20))
+    validator = TranslationValidator([Pair("a big dog", target)], tokenizers, 100, 5, language)
+    model = build("luong2015-global", *tokenizers.vocab_sizes, size=8, layers=1)
     found = validator(model, torch.device("cpu"))
-    assert (found.measure, found.score) == (measure, found.figures[measure])
-    assert "bleu" in found.figures
+    assert (found.selection_metric, found.score) == (measure, found.metrics[measure])
+    assert "bleu" in found.metrics
 
 
 def test_validation_line_says_that_chrf_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,13 +268,13 @@ def test_resumed_run_compares_scores_of_different_metrics_by_loss(tmp_path: Path
     resumed.resume()
     resumed.validate = lambda model, device: Validation(loss, {"chrf": 0.5}, "chrf")
     assert resumed.fit().ranked[0].step == best
-    assert resumed.run.best() == best
+    assert resumed.run.find_best_step() == best
 
 
 def test_on_best_sees_the_validated_weights_of_each_new_best(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [1.0, 3.0, 2.0, 4.0, 4.0], steps=8, ema=0.9, average=2, keep=2, checkpoint_every=2)
     validated, chosen = record_validated_weights(trainer), dict[int, dict[str, Tensor]]()
-    trainer.on_best = lambda model, device: chosen.update({trainer.position.step: copy.deepcopy(model.state_dict())})
+    trainer.on_best = lambda model, device: chosen.update({trainer.train_state.step: copy.deepcopy(model.state_dict())})
     trainer.fit()
     assert list(chosen) == [2, 4, 8], "the average of steps 6 and 8 is as good as step 8"
     assert trainer.run.average_folder.is_dir()
@@ -287,7 +287,7 @@ def record_validated_weights(trainer: Trainer) -> list[tuple[int, dict[str, Tens
     validate, validated = trainer.validate, list[tuple[int, dict[str, Tensor]]]()
 
     def record(model: Seq2Seq, device: torch.device) -> Validation:
-        validated.append((trainer.position.step, copy.deepcopy(model.state_dict())))
+        validated.append((trainer.train_state.step, copy.deepcopy(model.state_dict())))
         return validate(model, device)
 
     trainer.validate = record
@@ -297,13 +297,13 @@ def record_validated_weights(trainer: Trainer) -> list[tuple[int, dict[str, Tens
 def test_training_without_a_report_chooses_the_alignment_head(transformer_run: Run, corpus: Path) -> None:
     translator = load(transformer_run.folder)
     model = translator.models[0].train()
-    own = model.decoder.viewpoint
+    own = model.decoder.alignment_head
     assert json.loads((transformer_run.folder / "viewpoint.json").read_text(encoding="utf-8")) == own._asdict()
-    dev = pairs(corpus_files(corpus, "dev"))
+    dev = read_all_pairs(corpus_files(corpus, "dev"))
     assert choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu")) == own
-    model.decoder.viewpoint = Viewpoint()
+    model.decoder.alignment_head = AlignmentHead()
     choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu"))
-    assert (model.decoder.viewpoint, model.training) == (Viewpoint(), True), "the model stays as it is"
+    assert (model.decoder.alignment_head, model.training) == (AlignmentHead(), True), "the model stays as it is"
 
 
 def test_resume_chooses_the_alignment_head_of_a_run_without_one(transformer_run: Run, tmp_path: Path) -> None:
@@ -333,17 +333,17 @@ def test_tied_weights_are_saved_once_in_a_stable_order(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters())
     written = []
     for name in ("a", "b"):
-        tensors = checkpoint.unique_tensors(model), checkpoint.optimizer_tensors(optimizer)
-        checkpoint.write(tmp_path / name, *tensors, {})
+        tensors = checkpoint.collect_model_tensors(model), checkpoint.collect_optimizer_tensors(optimizer)
+        checkpoint.write_checkpoint(tmp_path / name, *tensors, {})
         written.append((tmp_path / name / "model.safetensors").read_bytes())
     assert written[0] == written[1]
     other = build("vaswani2017-base", 9, 9, size=8)
-    checkpoint.read_model(tmp_path / "a", other)
+    checkpoint.load_model_weights(tmp_path / "a", other)
     assert are_state_dicts_equal(model.state_dict(), other.state_dict())
     with pytest.raises(UserError, match="does not fit"):
-        checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=8, tie="none"))
+        checkpoint.load_model_weights(tmp_path / "a", build("vaswani2017-base", 9, 9, size=8, tie="none"))
     with pytest.raises(UserError, match="does not fit"):
-        checkpoint.read_model(tmp_path / "a", build("vaswani2017-base", 9, 9, size=16))
+        checkpoint.load_model_weights(tmp_path / "a", build("vaswani2017-base", 9, 9, size=16))
 
 
 def test_patience_count_survives_resume(tmp_path: Path) -> None:
@@ -356,24 +356,24 @@ def test_patience_count_survives_resume(tmp_path: Path) -> None:
 
 
 def first_batches(trainer: Trainer, count: int) -> list[Indices]:
-    return [rows for rows, _ in islice(trainer.order.after(Place()), count)]
+    return [rows for rows, _ in islice(trainer.sampler.iterate_batches(SamplerPosition()), count)]
 
 
 def test_accumulated_gradients_equal_those_of_one_large_batch(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, optimizer="sgd", learning_rate=1.0, warmup=0, schedule="constant", clip=None)
     gradients = gradients_of(trainer)
     rows = first_batches(trainer, 3)
-    gradients.add([trainer.source.batch(some, 0) for some in rows], 1, 1)
+    gradients.accumulate([trainer.dataset.make_batch(some, 0) for some in rows], 1, 1)
     accumulated = {
         name: parameter.grad.clone()
         for name, parameter in trainer.model.named_parameters()
         if parameter.grad is not None
     }
-    together = trainer.source.batch(np.concatenate(rows), 0)
-    found = gradients.add([together], 1, 1)
+    together = trainer.dataset.make_batch(np.concatenate(rows), 0)
+    found = gradients.accumulate([together], 1, 1)
     for name, parameter in trainer.model.named_parameters():
         torch.testing.assert_close(parameter.grad, accumulated[name])
-    assert float(found.loss) == pytest.approx(trainer.model.summed(*together).item(), rel=1e-5)
+    assert float(found.loss) == pytest.approx(trainer.model.loss_sum(*together).item(), rel=1e-5)
 
 
 class LimitedMemory(torch.nn.Module):
@@ -435,13 +435,13 @@ def test_nan_updates_are_skipped_and_counted(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=8, log_every=1, validate_every=8)
     make_loss_nan(trainer, {3, 4, 6})
     before: dict[int, list[Tensor]] = {}
-    update = trainer.update
+    update = trainer.train_step
 
-    def recorded(share: Share) -> Any:
-        before[trainer.position.step + 1] = [weight.detach().clone() for weight in trainer.model.parameters()]
-        return update(share)
+    def recorded(update_batches: UpdateBatches) -> Any:
+        before[trainer.train_state.step + 1] = [weight.detach().clone() for weight in trainer.model.parameters()]
+        return update(update_batches)
 
-    trainer.update = recorded  # type: ignore[method-assign]
+    trainer.train_step = recorded  # type: ignore[method-assign]
     end = trainer.fit()
     assert (end.step, end.skipped, end.skipped_in_row) == (8, 3, 0)
     changed = {
@@ -449,7 +449,7 @@ def test_nan_updates_are_skipped_and_counted(tmp_path: Path) -> None:
         for step in range(1, 8)
     }
     assert changed == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True}
-    assert [row["skipped"] for row in trainer.run.metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
+    assert [row["skipped"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
 
 
 def read_strictly(text: str) -> Any:
@@ -472,20 +472,20 @@ def test_metrics_and_state_with_nan_are_valid_json(tmp_path: Path) -> None:
     assert [(row["loss"], row["bleu"]) for row in rows if row["kind"] == "dev"] == [(None, None), (None, None)]
     state = read_strictly((trainer.run.checkpoint_folder(4) / "state.json").read_text(encoding="utf-8"))
     assert state["best"]["loss"] is None
-    assert "<svg" in curves(trainer.run.metrics())
+    assert "<svg" in format_training_curves(trainer.run.read_metrics())
     resumed = make_trainer(tmp_path, steps=6)
     resumed.resume()
-    assert math.isnan(resumed.position.ranked[0].loss)
+    assert math.isnan(resumed.train_state.ranked[0].loss)
     resumed.validate = lambda model, device: Validation(9.0, {"bleu": 0.0}, "bleu")
     resumed.fit()
-    assert resumed.position.ranked[0] == Best(6, 9.0, 0.0, "bleu"), "any number is better than NaN"
+    assert resumed.train_state.ranked[0] == ValidationRecord(6, 9.0, 0.0, "bleu"), "any number is better than NaN"
 
 
 def test_resume_rewrites_nan_of_earlier_versions_as_null(tmp_path: Path) -> None:
     make_trainer(tmp_path, steps=2, log_every=1).fit()
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train", "step": 1, "loss": NaN}\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert math.isnan(Run(tmp_path).metrics()[0]["loss"])
+    assert math.isnan(Run(tmp_path).read_metrics()[0]["loss"])
     resumed = make_trainer(tmp_path, steps=4, log_every=1)
     resumed.resume()
     resumed.fit()
@@ -496,22 +496,22 @@ def test_work_due_at_a_skipped_update_is_done_after_the_next(tmp_path: Path) -> 
     trainer = make_trainer(tmp_path, [1.0] * 9, steps=12, validate_every=4, checkpoint_every=3, keep=9, patience=None)
     make_loss_nan(trainer, {3, 4, 9})
     trainer.fit()
-    assert trainer.run.steps() == [5, 6, 8, 10, 12], "steps 3 and 4 were due at 5, step 9 at 10"
-    assert [row["step"] for row in trainer.run.metrics() if row["kind"] == "dev"] == [5, 8, 12]
+    assert trainer.run.list_steps() == [5, 6, 8, 10, 12], "steps 3 and 4 were due at 5, step 9 at 10"
+    assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "dev"] == [5, 8, 12]
 
 
 def test_skipped_update_leaves_the_ema_unchanged(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=8, ema=0.5, validate_every=8)
     make_loss_nan(trainer, {5})
     means: dict[int, list[Tensor]] = {}
-    update = trainer.update
+    update = trainer.train_step
 
-    def recorded(share: Share) -> Any:
-        found = update(share)
-        means[trainer.position.step] = [tensor.clone() for tensor in trainer.mean.mean]
+    def recorded(update_batches: UpdateBatches) -> Any:
+        found = update(update_batches)
+        means[trainer.train_state.step] = [tensor.clone() for tensor in trainer.ema.average]
         return found
 
-    trainer.update = recorded  # type: ignore[method-assign]
+    trainer.train_step = recorded  # type: ignore[method-assign]
     trainer.fit()
     unchanged = {step: all(map(torch.equal, means[step], means[step - 1])) for step in (4, 5, 6)}
     assert unchanged == {4: False, 5: True, 6: False}
@@ -529,7 +529,7 @@ def test_repeated_nan_updates_end_training_and_keep_the_checkpoint(tmp_path: Pat
     assert "3 updates in a row" in str(error.value)
     assert "step-4 is kept" in str(error.value)
     assert "training.learning_rate" in str(error.value)
-    assert resumed.run.steps()[-1] == 4
+    assert resumed.run.list_steps()[-1] == 4
     checkpoint.read_state(resumed.run.checkpoint_folder(4))
 
 
@@ -549,20 +549,20 @@ def test_ema_weights_are_validated_and_saved(tmp_path: Path) -> None:
         return Validation(1.0, {"bleu": 1.0}, "bleu")
 
     trainer.validate = validate
-    update = trainer.update
+    update = trainer.train_step
 
-    def recorded(share: Share) -> Any:
-        made = update(share)
-        kept = min(0.9, (1 + trainer.position.step) / (10 + trainer.position.step))
+    def recorded(update_batches: UpdateBatches) -> Any:
+        made = update(update_batches)
+        kept = min(0.9, (1 + trainer.train_state.step) / (10 + trainer.train_state.step))
         for old, new in zip(mean, trainer.model.parameters(), strict=True):
             old.mul_(kept).add_((1 - kept) * new.detach())
         return made
 
-    trainer.update = recorded  # type: ignore[method-assign]
+    trainer.train_step = recorded  # type: ignore[method-assign]
     trainer.fit()
     for ours, shown in zip(mean, seen[-1], strict=True):
         torch.testing.assert_close(ours, shown)
-    saved = checkpoint.read_tensors(trainer.run.checkpoint_folder(6), checkpoint.MODEL)
+    saved = checkpoint.read_tensors(trainer.run.checkpoint_folder(6), checkpoint.MODEL_FILE)
     own = dict(trainer.model.named_parameters())
     for name, ours in zip((n for n, _ in trainer.model.named_parameters()), mean, strict=True):
         torch.testing.assert_close(ours, saved[name])
@@ -576,12 +576,14 @@ def test_checkpoint_average_is_used_only_if_no_worse(tmp_path: Path) -> None:
         validated = record_validated_weights(trainer)
         trainer.fit()
         steps = [trainer.run.checkpoint_folder(step) for step in (4, 6)]
-        weights = [checkpoint.read_tensors(folder, checkpoint.MODEL) for folder in steps]
+        weights = [checkpoint.read_tensors(folder, checkpoint.MODEL_FILE) for folder in steps]
         assert trainer.run.average_folder.exists() == (name == "better")
-        assert trainer.run.candidates()[0] == (trainer.run.average_folder if name == "better" else steps[1])
+        assert trainer.run.list_checkpoints_best_first()[0] == (
+            trainer.run.average_folder if name == "better" else steps[1]
+        )
         if name == "better":
             assert checkpoint.read_state(trainer.run.average_folder)["best"]["step"] == 6
-            mean = checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL)
+            mean = checkpoint.read_tensors(trainer.run.average_folder, checkpoint.MODEL_FILE)
             for key, tensor in mean.items():
                 torch.testing.assert_close(tensor, (weights[0][key] + weights[1][key]) / 2)
                 assert torch.equal(validated[-1][1][key], tensor)
@@ -594,11 +596,13 @@ def test_checkpoint_without_the_weights_behind_the_running_mean_is_damaged(tmp_p
     trainer = make_trainer(tmp_path, steps=2, ema=0.9)
     trainer.fit()
     folder = trainer.run.checkpoint_folder(2)
-    model, optimizer = (checkpoint.read_tensors(folder, name) for name in (checkpoint.MODEL, checkpoint.OPTIMIZER))
+    model, optimizer = (
+        checkpoint.read_tensors(folder, name) for name in (checkpoint.MODEL_FILE, checkpoint.OPTIMIZER_FILE)
+    )
     del optimizer["weight.0"]
     state = checkpoint.read_state(folder)
-    checkpoint.remove(folder)
-    checkpoint.write(folder, model, optimizer, state)
+    checkpoint.remove_checkpoint(folder)
+    checkpoint.write_checkpoint(folder, model, optimizer, state)
     with pytest.raises(UserError, match=r"step-.*optimizer.* does not fit the run: 'weight\.0'"):
         make_trainer(tmp_path, steps=4, ema=0.9).resume()
 
@@ -606,18 +610,18 @@ def test_checkpoint_without_the_weights_behind_the_running_mean_is_damaged(tmp_p
 def test_training_goes_on_beside_a_damaged_older_checkpoint(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=4, keep=2, checkpoint_every=2)
     trainer.fit()
-    (trainer.run.checkpoint_folder(2) / checkpoint.STATE).write_text("{", encoding="utf-8")
+    (trainer.run.checkpoint_folder(2) / checkpoint.STATE_FILE).write_text("{", encoding="utf-8")
     resumed = make_trainer(tmp_path, steps=6, keep=2, checkpoint_every=2)
     resumed.resume()
     resumed.fit()
-    assert resumed.run.newest() == 6
+    assert resumed.run.find_newest_step() == 6
 
 
 def test_keep_best_keeps_the_best_checkpoints(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
     end = trainer.fit()
     assert [best.score for best in end.ranked] == [5.0, 4.0, 3.0]
-    assert trainer.run.steps() == [2, 6, 10]
+    assert trainer.run.list_steps() == [2, 6, 10]
 
 
 def test_resume_skips_a_damaged_newest_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -631,7 +635,7 @@ def test_resume_skips_a_damaged_newest_checkpoint(tmp_path: Path, capsys: pytest
     for name in ("whole", "damaged"):
         trainer = make_trainer(tmp_path / name, steps=9, dropout=0.2)
         trainer.resume()
-        assert trainer.position.step == (6 if name == "whole" else 4)
+        assert trainer.train_state.step == (6 if name == "whole" else 4)
         trainer.fit()
         ends.append(trainer.model.state_dict())
     assert are_state_dicts_equal(*ends)
@@ -657,26 +661,26 @@ def test_resume_skips_a_checkpoint_with_an_invalid_state(
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
     trainer = make_trainer(tmp_path, steps=9)
     trainer.resume()
-    assert trainer.position.step == 4
+    assert trainer.train_state.step == 4
     assert f"step-6 is damaged: state.json {reason}" in capsys.readouterr().err
 
 
 def test_resume_with_other_training_data_is_refused(tmp_path: Path) -> None:
     make_trainer(tmp_path, steps=6).fit()
     trainer = make_trainer(tmp_path, steps=9)
-    trainer.source.fingerprint = "another"
+    trainer.dataset.fingerprint = "another"
     with pytest.raises(UserError, match="the training data is not what"):
         trainer.resume()
-    assert trainer.run.steps() == [2, 4, 6]
+    assert trainer.run.list_steps() == [2, 4, 6]
 
 
 def test_two_processes_cannot_train_into_one_folder(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
-    with held(out), pytest.raises(UserError, match="another process is training into"):
+    with lock_run(out), pytest.raises(UserError, match="another process is training into"):
         train_tiny("bahdanau2015", corpus, out, **{"training.steps": 1})
     assert not Run(out).exists
     train_tiny("bahdanau2015", corpus, out, **{"training.steps": 1})
-    assert Run(out).newest() == 1
+    assert Run(out).find_newest_step() == 1
 
 
 def test_interruptions_do_not_change_which_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -686,30 +690,30 @@ def test_interruptions_do_not_change_which_checkpoints_are_kept(tmp_path: Path) 
     make_trainer(tmp_path / "whole", **settings).fit()
     for until in (3, 5, 11, 99):
         trainer = make_trainer(tmp_path / "stopped", **settings)
-        if trainer.run.steps():
+        if trainer.run.list_steps():
             trainer.resume()
         interrupt_at(trainer, until)
         with suppress(Interrupted):
             trainer.fit()
     whole, stopped = Run(tmp_path / "whole"), Run(tmp_path / "stopped")
-    assert whole.steps() == stopped.steps() == [8, 10, 12]
-    means = [checkpoint.read_tensors(run.average_folder, checkpoint.MODEL) for run in (whole, stopped)]
+    assert whole.list_steps() == stopped.list_steps() == [8, 10, 12]
+    means = [checkpoint.read_tensors(run.average_folder, checkpoint.MODEL_FILE) for run in (whole, stopped)]
     assert are_state_dicts_equal(*means)
 
 
 def interrupt_at(trainer: Trainer, step: int) -> None:
     """Simulate SIGTERM during an update."""
-    update = trainer.update
+    update = trainer.train_step
 
-    def interrupted(share: Share) -> Any:
-        if trainer.position.step + 1 == step:
-            trainer.signals.number = 15
-        return update(share)
+    def interrupted(update_batches: UpdateBatches) -> Any:
+        if trainer.train_state.step + 1 == step:
+            trainer.stop_signals.received_signal = 15
+        return update(update_batches)
 
-    trainer.update = interrupted  # type: ignore[method-assign]
+    trainer.train_step = interrupted  # type: ignore[method-assign]
 
 
-class RecordingProcesses(Processes):
+class RecordingProcesses(DistributedContext):
     """One process of several: `sums` adds what others have contributed, and records its own numbers."""
 
     def __init__(self, others: list[list[float]]) -> None:
@@ -717,7 +721,7 @@ class RecordingProcesses(Processes):
         object.__setattr__(self, "others", others)
         object.__setattr__(self, "own", [])
 
-    def sums(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         self.own.append(list(numbers))  # type: ignore[attr-defined]
         return [float(sum(each)) for each in zip(numbers, *self.others, strict=True)]  # type: ignore[attr-defined]
 
@@ -726,10 +730,10 @@ def test_different_signals_to_several_processes_end_all_by_one_of_them(tmp_path:
     contributed: list[list[float]] = []
     for number in (signal.SIGINT, signal.SIGTERM, 0):
         trainer = make_trainer(tmp_path)
-        trainer.processes = RecordingProcesses(contributed)
-        trainer.signals.number = int(number)
-        _, stop = trainer.update(next(trainer.shares()))
-        contributed += trainer.processes.own  # type: ignore[attr-defined]
+        trainer.distributed = RecordingProcesses(contributed)
+        trainer.stop_signals.received_signal = int(number)
+        _, stop = trainer.train_step(next(trainer.load_update_batches()))
+        contributed += trainer.distributed.own  # type: ignore[attr-defined]
     assert len(contributed) == 3
     assert stop == signal.SIGTERM
 
@@ -737,36 +741,36 @@ def test_different_signals_to_several_processes_end_all_by_one_of_them(tmp_path:
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_repeated_signals_do_not_lose_the_checkpoint_but_ctrl_c_stops_at_once(first: signal.Signals) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
-    signals = Signals()
+    signals = StopSignals()
     try:
-        with signals.watched():
+        with signals.install_handlers():
             for number in (first, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):  # as `timeout` and supervisors do
                 signal.raise_signal(number)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGHUP, previous)
-    assert signals.number == first
+    assert signals.received_signal == first
 
 
 def test_ranks_of_torchrun_ignore_repeated_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    signals = Signals()
-    with signals.watched():
+    signals = StopSignals()
+    with signals.install_handlers():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # the one that torchrun passes on
-    assert signals.number == signal.SIGINT
+    assert signals.received_signal == signal.SIGINT
 
 
 def test_hangup_that_nohup_ignores_does_not_stop_training() -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signals = Signals()
+    signals = StopSignals()
     try:
-        with signals.watched():
+        with signals.install_handlers():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, previous)
-    assert signals.number == 0
+    assert signals.received_signal == 0
 
 
 def exit_with_threads_at_fork(work: Callable[[], object]) -> None:
@@ -780,7 +784,7 @@ def exit_with_threads_at_fork(work: Callable[[], object]) -> None:
 
 def fit_with_a_worker(folder: Path) -> None:
     trainer = make_trainer(folder, steps=1, tensorboard=True)
-    trainer.data = replace(trainer.data, workers=1)
+    trainer.data_settings = replace(trainer.data_settings, workers=1)
     trainer.fit()
 
 
@@ -788,9 +792,11 @@ def encode_with_a_pool(folder: Path) -> None:
     (folder / "a.en").write_text("a house\n" * 9, encoding="utf-8")
     (folder / "a.de").write_text("ein Haus\n" * 9, encoding="utf-8")
     data = DataSettings(train=(str(folder / "a.en"), str(folder / "a.de")))
-    words = Words.learn(["a house ein Haus"], 9)
-    with patch("regard.data.encoding.AT_ONCE", 2):
-        preparation.write(folder, data, Tokenizers(words, words), Survey([9], [], frozenset(), []), None)
+    words = WordTokenizer.train(["a house ein Haus"], 9)
+    with patch("regard.data.prepare.PAIRS_PER_CHUNK", 2):
+        prepare._write_encoded_pairs(
+            folder, data, Tokenizers(words, words), CorpusSplit([9], [], frozenset(), []), None
+        )
 
 
 @pytest.mark.parametrize("work", [fit_with_a_worker, encode_with_a_pool], ids=lambda work: work.__name__)
@@ -805,20 +811,20 @@ def test_processes_are_forked_before_threads_start(work: Callable[[Path], None],
 
 def test_finished_run_starts_no_data_workers(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=1)
-    trainer.data = replace(trainer.data, workers=1)
-    trainer.position.step = 1
-    with closing(trainer.shares()):
+    trainer.data_settings = replace(trainer.data_settings, workers=1)
+    trainer.train_state.step = 1
+    with closing(trainer.load_update_batches()):
         assert multiprocessing.active_children() == []
 
 
 def test_runs_list_and_resume_agree_on_whether_a_run_is_finished(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=None, epochs=1.0)
-    trainer.position.place = Place(0, 0, 1)
-    epochs = trainer.order.epochs(trainer.position.place)
+    trainer.train_state.place = SamplerPosition(0, 0, 1)
+    epochs = trainer.sampler.compute_epochs(trainer.train_state.place)
     for limit in (epochs, epochs + 1e-7, epochs - 1e-7):
         trainer.settings = replace(trainer.settings, epochs=limit)
         state = {"step": 1, "epochs": epochs, "bad_validations": 0}
-        assert is_finished(asdict(trainer.settings), state) == trainer.finished() == (epochs >= limit)
+        assert is_finished(asdict(trainer.settings), state) == trainer.has_finished() == (epochs >= limit)
 
 
 def test_failed_validation_of_the_average_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
@@ -833,11 +839,11 @@ def test_failed_validation_of_the_average_leaves_the_weights_as_they_were(tmp_pa
 
     trainer.validate = fail
     with pytest.raises(OSError, match="the disk is full"):
-        trainer.average()
+        trainer.try_checkpoint_average()
     assert are_state_dicts_equal(trainer.model.state_dict(), before)
     assert trainer.model.training
-    with pytest.raises(checkpoint.DamageError, match="does not fit"):
-        trainer.validated({"other": torch.zeros(1)})
+    with pytest.raises(checkpoint.CorruptCheckpointError, match="does not fit"):
+        trainer.run_validation({"other": torch.zeros(1)})
     assert are_state_dicts_equal(trainer.model.state_dict(), before)
 
 
@@ -861,7 +867,7 @@ def test_resume_skips_a_metrics_line_that_is_not_json(tmp_path: Path, capsys: py
     trainer = make_trainer(tmp_path, steps=6, log_every=1)
     trainer.resume()
     trainer.fit()
-    assert [row["step"] for row in trainer.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
     assert "cannot be read; it is left out" in capsys.readouterr().err
 
 
@@ -883,7 +889,7 @@ def test_init_from_refuses_another_kind_vocabulary_or_size(run: Run, corpus: Pat
     assert len(str(caught.value)) < 400
     assert not (tmp_path / "tuned").exists()
     start(None, **{"model.dropout": 0.3})
-    assert Run(tmp_path / "tuned").config()["model"]["dropout"] == 0.3
+    assert Run(tmp_path / "tuned").read_config()["model"]["dropout"] == 0.3
 
 
 def test_init_from_weights_stay_best_if_training_worsens_them(run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -895,8 +901,8 @@ def test_init_from_weights_stay_best_if_training_worsens_them(run: Run, corpus: 
         "training.best": "loss",
     }
     tuned = train(None, corpus_files(corpus, "train"), tmp_path / "tuned", dev=corpus_files(corpus, "dev"), **harmful)
-    first, *later = [row for row in tuned.metrics() if row["kind"] == "dev"]
-    assert first["step"] == tuned.best() == 0
+    first, *later = [row for row in tuned.read_metrics() if row["kind"] == "dev"]
+    assert first["step"] == tuned.find_best_step() == 0
     assert all(row["loss"] > first["loss"] for row in later)
     own = load(run.folder).models[0].state_dict()
     assert all(torch.equal(tensor, own[name]) for name, tensor in load(tuned.folder).models[0].state_dict().items())
@@ -919,7 +925,7 @@ def test_resume_with_another_recipe_is_refused(run: Run, tmp_path: Path) -> None
     copy_run(run, tmp_path / "copy")
     with pytest.raises(UserError, match="is a run of the recipe 'bahdanau2015', it cannot go on as 'default'"):
         train("default", None, tmp_path / "copy", resume=True)
-    assert train("bahdanau2015", None, tmp_path / "copy", resume=True).newest() == run.newest()
+    assert train("bahdanau2015", None, tmp_path / "copy", resume=True).find_newest_step() == run.find_newest_step()
 
 
 def test_reading_from_a_pipe_needs_a_single_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -931,15 +937,15 @@ def test_reading_from_a_pipe_needs_a_single_process(tmp_path: Path, monkeypatch:
 def test_more_processes_than_gpus_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert own_card(1) == 1
+    assert choose_local_gpu(1) == 1
     with pytest.raises(UserError, match=r"4 processes on this machine, which has 2 GPUs.*--nproc-per-node=2"):
-        own_card(2)
+        choose_local_gpu(2)
 
 
 def test_validation_splits_batches_when_out_of_memory(run: Run, corpus: Path) -> None:
-    tokenizers = run.tokenizers()
-    validator = Validator(pairs(corpus_files(corpus, "dev")), tokenizers, 4000, 20)
-    model = run.model(tokenizers.sizes)
+    tokenizers = run.load_tokenizers()
+    validator = TranslationValidator(read_all_pairs(corpus_files(corpus, "dev")), tokenizers, 4000, 20)
+    model = run.load_model(tokenizers.vocab_sizes)
     whole = validator(model, torch.device("cpu"))
     model.encoder.embedding = torch.nn.Sequential(model.encoder.embedding, LimitedMemory(3, False))
     split = validator(model, torch.device("cpu"))
@@ -967,7 +973,7 @@ def test_fp16_loss_scaler_is_resumed(tmp_path: Path) -> None:
     resumed = make_trainer(tmp_path, precision="fp16", steps=5)
     resumed.resume()
     resumed.fit()
-    assert resumed.gradients.scaler.state_dict()["_growth_tracker"] == state["scaler"]["_growth_tracker"] + 1
+    assert resumed.accumulator.scaler.state_dict()["_growth_tracker"] == state["scaler"]["_growth_tracker"] + 1
 
 
 def test_resume_drops_metrics_after_the_checkpoint(tmp_path: Path) -> None:
@@ -978,7 +984,7 @@ def test_resume_drops_metrics_after_the_checkpoint(tmp_path: Path) -> None:
     resumed = make_trainer(tmp_path, log_every=1, steps=6)
     resumed.resume()
     resumed.fit()
-    steps = [row["step"] for row in resumed.run.metrics() if row["kind"] == "train"]
+    steps = [row["step"] for row in resumed.run.read_metrics() if row["kind"] == "train"]
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
@@ -990,7 +996,7 @@ def test_resume_names_the_damaged_file_of_a_checkpoint(
     name: str, damage: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = copy_run(run, tmp_path / "copy")
-    path = copy.checkpoint_folder(copy.newest()) / name
+    path = copy.checkpoint_folder(copy.find_newest_step()) / name
     content = bytearray(path.read_bytes())
     if damage == "remove":
         path.unlink()
@@ -1003,21 +1009,21 @@ def test_resume_names_the_damaged_file_of_a_checkpoint(
     stderr = capsys.readouterr().err
     assert "is damaged" in stderr
     assert name in stderr
-    assert copy.newest() == 13
+    assert copy.find_newest_step() == 13
 
 
 def test_model_loads_without_the_optimizer_file(run: Run, tmp_path: Path) -> None:
     copy = copy_run(run, tmp_path / "copy")
-    for step in copy.steps():
+    for step in copy.list_steps():
         (copy.checkpoint_folder(step) / "optimizer.safetensors").unlink()
-    assert not copy.model(copy.tokenizers().sizes).training
+    assert not copy.load_model(copy.load_tokenizers().vocab_sizes).training
 
 
 def test_overrides_given_at_resume_are_saved(run: Run, tmp_path: Path) -> None:
     copy = copy_run(run, tmp_path / "copy")
     resume(copy.folder, {"training.steps": 26})
-    assert copy.config()["training"]["steps"] == 26
-    assert resume(copy.folder, {}).newest() == 26
+    assert copy.read_config()["training"]["steps"] == 26
+    assert resume(copy.folder, {}).find_newest_step() == 26
 
 
 def test_run_without_a_checkpoint_can_be_started_again(corpus: Path, tmp_path: Path) -> None:
@@ -1027,7 +1033,7 @@ def test_run_without_a_checkpoint_can_be_started_again(corpus: Path, tmp_path: P
     with pytest.raises(UserError, match="no checkpoint yet; start it again without --resume"):
         resume(out, {})
     train_tiny("bahdanau2015", corpus, out, **{"training.steps": 2})
-    assert run.newest() == 2
+    assert run.find_newest_step() == 2
 
 
 def test_resume_drops_a_truncated_metrics_line(tmp_path: Path) -> None:
@@ -1038,7 +1044,7 @@ def test_resume_drops_a_truncated_metrics_line(tmp_path: Path) -> None:
     resumed = make_trainer(tmp_path, log_every=1, steps=4)
     resumed.resume()
     resumed.fit()
-    assert [row["step"] for row in resumed.run.metrics() if row["kind"] == "train"] == [1, 2, 3, 4]
+    assert [row["step"] for row in resumed.run.read_metrics() if row["kind"] == "train"] == [1, 2, 3, 4]
 
 
 def test_resume_cannot_change_the_length_of_a_cosine_schedule(corpus: Path, tmp_path: Path) -> None:
@@ -1054,7 +1060,7 @@ def test_saving_a_step_again_rewrites_only_its_state(tmp_path: Path) -> None:
     trainer.fit()
     folder = trainer.run.checkpoint_folder(2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    trainer.position.bad_validations, trainer.stale = 7, True
+    trainer.train_state.bad_validations, trainer.is_checkpoint_stale = 7, True
     trainer.save()
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert len(list(folder.iterdir())) == 3
@@ -1069,11 +1075,11 @@ def test_full_disk_leaves_no_partial_checkpoint(tmp_path: Path, monkeypatch: pyt
     def full_disk(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    trainer.position.step = 3
+    trainer.train_state.step = 3
     monkeypatch.setattr(checkpoint, "save_file", full_disk)
     with pytest.raises(UserError, match=r"could not be written .*No space"):
         trainer.save()
-    assert trainer.run.steps() == [2]
+    assert trainer.run.list_steps() == [2]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-2"]
     checkpoint.read_state(trainer.run.checkpoint_folder(2))
 
@@ -1091,7 +1097,7 @@ def test_resume_refuses_another_model_or_corpus(run: Run, corpus: Path, tmp_path
 def test_default_recipe_is_sized_by_the_corpus(corpus: Path, tmp_path: Path) -> None:
     quick: dict[str, Any] = {"training.steps": 1, "training.validate_pairs": 1, "training.tensorboard": False}
     run = train("default", corpus_files(corpus, "train"), tmp_path / "run", **quick)
-    config = run.config()
+    config = run.read_config()
     assert config["model"].pop("align_layer") == "auto", "the alignment layer is chosen at the end of training"
     assert "auto" not in [*config["model"].values(), *config["text"].values(), config["training"]["batch_tokens"]]
     assert (config["model"]["size"], config["model"]["layers"]) == (128, 3)
@@ -1101,7 +1107,7 @@ def test_default_recipe_is_sized_by_the_corpus(corpus: Path, tmp_path: Path) -> 
 def test_separate_vocabularies_tie_only_the_decoder(corpus: Path, tmp_path: Path) -> None:
     overrides = {"model.heads": 2, "text.shared": False, "training.steps": 1}
     run = train_tiny("vaswani2017-base", corpus, tmp_path / "run", **overrides)
-    model = build(run.config(), 9, 9)
+    model = build(run.read_config(), 9, 9)
     assert model.encoder.embedding.words.weight is not model.decoder.output.weight
     assert model.decoder.embedding.words.weight is model.decoder.output.weight
 
@@ -1117,8 +1123,8 @@ def test_user_recipe_extends_a_base_recipe(corpus: Path, tmp_path: Path) -> None
     own.write_text("base: bahdanau2015\nmodel:\n  size: 20\n  maxout: 7\n", encoding="utf-8")
     overrides = {key: value for key, value in TINY.items() if key != "model.size"}
     run = train(own, corpus_files(corpus, "train"), tmp_path / "run", **{**overrides, "training.steps": 1})
-    assert run.config()["recipe"] == "mine"
-    assert run.config()["model"]["embedding"] is None
+    assert run.read_config()["recipe"] == "mine"
+    assert run.read_config()["model"]["embedding"] is None
 
 
 def test_tensorboard_receives_loss_and_bleu(tmp_path: Path) -> None:
@@ -1148,16 +1154,16 @@ def test_tensorboard_receives_attention_images(steps: int, corpus: Path, tmp_pat
 
 @pytest.mark.slow
 def test_guided_attention_lowers_the_alignment_error(corpus: Path, tmp_path: Path) -> None:
-    test = pairs(corpus_files(corpus, "test"))
-    gold = read_gold(corpus / "test.align", test)
+    test = read_all_pairs(corpus_files(corpus, "test"))
+    gold = read_gold_alignments(corpus / "test.align", test)
     errors = []
     for weight in (0.0, 5.0):
         guided = {"loss.guided": weight, "data.alignments": str(corpus / "train.align")}
         overrides = {"model.heads": 2, "training.steps": 60, **guided}
         run = train_tiny("vaswani2017-base", corpus, tmp_path / str(weight), **overrides)
-        errors.append(against(load(run.folder).align(test), gold).aer)
+        errors.append(score_alignments(load(run.folder).align(test), gold).aer)
     assert errors[1] < errors[0] - 0.2
-    assert Path(Run(tmp_path / "5.0").config()["data"]["alignments"]).is_absolute()
+    assert Path(Run(tmp_path / "5.0").read_config()["data"]["alignments"]).is_absolute()
 
 
 def test_guided_attention_without_alignments_is_a_user_error(corpus: Path, tmp_path: Path) -> None:
@@ -1177,6 +1183,6 @@ def test_gpu_that_only_emulates_bf16_trains_in_fp32(precision: Any, monkeypatch:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supports_bf16)
     settings, gpu = TrainingSettings(precision=precision), torch.device("cuda")
     is_ampere = False
-    assert not isinstance(autocast(settings, gpu), torch.autocast)
+    assert not isinstance(build_autocast(settings, gpu), torch.autocast)
     is_ampere = True
-    assert isinstance(autocast(settings, gpu), torch.autocast)
+    assert isinstance(build_autocast(settings, gpu), torch.autocast)

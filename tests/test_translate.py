@@ -17,18 +17,18 @@ from support.combinations import slow_after
 from support.training import TINY, corpus_files, train_tiny
 
 import regard
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.evaluate import aer, read_gold
-from regard.models import Viewpoint
+from regard.evaluate import aer, read_gold_alignments
+from regard.models import AlignmentHead
 from regard.runs import Run
-from regard.symbols import NAMES
-from regard.text import Words
+from regard.special_tokens import SPECIAL_TOKENS
+from regard.tokenizers import WordTokenizer
 from regard.training import train
-from regard.translate import Translator, assess, load, ranked_viewpoints
-from regard.translate.translator import AT_ONCE
-from regard.translate.wording import ForbiddenWords, bans, filled
-from regard.translate.writing import words
+from regard.translate import Translator, evaluate_translator, load, rank_alignment_heads
+from regard.translate.lexical_options import ForbiddenWords, compile_forbidden, replace_unknown
+from regard.translate.streaming import stream_words
+from regard.translate.translator import STREAM_CHUNK_SIZE
 
 ONE_STEP = {"training.steps": 1}
 
@@ -41,7 +41,7 @@ def translator(run: Run) -> Translator:
 
 @pytest.fixture(scope="module")
 def sources(corpus: Path) -> list[str]:
-    return [pair.source for pair in pairs(corpus_files(corpus, "test"))]
+    return [pair.source for pair in read_all_pairs(corpus_files(corpus, "test"))]
 
 
 def test_translations_keep_input_order_and_empty_lines(translator: Translator, sources: list[str]) -> None:
@@ -97,7 +97,7 @@ def domain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_alignment_can_use_attention_of_the_next_decoding_step(domain_run: Run) -> None:
     translator, other = load(domain_run.folder), load(domain_run.folder)
-    other.models[0].decoder.viewpoint = Viewpoint(after=True)
+    other.models[0].decoder.alignment_head = AlignmentHead(shifted=True)
     for before, made in zip(*(each.translate(DOMAIN_TEXTS, beam=1) for each in (translator, other)), strict=True):
         assert made.text == before.text != ""
         assert made.ended
@@ -106,10 +106,10 @@ def test_alignment_can_use_attention_of_the_next_decoding_step(domain_run: Run) 
         assert made.alignment is not None
         np.testing.assert_allclose(made.attention[:-1], before.attention[1:], atol=1e-6)
         np.testing.assert_allclose(made.attention[-1], before.attention[-1], atol=1e-6)
-        weights = np.array([word.weights for word in words(other, made.source) if word.text], dtype=np.float32)
+        weights = np.array([word.weights for word in stream_words(other, made.source) if word.text], dtype=np.float32)
         np.testing.assert_allclose(weights, made.alignment.soft, atol=1e-5)
     pair = (DOMAIN_TEXTS[0], DOMAIN_TEXTS[1])
-    plain, after = (each.judge([pair])[0].hypothesis.attention for each in (translator, other))
+    plain, after = (each.score_pairs([pair])[0].hypothesis.attention for each in (translator, other))
     assert plain is not None
     assert after is not None
     np.testing.assert_allclose(after[:-1], plain[1:], atol=1e-6)
@@ -142,19 +142,19 @@ def test_out_of_vocabulary_words_become_unknown_tokens(translator: Translator) -
 
 
 def test_alignments_of_given_pairs_agree_with_assessed_aer_and_perplexity(translator: Translator, corpus: Path) -> None:
-    test = pairs(corpus_files(corpus, "test"))
-    gold = read_gold(corpus / "test.align", test)
+    test = read_all_pairs(corpus_files(corpus, "test"))
+    gold = read_gold_alignments(corpus / "test.align", test)
     found = [alignment.pairs for alignment in translator.align(test) if alignment is not None]
     assert len(found) == len(test)
     for (source, target), links in zip(test, found, strict=True):
         assert {link[1] for link in links} <= set(range(len(target.split())))
         assert {link[0] for link in links} <= set(range(len(source.split())))
-    result = assess(translator, test, gold, beam=1)
+    result = evaluate_translator(translator, test, gold, beam=1)
     expected = aer([set(links) for links in found], [links.sure for links in gold], [links.possible for links in gold])
     assert result.alignment is not None
     assert result.alignment.aer == pytest.approx(expected)
     assert 0 < result.alignment.aer < 1
-    log_probs = [log_prob for judged in translator.judge(test) for log_prob in judged.log_probs]
+    log_probs = [log_prob for judged in translator.score_pairs(test) for log_prob in judged.log_probs]
     assert result.perplexity == pytest.approx(math.exp(-np.mean(log_probs)))
     assert 0 <= result.accuracy <= 1
     assert sum(group.pairs for group in result.by_length) == len(test)
@@ -190,22 +190,22 @@ def python_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     data, dev = corpus_files(corpus, "train"), corpus_files(corpus, "dev")
     folder, changes = tmp_path_factory.mktemp("python") / "run", {**TINY, "model.heads": 2, "training.steps": 5}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.report.outcome.SAMPLES", 2)
+        patch.setattr("regard.report.run_report.SAMPLES", 2)
         made: Run = regard.train("default", data, folder, dev=dev, **changes)
     return made
 
 
 def test_training_from_python_writes_a_report(python_run: Run) -> None:
     assert "<h2>Where it looked</h2>" in (python_run.folder / "report.html").read_text(encoding="utf-8")
-    assert Path(python_run.config()["data"]["train"][0]).is_absolute()
+    assert Path(python_run.read_config()["data"]["train"][0]).is_absolute()
 
 
 def test_training_selects_the_best_alignment_head(python_run: Run, corpus: Path, tmp_path: Path) -> None:
-    ranked = ranked_viewpoints(load(python_run.folder), pairs(corpus_files(corpus, "dev")))
-    fractions = {one.viewpoint: one.mutual for one in ranked}
-    assert len(fractions) == 2 * 3 * python_run.config()["model"]["layers"]
-    assert python_run.config()["model"]["align_layer"] == "auto", "resumed training must choose a head again"
-    assert fractions[load(python_run.folder).models[0].decoder.viewpoint] == max(fractions.values())
+    ranked = rank_alignment_heads(load(python_run.folder), read_all_pairs(corpus_files(corpus, "dev")))
+    fractions = {one.alignment_head: one.mutual_fraction for one in ranked}
+    assert len(fractions) == 2 * 3 * python_run.read_config()["model"]["layers"]
+    assert python_run.read_config()["model"]["align_layer"] == "auto", "resumed training must choose a head again"
+    assert fractions[load(python_run.folder).models[0].decoder.alignment_head] == max(fractions.values())
     damaged = shutil.copytree(python_run.folder, tmp_path / "damaged")
     for damage in ("{", "[]", '{"layer": 9, "head": null, "after": false}', '{"layer": 0, "head": "1", "after": true}'):
         (damaged / "viewpoint.json").write_text(damage, encoding="utf-8")
@@ -218,9 +218,9 @@ def test_ensemble_attention_ignores_members_without_attention(corpus: Path, tmp_
     attentions = []
     for order in (runs, runs[::-1]):
         translator = load(*(run.folder for run in order))
-        attentive = next(model for model in translator.models if "a_t" in model.decoder.order)
-        attentive.decoder.viewpoint = Viewpoint(after=True)
-        attentions.append(translator.judge([("The dog sleeps .", "Der Hund .")])[0].hypothesis.attention)
+        attentive = next(model for model in translator.models if "a_t" in model.decoder.computation_order)
+        attentive.decoder.alignment_head = AlignmentHead(shifted=True)
+        attentions.append(translator.score_pairs([("The dog sleeps .", "Der Hund .")])[0].hypothesis.attention)
     assert attentions[0] is not None
     assert attentions[1] is not None
     np.testing.assert_allclose(attentions[0], attentions[1], atol=1e-6)
@@ -272,13 +272,15 @@ def test_white_space_and_line_breaks_are_kept(any_translator: Translator, source
 
 
 def test_text_longer_than_training_data_is_split_into_sentences(any_translator: Translator, sources: list[str]) -> None:
-    assert any_translator.limit is not None
+    assert any_translator.max_source_tokens is not None
     long = " ".join(sources[:40])
-    assert len(any_translator.tokenizers.source.encode(long)) > any_translator.limit
+    assert len(any_translator.tokenizers.source.encode(long)) > any_translator.max_source_tokens
     made = any_translator.translate([long])[0]
     assert made.source_tokens.count("</s>") > 1
     ids = any_translator.tokenizers.source.encode(long)
-    assert [token for token in made.source_tokens if token != "</s>"] == any_translator.tokenizers.source.pieces(ids)
+    assert [
+        token for token in made.source_tokens if token != "</s>"
+    ] == any_translator.tokenizers.source.convert_ids_to_tokens(ids)
     assert made.alignment is not None
     assert made.alignment.source == long.split()
     unlimited = Translator(any_translator.models, any_translator.tokenizers, any_translator.device)
@@ -287,7 +289,7 @@ def test_text_longer_than_training_data_is_split_into_sentences(any_translator: 
 
 def test_two_sentences_are_translated_separately(any_translator: Translator, sources: list[str]) -> None:
     pair = sorted(sources, key=len)[:2]
-    assert any_translator.fits(" ".join(pair))
+    assert any_translator.fits_in_one_segment(" ".join(pair))
     alone = [made.text for made in any_translator.translate(pair)]
     assert any_translator.translate([" ".join(pair)])[0].text == " ".join(alone)
 
@@ -303,7 +305,7 @@ def test_stream_reads_one_batch_ahead(translator: Translator, sources: list[str]
 
     stream = translator.stream(endless(), beam=1)
     first = [next(stream).text for _ in range(5)]
-    assert read == AT_ONCE
+    assert read == STREAM_CHUNK_SIZE
     assert first == [made.text for made in translator.translate([sources[n % 7] for n in range(1, 6)], beam=1)]
 
 
@@ -355,11 +357,11 @@ def test_forbidden_phrases_do_not_occur_in_any_case(translator: Translator, sour
 
 def test_long_forbidden_phrase_takes_no_exponential_memory() -> None:
     words = [f"word{number}" for number in range(40)]
-    tokenizer = Words([*NAMES, *words, *map(str.title, words), *map(str.upper, words)])
-    found, (rule,) = bans(tokenizer, [" ".join(words)])
+    tokenizer = WordTokenizer([*SPECIAL_TOKENS, *words, *map(str.title, words), *map(str.upper, words)])
+    found, (rule,) = compile_forbidden(tokenizer, [" ".join(words)])
     assert found == [tuple(tokenizer.encode(" ".join(words)))]
     written = torch.tensor([tokenizer.encode(" ".join(words[:39]).title()), tokenizer.encode(" ".join(words[1:40]))])
-    log_probs = torch.zeros(2, tokenizer.size)
+    log_probs = torch.zeros(2, tokenizer.vocab_size)
     rule(log_probs, written, torch.tensor([0, 1]))
     assert [row.nonzero().flatten().tolist() for row in log_probs] == [[4 + 39, 44 + 39, 84 + 39], []]
 
@@ -367,11 +369,11 @@ def test_long_forbidden_phrase_takes_no_exponential_memory() -> None:
 def test_forbidden_word_does_not_match_inside_longer_words(subword_translator: Translator) -> None:
     rule = ForbiddenWords(subword_translator.tokenizers.target, ["Hund", "der Frau"])
     encode = subword_translator.tokenizers.target.encode
-    assert rule.would_end(encode("Ein Hund"))
-    assert rule.would_end(encode("Ein hund."))
-    assert rule.would_end(encode("mit der Frau"))
-    assert not rule.would_end(encode("Ein Hunde"))
-    assert not rule.would_end(encode("die Frau"))
+    assert rule.ends_in_forbidden(encode("Ein Hund"))
+    assert rule.ends_in_forbidden(encode("Ein hund."))
+    assert rule.ends_in_forbidden(encode("mit der Frau"))
+    assert not rule.ends_in_forbidden(encode("Ein Hunde"))
+    assert not rule.ends_in_forbidden(encode("die Frau"))
 
 
 def test_glossary_applies_where_its_term_occurs(any_translator: Translator) -> None:
@@ -414,8 +416,8 @@ def test_unknown_words_are_replaced_by_their_aligned_source_word(translator: Tra
 
 
 def test_unknown_tokens_are_filled_in_order() -> None:
-    assert filled(["a <unk> b <unk>", "<unk>"], ["x", "y", "z"]) == ["a x b y", "z"]
-    assert filled(["<unk> <unk>"], ["x"]) == ["x <unk>"]
+    assert replace_unknown(["a <unk> b <unk>", "<unk>"], ["x", "y", "z"]) == ["a x b y", "z"]
+    assert replace_unknown(["<unk> <unk>"], ["x"]) == ["x <unk>"]
 
 
 def test_unknown_option_and_n_best_above_beam_are_errors(translator: Translator) -> None:
@@ -427,8 +429,8 @@ def test_unknown_option_and_n_best_above_beam_are_errors(translator: Translator)
 
 def test_forced_decoding_scores_equal_search_scores(translator: Translator, sources: list[str]) -> None:
     found = translator.translate(sources[:5], length_penalty=0.0)
-    again = translator.judge([(made.source, made.text) for made in found])
-    spelled = [translator.tokenizers.target.pieces(judged.hypothesis.tokens) for judged in again]
+    again = translator.score_pairs([(made.source, made.text) for made in found])
+    spelled = [translator.tokenizers.target.convert_ids_to_tokens(judged.hypothesis.tokens) for judged in again]
     for left, right, tokens in zip(found, again, spelled, strict=True):
         if left.tokens == tokens:  # search may have found another segmentation of the same text
             assert right.hypothesis.score == pytest.approx(left.score, rel=1e-4)
@@ -477,17 +479,22 @@ def test_model_without_attention_puts_tags_around_the_sentence(corpus: Path, tmp
 
 def test_lowercase_model_has_lowercase_bleu(corpus: Path, tmp_path: Path) -> None:
     run = train_tiny("bahdanau2015", corpus, tmp_path / "run", **{"text.lowercase": True, **ONE_STEP})
-    assert "case:lc" in assess(load(run.folder), pairs(corpus_files(corpus, "test")), None, beam=1).bleu.signature
+    assert (
+        "case:lc"
+        in evaluate_translator(
+            load(run.folder), read_all_pairs(corpus_files(corpus, "test")), None, beam=1
+        ).bleu.signature
+    )
 
 
 def test_length_limit_is_the_longest_training_sentence(translator: Translator, run: Run, corpus: Path) -> None:
     tokenizers = translator.tokenizers
     longest = max(
         len(tokenizer.encode(text))
-        for pair in pairs(corpus_files(corpus, "train"))
+        for pair in read_all_pairs(corpus_files(corpus, "train"))
         for tokenizer, text in zip(tokenizers, pair, strict=True)
     )
-    assert translator.limit == run.config()["data"]["longest"] == longest
+    assert translator.max_source_tokens == run.read_config()["data"]["longest"] == longest
 
 
 def test_prefix_follows_leading_line_breaks(any_translator: Translator) -> None:

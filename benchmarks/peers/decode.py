@@ -11,7 +11,7 @@ and shortlists may go beyond it.
 
 from __future__ import annotations
 
-from .contest import Contestant, contest
+from benchmarks.peers.comparison import Contestant, run_comparison
 
 CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
@@ -36,4 +36,4 @@ CONTESTANTS = {
 WORKS = ("decode-rnn-4", "decode-rnn-1", "decode-transformer-4", "decode-transformer-1", "decode-base-4")
 
 if __name__ == "__main__":
-    contest(CONTESTANTS, WORKS, __doc__)
+    run_comparison(CONTESTANTS, WORKS, __doc__)

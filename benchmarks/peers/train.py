@@ -10,7 +10,7 @@ makes take at the rate of a large one, measured in the same run.
 
 from __future__ import annotations
 
-from .contest import Contestant, contest
+from benchmarks.peers.comparison import Contestant, run_comparison
 
 CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
@@ -25,4 +25,4 @@ CONTESTANTS = {
 WORKS = ("train-rnn", "train-transformer")
 
 if __name__ == "__main__":
-    contest(CONTESTANTS, WORKS, __doc__)
+    run_comparison(CONTESTANTS, WORKS, __doc__)

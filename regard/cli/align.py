@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.pipe import end_with_the_pipe
-from regard.cli.runs import load_pairs, split_runs
+from regard.cli.options import load_pairs, split_runs
+from regard.cli.stdio import restore_default_sigpipe
 from regard.errors import UserError
 from regard.strict_json import dumps
 
 if TYPE_CHECKING:
-    from regard.data.corpus import Pair
-    from regard.evaluate import Gold
+    from regard.data.readers.dispatch import Pair
+    from regard.evaluate import GoldAlignment
 
-AT_ONCE = 512
+PAIRS_PER_CHUNK = 512
 
 
 def align(
@@ -48,31 +48,31 @@ def align(
 
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
-    from regard.console import say
-    from regard.evaluate import gold_score, grow_diag_final_and, pharaoh, read_gold
+    from regard.console import log_message
+    from regard.evaluate import compute_gold_alignment_score, format_pharaoh, grow_diag_final_and, read_gold_alignments
     from regard.translate import load
 
-    end_with_the_pipe()
+    restore_default_sigpipe()
     folders, files = split_runs(paths)
     if not files:
         raise UserError("nothing to align: name, after the run, one file that holds pairs or two text files")
     corpus = load_pairs(folders, files, source, target)
-    answers = read_gold(gold, corpus, gold_first) if gold else None
+    answers = read_gold_alignments(gold, corpus, gold_first) if gold else None
     if choose_head:
         if len(folders) > 1 or as_json or symmetrize:
             raise UserError("--choose-head is for one run, and goes with neither --json nor --symmetrize")
-        choose(folders[0], corpus, answers)
+        _save_best_alignment_head(folders[0], corpus, answers)
         return
     if symmetrize:
-        check_directions(folders[0], symmetrize)
+        _check_directions(folders[0], symmetrize)
     translator, back = load(*folders), load(symmetrize) if symmetrize else None
     found = []
     rest = iter(corpus)
-    while some := list(islice(rest, AT_ONCE)):
-        judged = translator.judge(some)
+    while some := list(islice(rest, PAIRS_PER_CHUNK)):
+        judged = translator.score_pairs(some)
         mirrored = back.align([(pair.target, pair.source) for pair in some]) if back else [None] * len(some)
         for pair, one, other in zip(some, judged, mirrored, strict=True):
-            alignment = translator.aligned(pair, one)
+            alignment = translator.align_scored_pair(pair, one)
             if alignment is None or (back is not None and other is None):
                 raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
             links = set(alignment.pairs)
@@ -87,18 +87,20 @@ def align(
                 "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
                 "score": round(one.hypothesis.log_prob, 6),
             }
-            sys.stdout.write((dumps(document) if as_json else pharaoh(links)) + "\n")
+            sys.stdout.write((dumps(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if answers is not None:
-        score = gold_score(found, answers)
-        say(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
+        score = compute_gold_alignment_score(found, answers)
+        log_message(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
 
 
-def check_directions(forward: Path, backward: Path) -> None:
+def _check_directions(forward: Path, backward: Path) -> None:
     """Refuses a second run that does not translate the other way."""
     from regard.runs import Run
 
-    ways = [[Run(folder).config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)]
+    ways = [
+        [Run(folder).read_config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)
+    ]
     if all(map(all, ways)) and ways[0] != ways[1][::-1]:
         raise UserError(
             f"--symmetrize takes a run of the other direction: {forward} is {' to '.join(ways[0])}, {backward} "
@@ -106,22 +108,22 @@ def check_directions(forward: Path, backward: Path) -> None:
         )
 
 
-def choose(folder: Path, corpus: Sequence[Pair], answers: Sequence[Gold] | None) -> None:
+def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:
     """Tries every layer and head, and writes the best into the run's config."""
     from regard.runs import Run
-    from regard.translate import load, ranked_viewpoints
+    from regard.translate import load, rank_alignment_heads
 
-    tried, run = ranked_viewpoints(load(folder), corpus, answers), Run(folder)
+    tried, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)
     for viewpoint, mutual, error in tried:
         head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
-        step = ", the step after" if viewpoint.after else ""
+        step = ", the step after" if viewpoint.shifted else ""
         rate = "" if error is None else f"aer {error:.4f}, "
         typer.echo(f"layer {viewpoint.layer + 1}, {head}{step}: {rate}linked both ways {mutual:.1%}")
-    best, config = tried[0].viewpoint, run.config()
+    best, config = tried[0].alignment_head, run.read_config()
     chosen = {
         "align_layer": best.layer + 1,
         "align_head": None if best.head is None else best.head + 1,
-        "align_after": best.after,
+        "align_after": best.shifted,
     }
     run.write_config({**config, "model": {**config["model"], **chosen}})
     typer.echo(f"{folder} aligns by the first of these from now on")

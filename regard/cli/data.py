@@ -16,7 +16,7 @@ data = typer.Typer(help="Corpora: look into them, clean them, fetch them, make o
 
 
 @data.callback()
-def about() -> None:
+def data_group() -> None:
     """Corpora: look into them, clean them, fetch them, make one."""
 
 
@@ -36,7 +36,7 @@ def make(
 
     Example: regard data make --pairs 20000 --out corpus
     """
-    from regard.data.embedded import write
+    from regard.synthetic.translation import write_translation_corpus
 
-    counts = write(out, pairs, seed)
+    counts = write_translation_corpus(out, pairs, seed)
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))

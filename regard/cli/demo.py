@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.stopping import saying_how_to_go_on
-from regard.errors import UserError, nearest
+from regard.cli.interrupt import print_resume_command_on_interrupt
+from regard.errors import UserError, format_suggestion
 
 
 def demo(
@@ -25,16 +25,26 @@ def demo(
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
-    from regard.demo import RECIPES, answer, run_demo, summary, told
-    from regard.recipes import read
+    from regard.demo import (
+        DEFAULT_RECIPES,
+        format_prediction_demo,
+        format_translation_demo,
+        run_prediction_demo,
+        run_translation_demo,
+    )
+    from regard.recipes import read_recipe
 
-    if task is not None and task not in RECIPES:
-        raise UserError(f"there is no task {task!r}{nearest(task, RECIPES)}")
-    own = read(recipe).get("task", "translate") if recipe else None
+    if task is not None and task not in DEFAULT_RECIPES:
+        raise UserError(f"there is no task {task!r}{format_suggestion(task, DEFAULT_RECIPES)}")
+    own = read_recipe(recipe).get("task", "translate") if recipe else None
     if own and task and own != task:
         raise UserError(f"the recipe {recipe} is of the task {own}, not {task}")
     task = own or task or "translate"
-    recipe = recipe or RECIPES[task]
+    recipe = recipe or DEFAULT_RECIPES[task]
     out = out or Path("runs") / ("demo" if task == "translate" else f"demo-{task}")
-    with saying_how_to_go_on(f"regard demo --recipe {recipe} --out {out}"):
-        typer.echo(summary(run_demo(recipe, out), out) if task == "translate" else told(answer(recipe, out), out))
+    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe} --out {out}"):
+        typer.echo(
+            format_translation_demo(run_translation_demo(recipe, out), out)
+            if task == "translate"
+            else format_prediction_demo(run_prediction_demo(recipe, out), out)
+        )

@@ -47,53 +47,56 @@ def export(
 
     Example: regard export runs/mine --to onnx --precision int8
     """
-    from regard.console import say
+    from regard.console import log_message
     from regard.runs import Run
-    from regard.translate import engines, load
+    from regard.translate import load
+    from regard.translate.backends import base
 
-    alone = to == engines.SHORTLIST
-    if to not in (engines.ONNX, engines.CTRANSLATE2, engines.SHORTLIST):
-        raise UserError(f"--to is {engines.ONNX}, {engines.CTRANSLATE2} or {engines.SHORTLIST}, not {to!r}")
-    engines.check(engines.TORCH if alone else to, precision)
-    if alone and precision == engines.INT8:
-        raise UserError(
-            f"--precision is for --to {engines.ONNX} and {engines.CTRANSLATE2}: a {engines.SHORTLIST} is in none"
-        )
-    if shortlist and to != engines.CTRANSLATE2:
-        raise UserError(f"--shortlist is for --to {engines.CTRANSLATE2}, not {to}")
+    alone = to == base.SHORTLIST
+    if to not in (base.ONNX, base.CTRANSLATE2, base.SHORTLIST):
+        raise UserError(f"--to is {base.ONNX}, {base.CTRANSLATE2} or {base.SHORTLIST}, not {to!r}")
+    base.check_engine_options(base.TORCH if alone else to, precision)
+    if alone and precision == base.INT8:
+        raise UserError(f"--precision is for --to {base.ONNX} and {base.CTRANSLATE2}: a {base.SHORTLIST} is in none")
+    if shortlist and to != base.CTRANSLATE2:
+        raise UserError(f"--shortlist is for --to {base.CTRANSLATE2}, not {to}")
     if data and not (shortlist or alone):
         raise UserError("--data is what a shortlist is learnt from: --shortlist is missing")
     if out is not None and out.exists():
         raise UserError(f"{out} is there already; --out is a new folder")
     translator = load(run, device="cpu")
-    opened = engines.Opened(Run(run), translator.models[0], translator.tokenizers)
-    if to == engines.ONNX:
-        engines.exported(opened, precision, out)
+    opened = base.LoadedRun(Run(run), translator.models[0], translator.tokenizers)
+    if to == base.ONNX:
+        base.export_onnx(opened, precision, out)
     elif alone:
-        engines.noted(opened, listed(translator, run, data), out)
+        base.export_shortlist(opened, _learn_shortlist_of_run(translator, run, data), out)
     else:
-        engines.rewritten(opened, precision, out, listed(translator, run, data) if shortlist else None)
+        base.export_ctranslate2(
+            opened, precision, out, _learn_shortlist_of_run(translator, run, data) if shortlist else None
+        )
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
-        say(f"{out} has the {'shortlist' if alone else 'model'} and the vocabularies")
+        log_message(f"{out} has the {'shortlist' if alone else 'model'} and the vocabularies")
     else:
         how = "--shortlist" if alone else f"--engine {to} --precision {precision}"
-        say(f"`regard translate {run} {how}` goes by it")
+        log_message(f"`regard translate {run} {how}` goes by it")
 
 
-def listed(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:
+def _learn_shortlist_of_run(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:
     """A shortlist of the data, or of what the run was trained on."""
-    from regard.console import say
-    from regard.data.corpus import read
-    from regard.data.settings import grouped
+    from regard.console import log_message
+    from regard.data.readers.dispatch import iterate_pairs
+    from regard.data.settings import group_paths
     from regard.runs import Run
-    from regard.translate.shortlist import PAIRS, learned
+    from regard.translate.shortlist import MAX_TRAINING_PAIRS, learn_shortlist
 
-    known = Run(run).config()["data"]
+    known = Run(run).read_config()["data"]
     paths = data or [Path(path) for path in known.get("train") or ()]
     if not paths:
         raise UserError(f"{run} does not say what it was trained on: name pairs for the shortlist with --data")
-    groups = grouped(paths)
-    say(f"a shortlist is learnt from {' and '.join(map(str, paths))} (at most {PAIRS:,} pairs)")
-    each = (read(group, known.get("source"), known.get("target")) for group in groups)
-    return learned(translator, chain.from_iterable(islice(some, PAIRS // len(groups)) for some in each))
+    groups = group_paths(paths)
+    log_message(f"a shortlist is learnt from {' and '.join(map(str, paths))} (at most {MAX_TRAINING_PAIRS:,} pairs)")
+    each = (iterate_pairs(group, known.get("source"), known.get("target")) for group in groups)
+    return learn_shortlist(
+        translator, chain.from_iterable(islice(some, MAX_TRAINING_PAIRS // len(groups)) for some in each)
+    )

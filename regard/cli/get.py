@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.errors import UserError, nearest
+from regard.errors import UserError, format_suggestion
 
 if TYPE_CHECKING:
-    from regard.data.catalogue import Corpus, Download
+    from regard.corpus.public_corpora import PublicCorpus, RemoteFile
 
 
 def get(
@@ -26,83 +26,82 @@ def get(
     trust: Annotated[
         bool, typer.Option("--trust", help="Download a corpus although no checksum is known for it.")
     ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Say what there is.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Say what there is.")] = False,
 ) -> None:
     """Download a public corpus: it goes on where it broke off, and is checked.
 
     Example: regard data get multi30k-en-de --out multi30k
     """
-    from regard.data.catalogue import CORPORA
-    from regard.data.testsets import found, get, names
+    from regard.corpus.public_corpora import PUBLIC_CORPORA, download_test_set, find_test_set, list_test_sets
 
-    if listing:
-        typer.echo(listed(CORPORA, names()))
+    if show_list:
+        typer.echo(_format_corpus_list(PUBLIC_CORPORA, list_test_sets()))
         return
     if name is None:
         raise UserError("which corpus? regard data get --list says what there is")
     folder = out or Path(name.replace("/", "-"))
-    if name in CORPORA:
-        files = fetched(CORPORA[name], folder, mirror, trust)
-    elif found(name):
+    if name in PUBLIC_CORPORA:
+        files = _download_corpus(PUBLIC_CORPORA[name], folder, mirror, trust)
+    elif find_test_set(name):
         typer.echo(f"{name}: a test set that sacreBLEU knows, free for research", err=True)
-        files = get(name, folder, mirror)
-    elif (mirrored := turned(name)) in CORPORA:
+        files = download_test_set(name, folder, mirror)
+    elif (mirrored := _swap_languages(name)) in PUBLIC_CORPORA:
         raise UserError(f"there is no corpus {name!r}, but {mirrored}; it trains either way")
     else:
-        raise UserError(f"there is no corpus {name!r}{nearest(name, CORPORA)}")
+        raise UserError(f"there is no corpus {name!r}{format_suggestion(name, PUBLIC_CORPORA)}")
     for file in files:
         typer.echo(file)
 
 
-def turned(name: str) -> str:
+def _swap_languages(name: str) -> str:
     """`corpus-de-en` -> `corpus-en-de`."""
     *first, source, target = ["", "", *name.split("-")]
     return "-".join([*first[2:], target, source])
 
 
-def fetched(corpus: Corpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
+def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
     """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
-    from regard.console import bar, say
-    from regard.data.download import fetch, recorded
-    from regard.data.unpacking import unpack
+    from regard.console import log_message, make_progress_bar
+    from regard.corpus.archives import unpack_members
+    from regard.corpus.download import download_file, read_recorded_checksum
 
-    def locate_download(download: Download) -> tuple[str, Path]:
-        name = download.address.rsplit("/", 1)[-1]
-        return f"{mirror.rstrip('/')}/{name}" if mirror else download.address, folder / "downloads" / name
+    def locate_download(download: RemoteFile) -> tuple[str, Path]:
+        name = download.url.rsplit("/", 1)[-1]
+        return f"{mirror.rstrip('/')}/{name}" if mirror else download.url, folder / "downloads" / name
 
-    for address, path in [locate_download(download) for download in corpus.downloads if download.sha256 is None]:
-        if not trust and recorded(path.with_name(f"{path.name}.sha256")) is None:
+    for address, path in [locate_download(download) for download in corpus.remote_files if download.sha256 is None]:
+        if not trust and read_recorded_checksum(path.with_name(f"{path.name}.sha256")) is None:
             connection = " and plain HTTP can be changed on the way" if address.startswith("http://") else ""
             raise UserError(
                 f"no checksum is known for {address}{connection}, so it cannot be verified; --trust downloads it anyway"
             )
-    say(f"{corpus.about}; {corpus.size}")
-    say(f"licence: {corpus.licence}")
-    with bar() as progress:
-        for download in corpus.downloads:
+    log_message(f"{corpus.description}; {corpus.size}")
+    log_message(f"licence: {corpus.licence}")
+    with make_progress_bar() as progress:
+        for download in corpus.remote_files:
             address, path = locate_download(download)
             name = path.name
             task = progress.add_task(f"{name}, KB", total=None, note="")
 
-            def show(done: int, total: int | None, task: object = task) -> None:
+            def update_progress(done: int, total: int | None, task: object = task) -> None:
                 progress.update(task, completed=done >> 10, total=total and total >> 10)  # type: ignore[arg-type]
 
-            found = fetch(address, path, download.sha256, show)
-            if not found.known:
-                say(
+            found = download_file(address, path, download.sha256, update_progress)
+            if not found.had_known_checksum:
+                log_message(
                     f"{name}: not verified, SHA-256 {found.sha256}; recorded in {found.path}.sha256, and later "
                     f"downloads are verified against it"
                 )
             wanted = {member: (folder / ours, edit) for member, (ours, edit) in download.members.items()}
-            unpack(found.path, wanted)
-    return [folder / name for name in corpus.files()]
+            unpack_members(found.path, wanted)
+    return [folder / name for name in corpus.list_files()]
 
 
-def listed(corpora: dict[str, Corpus], testsets: list[str]) -> str:
+def _format_corpus_list(corpora: dict[str, PublicCorpus], testsets: list[str]) -> str:
     """A line for each corpus."""
     width = max(map(len, corpora))
     lines = [
-        f"{name:<{width}}  {corpus.size:<13}{corpus.about}\n{'':<{width}}  {'':<13}{corpus.licence}"
+        f"{name:<{width}}  {corpus.size:<13}{corpus.description}\n{'':<{width}}  {'':<13}{corpus.licence}"
         for name, corpus in corpora.items()
     ]
     sets = ", ".join(dict.fromkeys(name.split("/")[0] for name in testsets))

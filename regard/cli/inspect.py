@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.pipe import end_with_the_pipe
+from regard.cli.stdio import restore_default_sigpipe
 
-BAR = 24
+BAR_WIDTH = 24
 
 Data = Annotated[
     list[Path],
@@ -34,64 +34,65 @@ def inspect(
 
     Example: regard data inspect memory.tmx
     """
-    from regard.cli.progress import counted
-    from regard.data import corpus
-    from regard.data.cleaning import ahead
-    from regard.data.inspection import Inspection
-    from regard.data.rules import standard, usual_scripts
+    from regard.cli.stdio import show_item_progress
+    from regard.corpus.filters import find_main_scripts, make_default_filters, peek_pairs
+    from regard.corpus.statistics import CorpusStatistics
+    from regard.data.readers import dispatch
 
-    end_with_the_pipe()
-    first, pairs = ahead(corpus.read(data, source, target, names=False))
+    restore_default_sigpipe()
+    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
     if not first:
-        raise corpus.nothing_in(data)
-    inspection = Inspection(standard(usual_scripts(first)), samples, seed)
-    for pair in counted(pairs, "looking"):
-        inspection.add(pair)
-    report = inspection.report()
-    typer.echo(json.dumps(report, ensure_ascii=False) if as_json else told(report))
+        raise dispatch.make_empty_corpus_error(data)
+    inspection = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
+    for pair in show_item_progress(pairs, "looking"):
+        inspection.add_pair(pair)
+    report = inspection.to_dict()
+    typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
 
 
-def told(report: dict[str, Any]) -> str:
+def _format_inspection(report: dict[str, Any]) -> str:
     """The report for people."""
     rows = [
         ("pairs", f"{report['pairs']:,}"),
         ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} sources came before"),
     ]
     for side in ("source", "target"):
-        rows += [("", ""), *side_told(side, report[side])]
+        rows += [("", ""), *_format_side(side, report[side])]
     ratio = report["ratio"]
     if ratio:
         shown = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
         words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in shown.items())
         rows += [("", ""), ("ratio", f"{words} (words of the target for one of the source)")]
-    rows += [("", ""), ("clean", cleaning_told(report["clean"]))]
+    rows += [("", ""), ("clean", _format_cleaning(report["clean"]))]
     for sample in report["samples"]:
         rows += [("", ""), (f"{sample['number']:,}", sample["source"]), ("", sample["target"])]
     return "\n".join(f"{name:<12}{text}".rstrip() for name, text in rows)
 
 
-def side_told(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
+def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
     """One side: figures, then bars."""
     rows = [
         (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
     ]
     if side["scripts"]:
-        rows.append(("scripts", ", ".join(f"{script} {percent(share)}" for script, share in side["scripts"].items())))
+        rows.append(
+            ("scripts", ", ".join(f"{script} {_format_percent(share)}" for script, share in side["scripts"].items()))
+        )
     if words := side["words"]:
         figures = f"mean {words['mean']:.1f}, median {words['median']}, 95 % {words['p95']}, longest {words['max']:,}"
         rows.append(("words", figures))
     most = max(side["histogram"].values(), default=0)
     for label, count in side["histogram"].items():
-        rows.append((f"{label:>9}", f"{'█' * round(BAR * count / most):<{BAR}} {count:,}"))
+        rows.append((f"{label:>9}", f"{'█' * round(BAR_WIDTH * count / most):<{BAR_WIDTH}} {count:,}"))
     return rows
 
 
-def cleaning_told(counts: dict[str, Any]) -> str:
+def _format_cleaning(counts: dict[str, Any]) -> str:
     """What the rules would leave out."""
     dropped = ", ".join(f"{rule} {count:,}" for rule, count in counts["dropped"].items() if count)
     return f"would keep {counts['kept']:,}" + (f" and leave out: {dropped}" if dropped else ", everything")
 
 
-def percent(share: float) -> str:
+def _format_percent(fraction: float) -> str:
     """A share; one that is there is never 0 %."""
-    return f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
+    return f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"

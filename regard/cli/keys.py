@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from regard.serve.keys import Key
 
 keys = typer.Typer(help="Keys for the service: add, list, revoke.", no_args_is_help=True)
-File = Annotated[Path, typer.Option("--keys", "--file", help="The file of keys, as `regard serve` takes it.")]
-KEYS = Path("keys.db")
+KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="The file of keys, as `regard serve` takes it.")]
+DEFAULT_KEYS_FILE = Path("keys.db")
 HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 
 
@@ -25,7 +25,7 @@ def add(
     char_limit: Annotated[
         int | None, typer.Option(help="Characters of one text, instead of everybody's.", min=-1)
     ] = None,
-    file: File = KEYS,
+    file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
     """Make a key and print it: it is kept as a hash, so nobody can print it again. A limit of -1 is none.
 
@@ -44,21 +44,21 @@ def add(
 
 
 @keys.command("list")
-def list_keys(file: File = KEYS) -> None:
+def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
     """List the keys: the letters that each begins with, when it was made, its limits (-: everybody's), its note.
 
     Example: regard keys list --keys keys.db
     """
     from regard.serve.keys import Keys
 
-    rows = [HEADER, *map(row, Keys(file).list())]
+    rows = [HEADER, *map(_format_key_row, Keys(file).list())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         typer.echo("  ".join(padded).rstrip())
 
 
-def row(key: Key) -> tuple[str, ...]:
+def _format_key_row(key: Key) -> tuple[str, ...]:
     """A key, as it is listed."""
     bounds = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
     return key.id, key.made, *("-" if bound is None else str(bound) for bound in bounds), key.note
@@ -66,7 +66,8 @@ def row(key: Key) -> tuple[str, ...]:
 
 @keys.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="The letters that it begins with, or the whole key.")], file: File = KEYS
+    key: Annotated[str, typer.Argument(help="The letters that it begins with, or the whole key.")],
+    file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
     """Take a key away.
 

@@ -9,7 +9,7 @@ import typer
 
 from regard.cli import options
 from regard.errors import UserError
-from regard.symbols import EOS, NAMES
+from regard.special_tokens import EOS, SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from regard.translate import Translation, Translator
@@ -41,7 +41,7 @@ def plot(
     if heads + steps + by_length > 1:
         raise UserError("one picture at a time: --heads, --steps or --by-length")
     if by_length:
-        draw_lengths([Path(name) for name in what], out, beam, source, target)
+        _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target)
         return
     if source or target:
         raise UserError("--source and --target name the languages of a test set: they need --by-length")
@@ -57,39 +57,43 @@ def plot(
         raise UserError("there is nothing to translate in an empty sentence")
     if made.attention is None and not moving:
         raise UserError(f"{run} has no attention to draw")
-    if (moving or heads) and made.source_tokens.count(NAMES[EOS]) > 1:
+    if (moving or heads) and made.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1:
         raise UserError("this text is translated in several pieces; a .gif and --heads show one sentence")
-    draw_sentence(translator, made, out, heads, steps)
+    _plot_sentence(translator, made, out, heads, steps)
     typer.echo(made.text)
     typer.echo(str(out))
 
 
-def draw_sentence(translator: Translator, made: Translation, out: Path, heads: bool, steps: bool) -> None:
+def _plot_sentence(translator: Translator, translation: Translation, out: Path, heads: bool, steps: bool) -> None:
     """One translation, in the way that was asked for."""
     from regard import plot
-    from regard.translate import all_heads, traced
+    from regard.translate import compute_attention_by_head, trace_decoding
 
     if out.suffix.lower() == ".gif":
-        plot.animate(traced(translator, made.source, made.text), made.source_tokens, out)
+        plot.write_decoding_animation(
+            trace_decoding(translator, translation.source, translation.text), translation.source_tokens, out
+        )
         return
     if heads:
-        looks = all_heads(translator, made.source, made.text)
+        looks = compute_attention_by_head(translator, translation.source, translation.text)
         if not looks:
             raise UserError("this model looks from one place only; leave --heads out")
-        target = translator.tokenizers.target.pieces(translator.judge([(made.source, made.text)])[0].hypothesis.tokens)
-        plot.save(plot.heatmaps(looks, made.source_tokens, target), out)
+        target = translator.tokenizers.target.convert_ids_to_tokens(
+            translator.score_pairs([(translation.source, translation.text)])[0].hypothesis.tokens
+        )
+        plot.write_figure(plot.plot_heatmaps(looks, translation.source_tokens, target), out)
         return
-    assert made.attention is not None
-    draw = plot.steps if steps else plot.heatmap
-    plot.save(draw(made.attention, made.source_tokens, made.tokens), out)
+    assert translation.attention is not None
+    draw = plot.plot_decoding_steps if steps else plot.plot_heatmap
+    plot.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
 
 
-def draw_lengths(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
+def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """BLEU by length of each run on one test set."""
     from regard import plot
-    from regard.cli.runs import load_pairs, resolve_languages, split_runs
-    from regard.evaluate import by_length
-    from regard.evaluate.scores import warn_about_bleu
+    from regard.cli.options import load_pairs, resolve_languages, split_runs
+    from regard.evaluate import bleu_by_length
+    from regard.evaluate.translation_metrics import warn_about_bleu
     from regard.translate import load
 
     runs, files = split_runs(paths)
@@ -101,8 +105,8 @@ def draw_lengths(paths: list[Path], out: Path, beam: int, source: str | None, ta
     systems = {}
     for run in runs:
         written = [made.text for made in load(run).translate(sources, beam=beam, alignments=False)]
-        systems[str(run)] = by_length(sources, written, references)
+        systems[str(run)] = bleu_by_length(sources, written, references)
         for group in systems[str(run)]:
             typer.echo(f"{run}  {group.words} words: {group.bleu:.1f} ({group.pairs:,} pairs)")
-    plot.save(plot.lengths(systems), out)
+    plot.write_figure(plot.plot_bleu_by_length(systems), out)
     typer.echo(str(out))

@@ -10,7 +10,7 @@ import typer
 from regard.errors import UserError
 from regard.strict_json import dumps
 
-AT_ONCE = 64  # inputs that are predicted together
+INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
 def predict(
@@ -25,18 +25,18 @@ def predict(
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
     """
     from regard.api import load
-    from regard.cli.pipe import as_they_come, chunks, end_with_the_pipe, standard_input
-    from regard.data.files import STANDARD_INPUT
+    from regard.cli.stdio import iterate_available_chunks, iterate_chunks, iterate_stdin_lines, restore_default_sigpipe
+    from regard.data.readers.text_io import STANDARD_INPUT
     from regard.runs import Run
 
-    if Run(run).config().get("task", "translate") == "translate":
+    if Run(run).read_config().get("task", "translate") == "translate":
         raise UserError(f"{run} translates: regard translate {run} FILE")
     predictor = load(run)
-    end_with_the_pipe()
+    restore_default_sigpipe()
     if file == STANDARD_INPUT:
-        lots = as_they_come(predictor.read(standard_input()), AT_ONCE)
+        lots = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)
     else:
-        lots = chunks(predictor.inputs(file), AT_ONCE)
+        lots = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
     for inputs in lots:
         for made in predictor.predict(inputs):
-            typer.echo(dumps(made.document()) if as_json else made.line())
+            typer.echo(dumps(made.to_dict()) if as_json else made.to_text())

@@ -14,11 +14,11 @@ def recipes(
 
     Example: regard recipes luong2015-global > mine.yaml
     """
-    from regard.recipes import about, names, text
+    from regard.recipes import describe_recipe, list_recipes, read_recipe_text
 
     if name is not None:
-        typer.echo(text(name), nl=False)
+        typer.echo(read_recipe_text(name), nl=False)
         return
-    width = max(map(len, names()))
-    for known in names():
-        typer.echo(f"{known:<{width}}  {about(known)}")
+    width = max(map(len, list_recipes()))
+    for known in list_recipes():
+        typer.echo(f"{known:<{width}}  {describe_recipe(known)}")

@@ -15,7 +15,7 @@ def report(
 
     Example: regard report runs/mine
     """
-    from regard.report import write_outcome
+    from regard.report import write_report
     from regard.runs import Run
 
-    typer.echo(write_outcome(Run(run)))
+    typer.echo(write_report(Run(run)))

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.stopping import saying_how_to_go_on
-from regard.errors import UserError, nearest
+from regard.cli.interrupt import print_resume_command_on_interrupt
+from regard.errors import UserError, format_suggestion
 
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments; --list has their names.")] = None,
-    listed: Annotated[
+    show_list: Annotated[
         bool, typer.Option("--list", help="Say what each claims, its source, and what it costs.")
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
@@ -39,30 +39,39 @@ def reproduce(
 
     Example: regard reproduce ladder lengths --scale small
     """
-    from regard.reproduce import EXPERIMENTS, SCALES, Lab, conduct, described, plan, summary, together
+    from regard.reproduce import (
+        EXPERIMENTS,
+        SCALES,
+        Workspace,
+        describe_experiment,
+        format_dry_run,
+        format_outcome,
+        run_experiment,
+        train_and_measure_parallel,
+    )
 
     if scale not in SCALES:
-        raise UserError(f"there is no scale {scale!r}{nearest(scale, SCALES)}")
+        raise UserError(f"there is no scale {scale!r}{format_suggestion(scale, SCALES)}")
     for name in names or ():
         if name not in EXPERIMENTS:
-            raise UserError(f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}")
+            raise UserError(f"there is no experiment {name!r}{format_suggestion(name, EXPERIMENTS)}")
     if names and everything:
         raise UserError("--all is every experiment: leave the names out, or --all")
-    chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or listed else ()))]
-    if listed:
-        typer.echo("\n\n".join(map(described, chosen)))
+    chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or show_list else ()))]
+    if show_list:
+        typer.echo("\n\n".join(map(describe_experiment, chosen)))
         return
     if not chosen:
         raise UserError("nothing to reproduce: name experiments, or --all; --list says what there is")
-    lab = Lab(out, scale)
+    lab = Workspace(out, scale)
     if dry_run:
-        typer.echo(plan(chosen, lab, seeds))
+        typer.echo(format_dry_run(chosen, lab, seeds))
         return
     asked = "--all" if everything else " ".join(one.name for one in chosen)
     options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
-    with saying_how_to_go_on(f"regard reproduce {asked} {options}"):
+    with print_resume_command_on_interrupt(f"regard reproduce {asked} {options}"):
         if jobs > 1 and not trained:
-            together(chosen, lab, seeds, jobs)
+            train_and_measure_parallel(chosen, lab, seeds, jobs)
         for experiment in chosen:
-            typer.echo(summary(conduct(experiment, lab, seeds, trains=not trained)))
-            typer.echo(f"  table and page: {lab.results / experiment.name}")
+            typer.echo(format_outcome(run_experiment(experiment, lab, seeds, may_train=not trained)))
+            typer.echo(f"  table and page: {lab.results_folder / experiment.name}")

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.stopping import saying_how_to_go_on
-from regard.data.corpus import holds_pairs
+from regard.cli.interrupt import print_resume_command_on_interrupt
+from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
 
-OVERRIDE = re.compile(r"[A-Za-z_.]+ ?=.*", re.DOTALL)
+OVERRIDE_PATTERN = re.compile(r"[A-Za-z_.]+ ?=.*", re.DOTALL)
 
 
-class Train(TyperCommand):
+class TrainCommand(TyperCommand):
     """Takes `--dev` with one file that holds pairs or with two text files behind it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -24,24 +24,24 @@ class Train(TyperCommand):
         known = {name for parameter in self.params for name in parameter.opts}
         for argument in args:
             option, _, value = argument.partition("=")
-            if option.startswith("--") and option not in known and (key := keyed(option)):
+            if option.startswith("--") and option not in known and (key := _suggest_recipe_key(option)):
                 raise UserError(f"there is no option {option}; keys of the recipe stand alone: {key}={value or '…'}")
-        return super().parse_args(ctx, spread(args))
+        return super().parse_args(ctx, expand_dev_arguments(args))
 
 
-def keyed(option: str) -> str | None:
+def _suggest_recipe_key(option: str) -> str | None:
     """The key of the recipe that somebody may have meant by an option: `--steps` is training.steps."""
-    from regard.recipes import SECTIONS, read
+    from regard.recipes import SECTIONS, read_recipe
 
-    usual, name = read("default"), option.removeprefix("--").replace("-", "_")
+    usual, name = read_recipe("default"), option.removeprefix("--").replace("-", "_")
     return next((f"{section}.{name}" for section in SECTIONS if name in usual.get(section, {})), None)
 
 
-def spread(args: list[str]) -> list[str]:
+def expand_dev_arguments(args: list[str]) -> list[str]:
     """`--dev a.en a.de` -> `--dev a.en --dev a.de`; a file that holds pairs, or a folder, stands alone."""
     out: list[str] = []
     for number, argument in enumerate(args):
-        first = number > 0 and args[number - 1] == "--dev" and not stands_alone(Path(argument))
+        first = number > 0 and args[number - 1] == "--dev" and not _is_complete_corpus(Path(argument))
         out.append(argument)
         if (
             first
@@ -53,14 +53,14 @@ def spread(args: list[str]) -> list[str]:
     return out
 
 
-def stands_alone(path: Path) -> bool:
+def _is_complete_corpus(path: Path) -> bool:
     """Whether a file, or a folder, is a corpus without another."""
-    return holds_pairs(path) or path.is_dir()
+    return is_bilingual_file(path) or path.is_dir()
 
 
 def is_override(argument: str) -> bool:
     """`model.size=256` is one, a file of such a name is not."""
-    return OVERRIDE.fullmatch(argument) is not None and not Path(argument).exists()
+    return OVERRIDE_PATTERN.fullmatch(argument) is not None and not Path(argument).exists()
 
 
 def train(
@@ -91,7 +91,7 @@ def train(
     Example: regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000
     """
     from regard.api import train as run_training
-    from regard.console import say
+    from regard.console import log_message
     from regard.recipes import parse_override
 
     given = data or []
@@ -103,7 +103,7 @@ def train(
     if find_rate:
         if resume or out is not None:
             raise UserError("--find-rate trains nothing that is kept: leave --resume and --out out")
-        suggest_rate(recipe, files, dev, overrides)
+        _suggest_learning_rate(recipe, files, dev, overrides)
         return
     if out is None:
         if resume:
@@ -114,22 +114,26 @@ def train(
             Path(files[0]).resolve() if Path(files[0]).is_dir() else Path(files[0])
         )  # `.` has a name, a pipe has none
         out = Path("runs") / f"{first.name.split('.')[0]}-{Path(recipe or 'default').stem}"
-    with saying_how_to_go_on(f"regard train --resume --out {out}"):
+    with print_resume_command_on_interrupt(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
     report = run.folder / "report.html"
-    best = "the mean of the newest checkpoints" if run.average_folder.is_dir() else f"that of step {run.best()}"
-    say(f"the best model is {best}; curves and samples: {report}")
-    task = run.config().get("task", "translate")
-    say(f"{task} with: regard {'translate' if task == 'translate' else 'predict'} {run.folder} FILE")
+    best = (
+        "the mean of the newest checkpoints" if run.average_folder.is_dir() else f"that of step {run.find_best_step()}"
+    )
+    log_message(f"the best model is {best}; curves and samples: {report}")
+    task = run.read_config().get("task", "translate")
+    log_message(f"{task} with: regard {'translate' if task == 'translate' else 'predict'} {run.folder} FILE")
 
 
-def suggest_rate(recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]) -> None:
+def _suggest_learning_rate(
+    recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]
+) -> None:
     """Says which learning rate suits, with the losses that say so."""
-    from regard.training import find_rate, suggested
+    from regard.training import run_lr_range_test, suggest_learning_rate
 
-    tried = find_rate(recipe, files or None, dev=dev or None, **overrides)
+    tried = run_lr_range_test(recipe, files or None, dev=dev or None, **overrides)
     least, most = min(one.loss for one in tried), max(one.loss for one in tried)
     for one in tried[:: max(1, len(tried) // 24)]:
         width = round(40 * (one.loss - least) / max(1e-9, most - least))
         typer.echo(f"{one.rate:9.1e}  {one.loss:8.3f}  {'█' * width}")
-    typer.echo(f"the loss falls fastest at about training.learning_rate={suggested(tried):.1g}")
+    typer.echo(f"the loss falls fastest at about training.learning_rate={suggest_learning_rate(tried):.1g}")

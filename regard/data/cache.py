@@ -17,24 +17,25 @@ from typing import Any
 import portalocker
 import sentencepiece
 
-from regard.console import say
-from regard.data.disk import digest, sync
+from regard.console import log_message
 from regard.errors import UserError
-from regard.folders import cache_folder
-from regard.text.sentences import sentencex_version
+from regard.paths import compute_sha256, find_cache_folder, fsync_path
+from regard.tokenizers.sentence_splitter import find_sentencex_version
 from regard.version import VERSION
 
 MANIFEST = "manifest.json"
 
 
-def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None) -> Path:
+def find_or_build_entry(
+    kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None
+) -> Path:
     """The folder of what `build` writes for this key; built where it is not there, or not whole.
 
     Another version of regard, or of a library that decides over the content, has entries of its own.
     Several processes may ask for the same: one builds, the others wait.
     """
-    home = folder or cache_folder()
-    name = f"{kind}-{hashlib.sha256(json.dumps([versions(), key], sort_keys=True).encode()).hexdigest()[:24]}"
+    home = folder or find_cache_folder()
+    name = f"{kind}-{hashlib.sha256(json.dumps([collect_versions(), key], sort_keys=True).encode()).hexdigest()[:24]}"
     place = home / name
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -45,18 +46,18 @@ def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], fold
         ) from error
     with lock:
         portalocker.lock(lock, portalocker.LOCK_EX)
-        damage = damaged(place)
+        damage = find_damage(place)
         if damage is None:
             return place
         if place.exists():
-            say(f"{place} is damaged ({damage}); it is made again")
+            log_message(f"{place} is damaged ({damage}); it is made again")
             shutil.rmtree(place)
         beside = home / f".{name}.part"
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
         try:
             build(beside)
-            seal(beside)
+            _write_manifest(beside)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
@@ -64,36 +65,38 @@ def entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None], fold
     return place
 
 
-def versions() -> dict[str, str | None]:
+def collect_versions() -> dict[str, str | None]:
     """Return what decides over the content of every entry, besides its key."""
     return {
         "regard": VERSION,
-        "source": source_digest(),
+        "source": compute_source_digest(),
         "sentencepiece": sentencepiece.__version__,
-        "sentencex": sentencex_version(),
+        "sentencex": find_sentencex_version(),
         "unicode": unicodedata.unidata_version,
     }
 
 
 @cache
-def source_digest() -> str:
+def compute_source_digest() -> str:
     """Return the SHA-256 of the source files that read, split and encode text, so that no change can be forgotten."""
     package = Path(__file__).parent.parent
     found = hashlib.sha256()
-    for path in sorted(path for name in ("data", "text") for path in (package / name).rglob("*.py")):
-        found.update(f"{path.relative_to(package)} {digest(path)}\n".encode())
+    for path in sorted(path for name in ("data", "tokenizers") for path in (package / name).rglob("*.py")):
+        found.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
     return found.hexdigest()
 
 
-def seal(folder: Path) -> None:
+def _write_manifest(folder: Path) -> None:
     """Writes down what is in a folder, and waits until it is on the disk."""
-    files = {str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {
+        str(path.relative_to(folder)): compute_sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
     for path in (*(folder / name for name in files), folder / MANIFEST, folder):
-        sync(path)
+        fsync_path(path)
 
 
-def damaged(folder: Path) -> str | None:
+def find_damage(folder: Path) -> str | None:
     """Why an entry cannot be used, if it cannot."""
     try:
         files = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
@@ -101,6 +104,6 @@ def damaged(folder: Path) -> str | None:
         return f"its {MANIFEST} cannot be read"
     for name, expected in files.items():
         path = folder / name
-        if not path.is_file() or digest(path) != expected:
+        if not path.is_file() or compute_sha256(path) != expected:
             return f"{name} is not what it was"
     return None

@@ -21,101 +21,103 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from regard.data.order import Order, Place
-from regard.data.ragged import Indices
+from regard.data.indexed_dataset import Indices
+from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 
 B_co = TypeVar("B_co", covariant=True)
-STOPPING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
-class Batch(Protocol):
+class TrainingBatch(Protocol):
     """What training asks of a batch beside its fields, which it hands to the model one by one."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """The number of examples."""
         ...
 
     @property
-    def targets(self) -> int:
+    def num_targets(self) -> int:
         """The number of what the loss is a mean over: tokens, sentences, documents."""
         ...
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         """What speed is measured in."""
         ...
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> TrainingBatch:
         """The same on another device."""
         ...
 
-    def pieces(self, count: int) -> Sequence[Batch]:
+    def split_into(self, count: int) -> Sequence[TrainingBatch]:
         """The same examples in `count` batches, or as many as there are examples."""
         ...
 
 
-class Source(Protocol[B_co]):
+class TrainingDataset(Protocol[B_co]):
     """What can be trained on."""
 
     sizes: npt.NDArray[np.int32]  # what each example takes in a batch
     parts: Any  # sequence of Part
     fingerprint: str  # tells it from others
 
-    def batch(self, rows: Indices, seed: int) -> B_co:
+    def make_batch(self, rows: Indices, seed: int) -> B_co:
         """The examples at `rows` as tensors; `seed` is for what varies from one look to the next."""
         ...
 
-    def release(self) -> None:
+    def release_memory(self) -> None:
         """Lets go of memory that can be had again."""
         ...
 
 
-class Request(NamedTuple):
+class BatchRequest(NamedTuple):
     """One process's share of an update: the rows of each batch, and the place behind the whole update."""
 
     rows: list[Indices]
     seeds: list[int]
-    place: Place
+    position: SamplerPosition
 
 
-class Share(NamedTuple):
+class UpdateBatches(NamedTuple):
     """The batches of a request."""
 
-    batches: list[Batch]
-    place: Place
+    batches: list[TrainingBatch]
+    position: SamplerPosition
 
 
-class Requested(Dataset[Share]):
+class _BatchRequestDataset(Dataset[UpdateBatches]):
     """Answers requests."""
 
-    def __init__(self, source: Source[Any]) -> None:
-        self.source = source
+    def __init__(self, dataset: TrainingDataset[Any]) -> None:
+        self.dataset = dataset
 
-    def __getitem__(self, request: Request) -> Share:
-        batches = [self.source.batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
-        self.source.release()  # every row that is read brings 16 pages with it
-        return Share(batches, request.place)
+    def __getitem__(self, request: BatchRequest) -> UpdateBatches:
+        batches = [self.dataset.make_batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
+        self.dataset.release_memory()  # every row that is read brings 16 pages with it
+        return UpdateBatches(batches, request.position)
 
 
-def requests(order: Order, place: Place, accumulate: int, rank: int, processes: int) -> Iterator[Request]:
+def iterate_batch_requests(
+    sampler: TokenBatchSampler, position: SamplerPosition, accumulate: int, rank: int, world_size: int
+) -> Iterator[BatchRequest]:
     """What one of several processes needs for each update from a place on: every so-manieth batch."""
-    for rows, behind in order.updates(place, accumulate * processes):
-        own = range(rank, len(rows), processes)
-        seeds = [mixed(order.seed, *behind, number) for number in own]
-        yield Request([rows[number] for number in own], seeds, behind)
+    for rows, behind in sampler.iterate_updates(position, accumulate * world_size):
+        own = range(rank, len(rows), world_size)
+        seeds = [mix_seeds(sampler.seed, *behind, number) for number in own]
+        yield BatchRequest([rows[number] for number in own], seeds, behind)
 
 
-def mixed(*numbers: int) -> int:
+def mix_seeds(*numbers: int) -> int:
     """A seed that depends on each of the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @dataclass(frozen=True)
-class _ChildHandler:
+class _SigchldHandler:
     """Handler of SIGCHLD that does nothing between two reads, as long as the batches exist."""
 
     handler: Callable[[int, FrameType | None], Any]
@@ -141,18 +143,18 @@ class LoadedBatches:
         if hasattr(batches, "_shutdown_workers") and hasattr(signal, "SIGCHLD"):  # with workers, not on Windows
             handler = signal.getsignal(signal.SIGCHLD)
             if callable(handler) and threading.current_thread() is threading.main_thread():
-                self._raise_if_dead = handler.handler if isinstance(handler, _ChildHandler) else handler
-                signal.signal(signal.SIGCHLD, _ChildHandler(self._raise_if_dead, weakref.ref(self)))
+                self._raise_if_dead = handler.handler if isinstance(handler, _SigchldHandler) else handler
+                signal.signal(signal.SIGCHLD, _SigchldHandler(self._raise_if_dead, weakref.ref(self)))
 
     def __iter__(self) -> LoadedBatches:
         return self
 
-    def __next__(self) -> Share:
+    def __next__(self) -> UpdateBatches:
         try:
             self.is_reading = True
             if self._raise_if_dead is not None:
                 self._raise_if_dead(signal.SIGCHLD, None)  # for a worker that died since the last batch
-            share: Share = next(self._batches)
+            share: UpdateBatches = next(self._batches)
         except BaseException:
             self.close()
             raise
@@ -169,8 +171,12 @@ class LoadedBatches:
             self._batches._shutdown_workers()
 
 
-def load(
-    source: Source[Any], wanted: Iterator[Request], workers: int = 0, timeout: int = 600, pinned: bool = False
+def start_batch_loader(
+    dataset: TrainingDataset[Any],
+    batch_requests: Iterator[BatchRequest],
+    workers: int = 0,
+    timeout: int = 600,
+    pin_memory: bool = False,
 ) -> LoadedBatches:
     """Start the workers and return the batches that are asked for.
 
@@ -178,13 +184,13 @@ def load(
     any thread is started, such as that of a progress bar, whose locks the workers would inherit.
     """
     loader = DataLoader(
-        Requested(source),
-        sampler=wanted,
+        _BatchRequestDataset(dataset),
+        sampler=batch_requests,
         batch_size=None,
         num_workers=workers,
-        collate_fn=unchanged,
+        collate_fn=_return_unchanged,
         timeout=timeout if workers else 0,
-        pin_memory=pinned,
+        pin_memory=pin_memory,
         multiprocessing_context=_worker_context(workers),
         worker_init_fn=_block_signals,
     )
@@ -192,7 +198,7 @@ def load(
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def report_worker_errors() -> Iterator[None]:
     """Raise a UserError for a data worker that died or hangs."""
     try:
         yield
@@ -206,7 +212,7 @@ def reported() -> Iterator[None]:
 def _worker_context(workers: int) -> BaseContext | None:
     if not workers or sys.platform != "linux":
         return None  # the default of the platform
-    from regard.data.workers import WorkerContext  # does not exist on Windows
+    from regard.data.worker_context import WorkerContext  # does not exist on Windows
 
     return WorkerContext()
 
@@ -217,9 +223,9 @@ def _block_signals(worker: int) -> None:
     Forked workers have SIGTERM blocked as well, from their start: they are ended with SIGKILL.
     """
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
 
 
-def unchanged(share: Any) -> Any:
+def _return_unchanged(batches: Any) -> Any:
     """Batches are whole when they are read."""
-    return share
+    return batches

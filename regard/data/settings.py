@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.corpus import holds_pairs
+from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingSettings:
+class BaseDataSettings:
     """What the `data` section has, whatever the task."""
 
     train: tuple[str, ...] | None = None
@@ -27,7 +27,7 @@ class ReadingSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings(ReadingSettings):
+class DataSettings(BaseDataSettings):
     """Which pairs are trained on."""
 
     weights: tuple[float, ...] | None = None
@@ -56,7 +56,7 @@ class DataSettings(ReadingSettings):
                 )
 
 
-class Corpus(NamedTuple):
+class TrainingCorpus(NamedTuple):
     """One file that holds pairs or two text files, how often its pairs come in an epoch, and the tag of its sources."""
 
     paths: tuple[Path, ...]
@@ -64,27 +64,27 @@ class Corpus(NamedTuple):
     tag: str | None = None
 
 
-def corpora(settings: DataSettings) -> list[Corpus]:
+def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
     """The corpora to train on: each a file that holds pairs or two text files, in the order they are named in."""
-    groups = grouped([Path(name) for name in settings.train or ()])
+    groups = group_paths([Path(name) for name in settings.train or ()])
     weights, tags = settings.weights or (1.0,) * len(groups), settings.tags or (None,) * len(groups)
     for name, values in (("data.weights", weights), ("data.tags", tags)):
         if len(values) != len(groups):
             raise UserError(f"{name} has {len(values)} values for {len(groups)} corpora; give one for each")
-    return [Corpus(*one) for one in zip(groups, weights, tags, strict=True)]
+    return [TrainingCorpus(*one) for one in zip(groups, weights, tags, strict=True)]
 
 
-def grouped(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
+def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
     """Files that hold pairs alone, and text files two by two: `a.tsv b.en b.de` are two corpora."""
     groups: list[tuple[Path, ...]] = []
     waiting: Path | None = None
     for path in paths:
         if waiting is not None:
-            if holds_pairs(path):
+            if is_bilingual_file(path):
                 break
             groups.append((waiting, path))
             waiting = None
-        elif holds_pairs(path):
+        elif is_bilingual_file(path):
             groups.append((path,))
         else:
             waiting = path

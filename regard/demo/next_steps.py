@@ -11,11 +11,14 @@ from pathlib import Path
 
 def format_next_steps(*commands: str) -> str:
     """Format `Try next:` with each command; `{regard}` in it is replaced by how `regard` is called here."""
-    lines = [f"  {command.replace('{regard}', _program())}{_install_hint(command)}" for command in commands]
+    lines = [
+        f"  {command.replace('{regard}', _find_regard_command())}{_format_install_hint(command)}"
+        for command in commands
+    ]
     return "\n".join(["Try next:", *lines])
 
 
-def _program() -> str:
+def _find_regard_command() -> str:
     script = Path(sys.executable).with_name("regard")  # the environment may not be activated, or another one may be
     if not os.access(script, os.X_OK):
         return f"{shlex.quote(sys.executable)} -m regard"
@@ -24,7 +27,7 @@ def _program() -> str:
     return shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))
 
 
-def _install_hint(command: str) -> str:
+def _format_install_hint(command: str) -> str:
     """Return a hint where a command needs an extra that is not installed."""
     if " serve " not in command:
         return ""

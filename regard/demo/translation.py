@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.console import say
-from regard.data.corpus import Pair, pairs
-from regard.data.embedded import write
+from regard.console import log_message
+from regard.data.readers.dispatch import Pair, read_all_pairs
 from regard.demo.next_steps import format_next_steps
 from regard.errors import UserError
-from regard.evaluate import read_gold
-from regard.plot import drawing
-from regard.recipes import read
-from regard.report import Shown, draw, heads, write_page
+from regard.evaluate import read_gold_alignments
+from regard.plot import format_alignment_matrix
+from regard.recipes import read_recipe
+from regard.report import ReportSample, compute_head_attention, write_heatmap, write_translation_page
 from regard.runs import Run
-from regard.runs.summary import summary as known_of
+from regard.runs.summary import summarize_run as known_of
 from regard.strict_json import dumps
+from regard.synthetic.translation import write_translation_corpus
 from regard.training import train
-from regard.translate import Translation, against, assess, load
+from regard.translate import Translation, evaluate_translator, load, score_alignments
 
-PAIRS = 20_000
-SAMPLES = 5
-WORDS = range(6, 13)  # long enough to show something, short enough for a screen
-EVERYWHERE = {
+CORPUS_PAIRS = 20_000
+MAX_SAMPLES = 5
+SAMPLE_LENGTHS = range(6, 13)  # long enough to show something, short enough for a screen
+COMMON_OVERRIDES = {
     "text.kind": "word",
     "text.vocabulary": 4000,
     "text.shared": False,
@@ -56,7 +56,7 @@ EVERYWHERE = {
     "training.log_every": 20,
 }
 # What makes each family small and quick enough for two cores and a few minutes, by `model.kind`.
-SMALL: dict[str, dict[str, Any]] = {
+OVERRIDES_BY_KIND: dict[str, dict[str, Any]] = {
     "bahdanau": {"model.dropout": 0.1},
     "sutskever": {"model.size": 256, "training.learning_rate": 0.002},
     "luong": {"model.size": 192, "model.dropout": 0.0, "training.learning_rate": 0.002},
@@ -77,44 +77,46 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 
-LIKE = {"cho": "sutskever", "mino": "bahdanau", "xu-soft": "bahdanau", "xu-hard": "bahdanau"}
+SIMILAR_KIND = {"cho": "sutskever", "mino": "bahdanau", "xu-soft": "bahdanau", "xu-hard": "bahdanau"}
 
 
-class Demo(NamedTuple):
+class TranslationDemo(NamedTuple):
     """What the demo leaves."""
 
     results: dict[str, Any]
-    samples: list[Shown]
-    picture: Path
-    report: Path
+    samples: list[ReportSample]
+    heatmap_path: Path
+    report_path: Path
 
 
-def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any) -> Demo:
+def run_translation_demo(recipe: str, out: Path, pair_count: int = CORPUS_PAIRS, **changes: Any) -> TranslationDemo:
     """Corpus, training, evaluation, pictures; a demo that was interrupted goes on where it was.
 
     `changes` are dotted keys, on top of what makes the recipe small.
     """
     began = time.monotonic() - (known_of(out).seconds or 0.0)  # which was spent before an interruption
-    overrides = {**small(read(recipe)), **changes}
+    overrides = {**make_demo_overrides(read_recipe(recipe)), **changes}
     run = Run(out)
-    if run.exists and run.config().get("recipe") != recipe:
-        raise UserError(f"{out} already holds a run of {run.config().get('recipe')}; choose another --out")
+    if run.exists and run.read_config().get("recipe") != recipe:
+        raise UserError(f"{out} already holds a run of {run.read_config().get('recipe')}; choose another --out")
     corpus = out / "corpus"
-    counts = write(corpus, pairs_to_make, overwrite=True)
-    say(f"corpus in {corpus}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test")
+    counts = write_translation_corpus(corpus, pair_count, overwrite=True)
+    log_message(
+        f"corpus in {corpus}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test"
+    )
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in counts}
-    resume = run.exists and bool(run.steps())
+    resume = run.exists and bool(run.list_steps())
     if resume:
-        say(f"{out} goes on from step {run.newest()}")
+        log_message(f"{out} goes on from step {run.find_newest_step()}")
         train(recipe, None, out, resume=True)
     else:
         train(recipe, files["train"], out, dev=files["dev"], **overrides)
-    test = pairs(files["test"])
+    test = read_all_pairs(files["test"])
     translator = load(out)
-    assessment = assess(translator, test, None)
+    assessment = evaluate_translator(translator, test, None)
     looks = assessment.translations[0].alignment is not None
-    gold = read_gold(corpus / "test.align", test)
-    error = against(translator.align(test), gold).aer if looks else None
+    gold = read_gold_alignments(corpus / "test.align", test)
+    error = score_alignments(translator.align(test), gold).aer if looks else None
     picture = out / "attention.png"
     results = {
         "recipe": recipe,
@@ -128,48 +130,53 @@ def run_demo(recipe: str, out: Path, pairs_to_make: int = PAIRS, **changes: Any)
         "overrides": overrides,
     }
     shown = [
-        item._replace(heads=heads(translator, item.translation)) for item in samples(assessment.translations, test)
+        item._replace(heads=compute_head_attention(translator, item.translation))
+        for item in _choose_samples(assessment.translations, test)
     ]
-    draw(max((item.translation for item in shown), key=crossings), picture)
-    report = write_page(run, without(results, "changes", "overrides"), shown, assessment.by_length)
+    write_heatmap(max((item.translation for item in shown), key=_count_crossing_links), picture)
+    report = write_translation_page(run, _copy_without(results, "changes", "overrides"), shown, assessment.by_length)
     (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")
-    return Demo(results, shown, picture, report)
+    return TranslationDemo(results, shown, picture, report)
 
 
-def small(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def make_demo_overrides(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that make a recipe a demo; only keys that the recipe has."""
     kind = recipe["model"]["kind"]  # perhaps one of the user's own
-    wanted = {**EVERYWHERE, **SMALL.get(LIKE.get(kind, kind), {})}
+    wanted = {**COMMON_OVERRIDES, **OVERRIDES_BY_KIND.get(SIMILAR_KIND.get(kind, kind), {})}
     return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
 
 
-def samples(translations: Sequence[Translation], test: Sequence[Pair]) -> list[Shown]:
+def _choose_samples(translations: Sequence[Translation], test: Sequence[Pair]) -> list[ReportSample]:
     """The first sentences of the test set that fit on a screen."""
     both = zip(translations, test, strict=True)
-    fitting = [Shown(translation, pair.target) for translation, pair in both if len(pair.source.split()) in WORDS]
-    return fitting[:SAMPLES]
+    fitting = [
+        ReportSample(translation, pair.target)
+        for translation, pair in both
+        if len(pair.source.split()) in SAMPLE_LENGTHS
+    ]
+    return fitting[:MAX_SAMPLES]
 
 
-def crossings(translation: Translation) -> int:
+def _count_crossing_links(translation: Translation) -> int:
     """How many pairs of links cross: what makes a picture worth looking at."""
     links = translation.alignment.pairs if translation.alignment else []
     return sum(left[0] < right[0] and left[1] > right[1] for left in links for right in links)
 
 
-def without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _copy_without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """A copy less some keys."""
     return {name: value for name, value in mapping.items() if name not in keys}
 
 
-def summary(demo: Demo, out: Path) -> str:
+def format_translation_demo(demo: TranslationDemo, out: Path) -> str:
     """What the demo prints at its end."""
     results = demo.results
     error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
     figures = [
         f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
         f"AER       {error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
-        f"heat map  {demo.picture}",
-        f"report    {demo.report}",
+        f"heat map  {demo.heatmap_path}",
+        f"report    {demo.report_path}",
     ]
     run, picture = shlex.quote(str(out)), shlex.quote(str(out / "picture.png"))
     commands = format_next_steps(
@@ -178,18 +185,18 @@ def summary(demo: Demo, out: Path) -> str:
         "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
         f"{{regard}} serve {run}",
     )
-    return "\n\n".join([*map(told, demo.samples), "\n".join(figures), commands])
+    return "\n\n".join([*map(_format_translation_sample, demo.samples), "\n".join(figures), commands])
 
 
-def told(item: Shown) -> str:
+def _format_translation_sample(sample: ReportSample) -> str:
     """One sample with its alignment."""
-    translation = item.translation
+    translation = sample.translation
     lines = [
         f"source       {translation.source}",
-        f"reference    {item.reference}",
+        f"reference    {sample.reference}",
         f"translation  {translation.text}",
     ]
     alignment = translation.alignment
     if alignment is not None:
-        lines.append(drawing(alignment.soft, alignment.source, alignment.target))
+        lines.append(format_alignment_matrix(alignment.soft, alignment.source, alignment.target))
     return "\n".join(lines)

@@ -1,8 +1,16 @@
 """Files of documents: their text is translated, everything else is kept."""
 
-from regard.documents.archive import Limits
-from regard.documents.document import ARCHIVES, ENDINGS, readable, translated
-from regard.documents.errors import DocumentError
-from regard.documents.passage import bare
+from regard.documents.archive import DocumentLimits
+from regard.documents.base import DocumentError
+from regard.documents.document import DOCUMENT_EXTENSIONS, ZIP_PARSERS, list_supported_extensions, translate_document
+from regard.documents.tagged_text import strip_placeholder_tags
 
-__all__ = ["ARCHIVES", "ENDINGS", "DocumentError", "Limits", "bare", "readable", "translated"]
+__all__ = [
+    "DOCUMENT_EXTENSIONS",
+    "ZIP_PARSERS",
+    "DocumentError",
+    "DocumentLimits",
+    "list_supported_extensions",
+    "strip_placeholder_tags",
+    "translate_document",
+]

@@ -1,4 +1,4 @@
-"""Subtitles, SubRip's and WebVTT: the lines of a cue are one text; its number, its times and who speaks stay."""
+"""Who speaks, as lines of subtitles say it: `- `, `>> `, `JOHN: `, `<v John>`."""
 
 from __future__ import annotations
 
@@ -7,100 +7,157 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from regard.documents.draft import Draft
-from regard.documents.encoding import Encoded, plain
-from regard.documents.errors import DocumentError
-from regard.documents.passage import Node, Passage, Spell, literal
-from regard.documents.speakers import INSIDE, NOTES, is_transcript, opening
-from regard.documents.spelling import escaped, in_a_line, meant, strict
-from regard.text.addresses import worded
+from regard.documents.base import DocumentError, EncodedText, ParsedDocument, decode_utf8
+from regard.documents.escaping import escape_text, normalize_html_text, replace_line_breaks, unescape_markup
+from regard.documents.tagged_text import EscapeFunction, InlineNode, TaggedText, make_literal
+from regard.tokenizers.urls import remove_urls
+
+MUSIC_NOTES = "♩♪♫♬"
+VOICE_TAG = r"<v[.\s][^<>]*>"
+MID_LINE_VOICE = re.compile(
+    rf"(?<=\S)(?={VOICE_TAG})|(?<=\S[ \t])(?={VOICE_TAG})"
+)  # where another begins in the middle of a line
+LEADING_MARKUP = rf"(?:<[^<>]*+>|\{{\\[^{{}}]*+\}}|[\s{MUSIC_NOTES}])*+"
+SPEAKER_DASH = r"(?:[-–—]+|(?:>|&gt;){2,})\s*(?=\S)"
+SPEAKER_NAME = r"[\[(]?[^\W\d_][^:：<>]{0,40}?"
+CLOSING_TAGS = r"(?:\s*</[^<>]*>)*"
+SPEAKER_LABEL = rf"(?P<name>{SPEAKER_NAME}){CLOSING_TAGS}[ \xa0\u202f]?(?::(?=[\s<]|\Z)|：){CLOSING_TAGS}\s*"
+SPEAKER_PREFIX = re.compile(rf"{LEADING_MARKUP}(?P<dash>{SPEAKER_DASH})?{LEADING_MARKUP}(?P<label>{SPEAKER_LABEL})?")
+NAME_REMARK = re.compile(r"(?<=\S)\s*[\[(][^\[\]()]*[\])]")  # JOHN (on the phone)
+MAX_NAME_WORDS = 4  # that a name may have
+MIN_TRANSCRIPT_LINES = 3  # lines with a name make a transcript, where they are half of all
+
+
+def _find_speaker_prefix(line: str, in_transcript: bool) -> str:
+    """What a line begins with where that says that another speaks, else nothing."""
+    found = SPEAKER_PREFIX.match(line)
+    if found is None:
+        return ""
+    if found["label"] and (_is_uppercase_name(found["name"]) or (in_transcript and _is_possible_name(found["name"]))):
+        return line[: found.end("label")]
+    tags = line[: found.start("label") if found["label"] else found.end()]
+    voices = [voice.end() for voice in re.finditer(VOICE_TAG, tags)]
+    return line[: max(found.end("dash"), *voices, 0)]
+
+
+def _is_uppercase_name(name: str) -> bool:
+    """Whether a name is written in capitals, but for a remark behind it: common words with a colon seldom are."""
+    return _has_name_length(name) and NAME_REMARK.sub("", name).isupper()
+
+
+def _is_possible_name(name: str) -> bool:
+    """Whether it may be a name where nearly every line has one."""
+    return _has_name_length(name) and not name[0].islower()
+
+
+def _has_name_length(name: str) -> bool:
+    """Whether it has no more words than a name has."""
+    return len(NAME_REMARK.sub("", name).split()) <= MAX_NAME_WORDS
+
+
+def _is_transcript(lines: Sequence[str]) -> bool:
+    """Whether so many lines begin with a name and a colon that those are who speaks, capitals or not."""
+    openings = [SPEAKER_PREFIX.match(line) for line in lines]
+    count = sum(bool(found and found["label"] and _is_possible_name(found["name"])) for found in openings)
+    return count >= max(MIN_TRANSCRIPT_LINES, len(lines) / 2)
+
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-TIME = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}")
-TAG = re.compile(
+CUE_TIME = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}")
+SUBTITLE_TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[biucv]|font|lang|ruby|rt)(?:[.\s][^<>]*)?>|<[\d:.]+>|\{\\[^{}]*\}", re.IGNORECASE
 )
-ASIDE = re.compile(rf"{TAG.pattern}|[{NOTES}]+", re.IGNORECASE)  # what stands among the words and is none
-SPACE = re.compile(rf"{TAG.pattern}|(?<=[^-–—{NOTES}\s])(?P<space> +)(?=[^{NOTES}\s])", re.IGNORECASE)
+TAG_OR_MUSIC_NOTE = re.compile(
+    rf"{SUBTITLE_TAG.pattern}|[{MUSIC_NOTES}]+", re.IGNORECASE
+)  # what stands among the words and is none
+BREAKABLE_SPACE = re.compile(
+    rf"{SUBTITLE_TAG.pattern}|(?<=[^-–—{MUSIC_NOTES}\s])(?P<space> +)(?=[^{MUSIC_NOTES}\s])", re.IGNORECASE
+)
 # Without groups: inside a possessive repeat, Python 3.11 may end in a SystemError by them.
-UNNAMED_TAG = re.sub(r"\?P<\w+>", "?:", TAG.pattern)
-SONG = re.compile(rf"(?:{UNNAMED_TAG}|\s)*+[{NOTES}]", re.IGNORECASE)
-MOST_LINES = 8  # of a cue; more are not shown at once, and come back as one
+SUBTITLE_TAG_WITHOUT_GROUPS = re.sub(r"\?P<\w+>", "?:", SUBTITLE_TAG.pattern)
+SONG_START = re.compile(rf"(?:{SUBTITLE_TAG_WITHOUT_GROUPS}|\s)*+[{MUSIC_NOTES}]", re.IGNORECASE)
+MAX_CUE_LINES = 8  # of a cue; more are not shown at once, and come back as one
 
-Read = Callable[[str], str]
+MarkupFunction = Callable[[str], str]
 
 
-class Line(NamedTuple):
+class CueLine(NamedTuple):
     """A line of a cue: what it begins with that says who speaks, and the rest with its end."""
 
-    opening: str
-    rest: str
+    speaker_prefix: str
+    text: str
 
     @property
-    def alone(self) -> bool:
+    def is_standalone(self) -> bool:
         """Whether there is nothing to say in it, and it stays a line by itself."""
-        return not ASIDE.sub("", worded(self.rest)).strip()
+        return not TAG_OR_MUSIC_NOTE.sub("", remove_urls(self.text)).strip()
 
 
 class Speech(NamedTuple):
     """Lines that are said by one, from a place in the file on."""
 
-    start: int
-    lines: Sequence[Line]
-    passage: Passage
+    first_line: int
+    lines: Sequence[CueLine]
+    tagged_text: TaggedText
 
-    def written(self, said: str) -> list[str]:
+    def format_lines(self, translation: str) -> list[str]:
         """The lines with something else said in them; one that would be empty would end the cue."""
-        return parted(said, self.lines) if said.strip() else [line.opening + line.rest for line in self.lines]
+        return (
+            _split_into_lines(translation, self.lines)
+            if translation.strip()
+            else [line.speaker_prefix + line.text for line in self.lines]
+        )
 
 
-def draft(content: bytes) -> Draft:
+def parse_srt(content: bytes) -> ParsedDocument:
     """An .srt file, whose text is text."""
-    source = plain(content)
-    if source.text.strip() and not any(map(TIME.match, LINE.findall(source.text))):
+    source = decode_utf8(content)
+    if source.text.strip() and not any(map(CUE_TIME.match, LINE.findall(source.text))):
         raise DocumentError("has no times as subtitles have them, like 00:00:01,000 --> 00:00:02,500")
-    return drafted(source, escaped, meant)
+    return _parse_cues(source, escape_text, unescape_markup)
 
 
-def web_draft(content: bytes) -> Draft:
+def parse_vtt(content: bytes) -> ParsedDocument:
     """A .vtt file, whose text is markup."""
-    source = plain(content)
+    source = decode_utf8(content)
     if source.text.strip() and not re.match(r"WEBVTT(?!\S)", source.text):
         raise DocumentError("is not what its ending says: it does not begin with WEBVTT")
-    return drafted(source, strict)
+    return _parse_cues(source, normalize_html_text)
 
 
-def drafted(source: Encoded, read: Read, spell: Spell | None = None) -> Draft:
+def _parse_cues(source: EncodedText, to_markup: MarkupFunction, escape: EscapeFunction | None = None) -> ParsedDocument:
     """A file whose words are read, and spelled again, in a certain way."""
-    lines = [piece for line in LINE.findall(source.text) for piece in INSIDE.split(line)]
-    speeches = [speech for speech in all_speeches(lines, read) if speech.passage.text]
+    lines = [piece for line in LINE.findall(source.text) for piece in MID_LINE_VOICE.split(line)]
+    speeches = [speech for speech in _iterate_speeches(lines, to_markup) if speech.tagged_text.text]
 
-    def write(answers: Sequence[str]) -> bytes:
+    def write(translations: Sequence[str]) -> bytes:
         made = list(lines)
-        for speech, answer in zip(speeches, answers, strict=True):
-            parts = speech.written(in_a_line(speech.passage.write(answer, spell)) if answer else "")
+        for speech, answer in zip(speeches, translations, strict=True):
+            parts = speech.format_lines(replace_line_breaks(speech.tagged_text.write(answer, escape)) if answer else "")
             count = len(speech.lines)
-            made[speech.start : speech.start + count] = [*parts, *[""] * (count - len(parts))]
-        return source.bytes("".join(made))
+            made[speech.first_line : speech.first_line + count] = [*parts, *[""] * (count - len(parts))]
+        return source.encode_like_source("".join(made))
 
-    return Draft([speech.passage.text for speech in speeches], write)
+    return ParsedDocument([speech.tagged_text.text for speech in speeches], write)
 
 
-def all_speeches(lines: Sequence[str], read: Read) -> Iterator[Speech]:
+def _iterate_speeches(lines: Sequence[str], to_markup: MarkupFunction) -> Iterator[Speech]:
     """What is said, cue by cue: all its lines together, but for those where another begins to speak or to sing."""
-    cues = list(all_cues(lines))
-    transcript = is_transcript([lines[start] for start, _ in cues])
+    cues = list(_iterate_cues(lines))
+    transcript = _is_transcript([lines[start] for start, _ in cues])
     for start, end in cues:
-        cue = [Line(begun := opening(line, transcript), line[len(begun) :]) for line in lines[start:end]]
-        for first, last in pairwise([*(place for place in range(len(cue)) if begins(cue, place)), len(cue)]):
+        cue = [
+            CueLine(begun := _find_speaker_prefix(line, transcript), line[len(begun) :]) for line in lines[start:end]
+        ]
+        for first, last in pairwise([*(place for place in range(len(cue)) if _starts_speech(cue, place)), len(cue)]):
             said = cue[first:last]
-            text = "".join(line.rest for line in said)
-            yield Speech(start + first, said, Passage(nodes(text.rstrip("\r\n"), read)))
+            text = "".join(line.text for line in said)
+            yield Speech(start + first, said, TaggedText(_iterate_subtitle_nodes(text.rstrip("\r\n"), to_markup)))
 
 
-def all_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _iterate_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where the lines of each cue begin and end: behind its times, before an empty line or the next number."""
-    times = [place for place, line in enumerate(lines) if TIME.match(line)]
+    times = [place for place, line in enumerate(lines) if CUE_TIME.match(line)]
     for time, following in pairwise([*times, len(lines)]):
         last = following - (following < len(lines) and lines[following - 1].strip().isdigit())
         end = next((place for place in range(time + 1, last) if not lines[place].strip()), last)
@@ -108,28 +165,33 @@ def all_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield time + 1, end
 
 
-def begins(cue: Sequence[Line], place: int) -> bool:
+def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
     """Whether a line of a cue does not go on with what the one before it says."""
-    line = cue[place]
-    return not place or bool(line.opening or SONG.match(line.rest)) or line.alone or cue[place - 1].alone
+    line = cue[index]
+    return (
+        not index
+        or bool(line.speaker_prefix or SONG_START.match(line.text))
+        or line.is_standalone
+        or cue[index - 1].is_standalone
+    )
 
 
-def nodes(text: str, read: Read) -> Iterator[Node]:
+def _iterate_subtitle_nodes(text: str, to_markup: MarkupFunction) -> Iterator[InlineNode]:
     """Words, and what stands among them."""
     place = 0
-    for found in ASIDE.finditer(text):
-        yield Node(read(text[place : found.start()]))
+    for found in TAG_OR_MUSIC_NOTE.finditer(text):
+        yield InlineNode(to_markup(text[place : found.start()]))
         place = found.end()
         name = (found["name"] or "").lower()
-        yield Node(opening=[literal(found[0])], half=name, opens=not found["close"])
-    yield Node(read(text[place:]))
+        yield InlineNode(opening=[make_literal(found[0])], pair_key=name, is_opening=not found["close"])
+    yield InlineNode(to_markup(text[place:]))
 
 
-def parted(said: str, lines: Sequence[Line]) -> list[str]:
+def _split_into_lines(text: str, lines: Sequence[CueLine]) -> list[str]:
     """What is said, in as many lines as before where it has the words, of about the same length, with their ends."""
-    parts, rest, before = [], said, len(lines[0].opening)
-    for left in range(len(lines) if len(lines) <= MOST_LINES else 1, 1, -1):
-        spaces = [found for found in SPACE.finditer(rest) if found["space"]]
+    parts, rest, before = [], text, len(lines[0].speaker_prefix)
+    for left in range(len(lines) if len(lines) <= MAX_CUE_LINES else 1, 1, -1):
+        spaces = [found for found in BREAKABLE_SPACE.finditer(rest) if found["space"]]
         if not spaces:
             break
         wanted = (before + len(rest)) / left - before
@@ -137,6 +199,6 @@ def parted(said: str, lines: Sequence[Line]) -> list[str]:
         parts.append(rest[: middle.start()])
         rest, before = rest[middle.end() :], 0
     parts.append(rest)
-    ends = [line.rest[len(line.rest.rstrip("\r\n")) :] for line in lines]
+    ends = [line.text[len(line.text.rstrip("\r\n")) :] for line in lines]
     made = [part + end for part, end in zip(parts, [*ends[: len(parts) - 1], ends[-1]], strict=True)]
-    return [lines[0].opening + made[0], *made[1:]]
+    return [lines[0].speaker_prefix + made[0], *made[1:]]

@@ -1,51 +1,57 @@
 """How good translations, alignments and labels are."""
 
-from regard.data.links import Link, pharaoh
-from regard.evaluate.alignment import AlignmentScore, aer, alignment_score
-from regard.evaluate.chunks import Counts, are_chunks, chunks, count_chunks, together
-from regard.evaluate.confusion import Confusion, LabelFigures
-from regard.evaluate.gold import Gold, gold_score, read_gold
-from regard.evaluate.nearest import nearest
-from regard.evaluate.scores import (
-    Compared,
-    Group,
-    Score,
+from regard.data.sentence_pair import Link, format_pharaoh
+from regard.evaluate.alignment_error_rate import (
+    AlignmentScore,
+    GoldAlignment,
+    aer,
+    compute_alignment_score,
+    compute_gold_alignment_score,
+    read_gold_alignments,
+)
+from regard.evaluate.chunking import ChunkCounts, are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
+from regard.evaluate.classification import ConfusionMatrix, LabelScores
+from regard.evaluate.symmetrization import grow_diag_final_and
+from regard.evaluate.translation_metrics import (
+    LengthGroup,
+    MetricScore,
+    SystemComparison,
     bleu,
-    bleu_of_several,
-    by_length,
+    bleu_by_length,
+    bleu_multi_reference,
     chrf,
-    chrf_of_several,
-    compare,
+    chrf_multi_reference,
+    compare_systems,
+    find_nearest_translation,
     ter,
 )
-from regard.evaluate.symmetry import grow_diag_final_and
 
 __all__ = [
     "AlignmentScore",
-    "Compared",
-    "Confusion",
-    "Counts",
-    "Gold",
-    "Group",
-    "LabelFigures",
+    "ChunkCounts",
+    "ConfusionMatrix",
+    "GoldAlignment",
+    "LabelScores",
+    "LengthGroup",
     "Link",
-    "Score",
+    "MetricScore",
+    "SystemComparison",
     "aer",
-    "alignment_score",
-    "are_chunks",
+    "are_chunk_labels",
     "bleu",
-    "bleu_of_several",
-    "by_length",
+    "bleu_by_length",
+    "bleu_multi_reference",
     "chrf",
-    "chrf_of_several",
-    "chunks",
-    "compare",
+    "chrf_multi_reference",
+    "compare_systems",
+    "compute_alignment_score",
+    "compute_gold_alignment_score",
     "count_chunks",
-    "gold_score",
+    "find_chunks",
+    "find_nearest_translation",
+    "format_pharaoh",
     "grow_diag_final_and",
-    "nearest",
-    "pharaoh",
-    "read_gold",
+    "read_gold_alignments",
+    "sum_chunk_counts",
     "ter",
-    "together",
 ]

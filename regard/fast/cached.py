@@ -18,8 +18,8 @@ from regard.fast.hearing import heard
 from regard.fast.packed.way import KNOWN
 from regard.fast.products import products
 from regard.fast.room import Room, placed
-from regard.models.seq2seq import Decoder, Encoded, log_probs
-from regard.models.transformer import TransformerDecoder
+from regard.models.base import Decoder, Encoded, log_probs
+from regard.models.vaswani2017 import TransformerDecoder
 from regard.nn import Attended, MultiHeadAttention
 
 WIDEST = 16  # hypotheses that look at each other's words; of more, each has a room of its own
@@ -57,7 +57,7 @@ class CachedState(NamedTuple):
 class CachedDecoder:
     """Gives what the readable decoder gives, from states of its own."""
 
-    shares = True
+    supports_shared_memory = True
 
     def __init__(self, decoder: TransformerDecoder) -> None:
         self.decoder = decoder
@@ -84,16 +84,16 @@ class CachedDecoder:
         x = decoder.embedding(tokens[:, None], state.step)[:, 0]
         looks = []
         for number, layer in enumerate(self.layers):
-            q, k, v = heads_of(layer.attention, layer.around_attention.enter(x), 3, room.groups)
+            q, k, v = heads_of(layer.attention, layer.around_attention.sublayer_input(x), 3, room.groups)
             found, _ = attend(q, *room.write(number, place, k, v), words)
-            x = layer.around_attention.leave(x, layer.attention.out_proj(found))
-            [q] = heads_of(layer.cross_attention, layer.around_cross_attention.enter(x), 1, len(state.mask))
+            x = layer.around_attention.add_residual(x, layer.attention.out_proj(found))
+            [q] = heads_of(layer.cross_attention, layer.around_cross_attention.sublayer_input(x), 1, len(state.mask))
             found, weights = attend(q, state.keys[number], state.values[number], there)
             looks.append(seen(layer.cross_attention.out_proj(found), weights, blind))
-            x = layer.around_cross_attention.leave(x, looks[-1].context)
-            x = layer.around_feedforward.leave(x, layer.feedforward(layer.around_feedforward.enter(x)))
-        context, weights, *_ = looks[decoder.viewpoint.layer]
-        head = decoder.viewpoint.head
+            x = layer.around_cross_attention.add_residual(x, looks[-1].context)
+            x = layer.around_feedforward.add_residual(x, layer.feedforward(layer.around_feedforward.sublayer_input(x)))
+        context, weights, *_ = looks[decoder.alignment_head.layer]
+        head = decoder.alignment_head.head
         look = (weights.mean(1) if head is None else weights[:, head]).reshape(len(tokens), 1, -1)
         after = state._replace(step=state.step + 1)
         return log_probs(decoder.output(decoder.norm(x))), after, Attended(context[:, None], look)
@@ -116,9 +116,9 @@ class CachedDecoder:
 
     def select(self, state: CachedState, rows: Tensor) -> CachedState:
         """Rows of a state that was not widened."""
-        return self.keep(state, rows, rows)
+        return self.keep_rows(state, rows, rows)
 
-    def widen(self, state: CachedState, width: int) -> CachedState:
+    def expand_beams(self, state: CachedState, width: int) -> CachedState:
         """Each row so many times, beside each other in the room if they are not too many."""
         beside = state.shared() and (width <= WIDEST or state.room.slots > 1)
         room = state.room.widen(width) if beside else state.room.repeat(width)
@@ -127,21 +127,21 @@ class CachedDecoder:
         step = state.step if isinstance(state.step, int) else state.step.repeat_interleave(width)
         return state._replace(room=room, table=table, step=step)
 
-    def reorder(self, state: CachedState, rows: Tensor) -> CachedState:
+    def reorder_beams(self, state: CachedState, rows: Tensor) -> CachedState:
         """The rows of each source among themselves: only those that do not lie beside each other move."""
         if state.shared():
             return followed(state, rows)
         stay = torch.equal(rows, torch.arange(len(rows)))
         return state if stay else followed(state._replace(room=state.room.select(rows)), rows)
 
-    def keep(self, state: CachedState, rows: Tensor, sources: Tensor) -> CachedState:
+    def keep_rows(self, state: CachedState, rows: Tensor, sources: Tensor) -> CachedState:
         """Some rows, of the sources that are left."""
         room = state.room.select(sources if state.shared() else rows)
         keys, values = state.keys.index_select(1, sources), state.values.index_select(1, sources)
         left = CachedState(keys, values, state.mask.index_select(0, sources), room, state.table, state.step)
         return followed(left, rows)
 
-    def join(self, first: CachedState, second: CachedState) -> CachedState:
+    def concat_states(self, first: CachedState, second: CachedState) -> CachedState:
         """Padding goes behind the shorter sources, and before the words of rows that have written less."""
         both = (first, second)
         size, last = (max(sizes) for sizes in zip(*((s.mask.shape[1], s.table.shape[1]) for s in both), strict=True))
@@ -156,7 +156,7 @@ class CachedDecoder:
             torch.cat([torch.as_tensor(state.step).expand(len(state.table)) for state in both]),
         )
 
-    def trim(self, state: CachedState, source: int, target: int) -> CachedState:
+    def trim_padding(self, state: CachedState, source: int, target: int) -> CachedState:
         """Cuts the padding behind sources, and before the words so far."""
         keys, values, mask = state.keys[..., :source], state.values[..., :source, :], state.mask[:, :source]
         size, room, table = state.table.shape[1], state.room, state.table

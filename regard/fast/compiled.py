@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from regard.folders import cache_folder
+from regard.paths import find_cache_folder
 
 HEADER = Path(__file__).with_name("lanes.h")
 FLAGS = ("-O3", "-march=native" if platform.machine() == "x86_64" else "-mcpu=native", "-fPIC")
@@ -78,7 +78,7 @@ def kept(folder: Path, flags: Sequence[str]) -> Path:
         read = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
         macros = run([*command, "-dM", "-E", "-x", "c", os.devnull])  # they tell compilers apart, and processors
         told = b"\n".join([*read, macros, *map(str.encode, [*command, processor()])])
-        path = cache_folder() / f"{folder.name}-{hashlib.sha256(told).hexdigest()[:24]}.so"
+        path = find_cache_folder() / f"{folder.name}-{hashlib.sha256(told).hexdigest()[:24]}.so"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             compile_to(path, command, named, sources)

@@ -18,17 +18,17 @@ from ctranslate2 import specs
 from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 from torch import Tensor, nn
 
-from regard.errors import UserError, nearest
-from regard.models.transformer import (
+from regard.errors import UserError, format_suggestion
+from regard.models.vaswani2017 import (
     DecoderLayer,
-    Embedding,
     EncoderLayer,
     PreNorm,
     TransformerDecoder,
+    TransformerEmbedding,
     TransformerEncoder,
 )
 from regard.nn import MultiHeadAttention
-from regard.symbols import BOS, EOS, NAMES, UNK
+from regard.special_tokens import BOS, EOS, SPECIAL_TOKENS, UNK
 
 VMAP = "vmap.txt"  # where CTranslate2 looks for a shortlist of target tokens
 POSITIONS = 4096  # tokens that a source or a target may have; CTranslate2 refuses longer ones
@@ -42,7 +42,7 @@ def export(
     `quantization` is CTranslate2's: `int8`, `int16`, `float16` and so on; None keeps fp32.
     """
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
-        known = nearest(quantization, ACCEPTED_MODEL_TYPES)
+        known = format_suggestion(quantization, ACCEPTED_MODEL_TYPES)
         raise UserError(f"CTranslate2 has no quantization {quantization!r}{known}")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: a model is exported into a new folder, and this one holds something")
@@ -62,7 +62,7 @@ def export(
 
 def spelt(pieces: Sequence[str]) -> list[str]:
     """What the pieces of a vocabulary are called."""
-    return distinct([*NAMES, *pieces[len(NAMES) :]])
+    return distinct([*SPECIAL_TOKENS, *pieces[len(SPECIAL_TOKENS) :]])
 
 
 def distinct(pieces: Sequence[str]) -> list[str]:
@@ -87,8 +87,12 @@ def described(model: nn.Module) -> Any:
         raise UserError(f"CTranslate2 runs Transformers alone, and this is a {halves or type(model).__name__}")
     spec = specs.TransformerSpec(encoding(encoder), decoding(decoder))
     spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = NAMES[UNK], NAMES[BOS], NAMES[EOS]
-    spec.config.decoder_start_token = NAMES[BOS]
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
+        SPECIAL_TOKENS[UNK],
+        SPECIAL_TOKENS[BOS],
+        SPECIAL_TOKENS[EOS],
+    )
+    spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     return spec
 
 
@@ -108,7 +112,7 @@ def encoding(encoder: TransformerEncoder) -> Any:
 
 def decoding(decoder: TransformerDecoder) -> Any:
     """The decoder's half; the attention that it gives out is that of the model's viewpoint."""
-    layers, (seen, head, _) = decoder.decoder_layers(), decoder.viewpoint
+    layers, (seen, head, _) = decoder.decoder_layers(), decoder.alignment_head
     pre, heads = isinstance(layers[0].around_attention, PreNorm), layers[0].attention.heads
     spec = specs.TransformerDecoderSpec(
         len(layers),
@@ -130,7 +134,7 @@ def decoding(decoder: TransformerDecoder) -> Any:
     return spec
 
 
-def embed(spec: Any, words_spec: Any, embedding: Embedding) -> None:
+def embed(spec: Any, words_spec: Any, embedding: TransformerEmbedding) -> None:
     """The embeddings, their scale and the positions."""
     words = embedding.words
     words_spec.weight = array(words.weight)

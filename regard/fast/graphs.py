@@ -20,7 +20,7 @@ from regard.fast.laid import laid
 from regard.fast.norms import spell_out
 from regard.fast.opset import TRANSLATIONS, whole
 from regard.fast.states import ENCODER, SHARED, STEP, B, Mould, S, W, begun, distinct, filled, sample
-from regard.models import Seq2Seq, tree
+from regard.models import Seq2Seq, decoder_state
 from regard.nn import Memory, Recurrent
 
 ROWS, PLACES, WRITTEN = map(torch.export.Dim, ("rows", "places", "written"))
@@ -61,9 +61,9 @@ class Stepping(nn.Module):
 @torch.no_grad()
 def changing(decoder: Any, state: Any) -> list[str]:
     """The names of what a step changes in a state; the rest is known of the source and stays."""
-    tokens = torch.zeros(len(next(tree.leaves(state))), dtype=torch.long)
+    tokens = torch.zeros(len(next(decoder_state.tensors(state))), dtype=torch.long)
     _, after, _ = decoder.step(state, tokens)
-    before = {id(leaf) for leaf in tree.leaves(state)}
+    before = {id(leaf) for leaf in decoder_state.tensors(state)}
     return [name for name, leaf in distinct(after).items() if id(leaf) not in before]
 
 
@@ -100,16 +100,16 @@ def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
     source, lengths = torch.full((B, S), 4), torch.full((B,), S)
     state = sample(own)
     changed, sizes = changing(own.decoder, state), dynamic(own)
-    if own.decoder.shares:  # hypotheses of one source look at it together
+    if own.decoder.supports_shared_memory:  # hypotheses of one source look at it together
         sizes |= {name: {**sizes[name], 0: SOURCES} for name in Mould(state).staying & sizes.keys()}
-        state = own.decoder.widen(state, BEAM)
+        state = own.decoder.expand_beams(state, BEAM)
     leaves = distinct(state)
     reading = Graph(["source", "lengths"], list(leaves), ({0: ROWS, 1: PLACES}, {0: ROWS}))
     reading.write(Reading(own), (source, lengths), folder / ENCODER, int8)
     look = ["attention"] if source_size(state) else []
     shapes = ({0: ROWS}, tuple(sizes[name] for name in leaves))
     stepping = Graph(["tokens", *leaves], ["log_probs", *look, *(f"new.{name}" for name in changed)], shapes)
-    tokens = torch.full((B * BEAM if own.decoder.shares else B,), 4)
+    tokens = torch.full((B * BEAM if own.decoder.supports_shared_memory else B,), 4)
     stepping.write(Stepping(own.decoder, state, changed), (tokens, *leaves.values()), folder / STEP, int8)
 
 

@@ -1,4 +1,4 @@
-"""The papers' GRU over whole sentences with a way back of its own: the twin of `regard.nn.recurrent.unroll`.
+"""The papers' GRU over whole sentences with a way back of its own: the twin of `regard.nn.recurrent.unroll_cell`.
 
 Libraries have no kernel for it: its reset gate acts before the product. As in `regard.fast.lstm`, what need not wait
 for the step before is taken out of the loop. Where products are in half precision, states and their gradients are in

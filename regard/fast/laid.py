@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from regard.fast.cached import added
 from regard.fast.packed.way import KNOWN
-from regard.models import Seq2Seq, tree
-from regard.models.seq2seq import Decoder, Encoded, log_probs
-from regard.models.transformer import TransformerDecoder
+from regard.models import Seq2Seq, decoder_state
+from regard.models.base import Decoder, Encoded, log_probs
+from regard.models.vaswani2017 import TransformerDecoder
 from regard.nn import Attended, Memory, MultiHeadAttention
 
 
@@ -51,12 +51,12 @@ class LaidState(NamedTuple):
 class LaidDecoder(Decoder):
     """Gives what the readable decoder gives, from states of its own."""
 
-    shares = True
+    supports_shared_memory = True
 
     def __init__(self, decoder: TransformerDecoder) -> None:
         super().__init__()
         self.decoder = decoder
-        self.viewpoint = decoder.viewpoint
+        self.alignment_head = decoder.alignment_head
 
     def start(self, encoded: Encoded) -> LaidState:
         """Projects the memory once for each layer."""
@@ -65,7 +65,7 @@ class LaidDecoder(Decoder):
         for layer in self.decoder.decoder_layers():
             attention = layer.cross_attention
             both = attention.project(memory.keys, memory.values).chunk(2, -1)
-            keys, values = (attention.split(part).contiguous() for part in both)
+            keys, values = (attention.split_heads(part).contiguous() for part in both)
             source.append(Memory(keys, values, memory.mask))
         nothing = [Past(one.keys[:, :, :0], one.values[:, :, :0]) for one in source]
         return LaidState(source, nothing, 0)
@@ -78,29 +78,31 @@ class LaidDecoder(Decoder):
         sighted = mask.any(1)[:, None, None]  # nothing to look at gives a context of zeros
         pasts, looks = [], []
         for layer, source, before in zip(decoder.decoder_layers(), state.source, state.past, strict=True):
-            found, past = read(layer.attention, layer.around_attention.enter(x), before, words)
-            x = layer.around_attention.leave(x, found)
-            q = layer.around_cross_attention.enter(x)
+            found, past = read(layer.attention, layer.around_attention.sublayer_input(x), before, words)
+            x = layer.around_attention.add_residual(x, found)
+            q = layer.around_cross_attention.sublayer_input(x)
             found, weights = look(layer.cross_attention, q.reshape(mask.shape[0], -1, q.shape[2]), source, there)
             looks.append(Attended((found * sighted).reshape(q.shape), weights))
-            x = layer.around_cross_attention.leave(x, looks[-1].context)
-            x = layer.around_feedforward.leave(x, layer.feedforward(layer.around_feedforward.enter(x)))
+            x = layer.around_cross_attention.add_residual(x, looks[-1].context)
+            x = layer.around_feedforward.add_residual(x, layer.feedforward(layer.around_feedforward.sublayer_input(x)))
             pasts.append(past)
-        (context, weights, *_), head = looks[decoder.viewpoint.layer], decoder.viewpoint.head
+        (context, weights, *_), head = looks[decoder.alignment_head.layer], decoder.alignment_head.head
         seen = (weights.mean(1) if head is None else weights[:, head]) * sighted
         after = LaidState(state.source, pasts, state.step + 1)
         attended = Attended(context, seen.reshape(x.shape[0], 1, -1))
         return log_probs(decoder.output(decoder.norm(x))[:, 0]), after, attended
 
-    def join(self, first: LaidState, second: LaidState) -> LaidState:
+    def concat_states(self, first: LaidState, second: LaidState) -> LaidState:
         """Padding goes behind the shorter sources, and before the words of rows that have written less."""
         places, words = (max(sizes) for sizes in zip(first.sizes(), second.sizes(), strict=True))
-        return tree.join(self.trim(first, places, words), self.trim(second, places, words))
+        return decoder_state.concat_states(
+            self.trim_padding(first, places, words), self.trim_padding(second, places, words)
+        )
 
-    def trim(self, state: LaidState, source: int, target: int) -> LaidState:
+    def trim_padding(self, state: LaidState, source_length: int, target_length: int) -> LaidState:
         """Cuts or adds padding behind sources, and before the words so far."""
         places, words = state.sizes()
-        behind, before = (0, 0, 0, source - places), (0, 0, target - words, 0)
+        behind, before = (0, 0, 0, source_length - places), (0, 0, target_length - words, 0)
         mask = F.pad(state.source[0].mask, behind[2:])
         sources = [Memory(F.pad(one.keys, behind), F.pad(one.values, behind), mask) for one in state.source]
         past = [Past(F.pad(one.keys, before), F.pad(one.values, before)) for one in state.past]
@@ -110,7 +112,7 @@ class LaidDecoder(Decoder):
 def read(attention: MultiHeadAttention, y: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
     """What the newest words y B,1,size find in all so far, and these: one product for queries, keys and values."""
     projected = F.linear(y, attention.in_proj_weight, attention.in_proj_bias)
-    q, k, v = (attention.split(part) for part in projected.chunk(3, -1))
+    q, k, v = (attention.split_heads(part) for part in projected.chunk(3, -1))
     past = Past(torch.cat((past.keys, k), 2), torch.cat((past.values, v), 2))
     found, _ = attend(q, past.keys, past.values, mask)
     return attention.out_proj(found), past
@@ -119,7 +121,7 @@ def read(attention: MultiHeadAttention, y: Tensor, past: Past, mask: Tensor) -> 
 def look(attention: MultiHeadAttention, y: Tensor, source: Memory, mask: Tensor) -> tuple[Tensor, Tensor]:
     """What y A,T,size, the rows of a source beside each other, finds there, and the weights A,heads,T,S."""
     size = attention.size
-    q = attention.split(F.linear(y, attention.in_proj_weight[:size], attention.in_proj_bias[:size]))
+    q = attention.split_heads(F.linear(y, attention.in_proj_weight[:size], attention.in_proj_bias[:size]))
     found, weights = attend(q, source.keys, source.values, mask)
     return attention.out_proj(found), weights
 

@@ -1,4 +1,4 @@
-"""A recurrent layer over whole sentences in one call, the fast twin of `regard.nn.recurrent.unroll`.
+"""A recurrent layer over whole sentences in one call, the fast twin of `regard.nn.recurrent.unroll_cell`.
 
 The readable loop makes some twenty calls for each word; on a GPU the calls, not the sums, are what takes the time.
 There cuDNN has kernels, and what it has none for is recorded as CUDA graphs. On a CPU the loop is as fast as PyTorch's
@@ -17,9 +17,9 @@ from torch.nn import functional
 from regard.fast import gru, lstm
 from regard.fast.captured import graphs
 from regard.fast.hearing import heard
-from regard.nn import State, parts
-from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell
-from regard.nn.recurrent import at_end, unroll
+from regard.nn import State, state_tensors
+from regard.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell
+from regard.nn.recurrent import last_real_state, unroll_cell
 
 HOLD = 1e4  # beside which nothing else counts that a gate reads
 EVEN = 8  # inputs at a time, by which products are quick
@@ -35,9 +35,9 @@ def unrolled(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None)
     device = x.device.type
     kernel = None if heard(cell) or not x.shape[1] else KERNELS.get(device, {}).get(kind(cell))
     if kernel is None or (device == "cpu" and torch.is_autocast_enabled(device)):
-        return unroll(cell, x, lengths, initial)
+        return unroll_cell(cell, x, lengths, initial)
     assert isinstance(cell, Cell)
-    begin = (cell.zeros(x),) * cell.tracks if initial is None else parts(initial)
+    begin = (cell.zero_state(x),) * cell.num_state_tensors if initial is None else state_tensors(initial)
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     # Left to itself, autocast has cuDNN count in fp16, which overflows, where it was told bf16.
     with torch.autocast(device, enabled=False):
@@ -53,7 +53,7 @@ def own_lstm(
     W, U, b_ih, b_hh = weights
     h, c = initial
     tracks = lstm.steps(x, h, c, W, U, b_ih + b_hh)
-    last = tuple(at_end(track, lengths, first) for track, first in zip(tracks, initial, strict=True))
+    last = tuple(last_real_state(track, lengths, first) for track, first in zip(tracks, initial, strict=True))
     return tracks[0] * real(x, lengths), last
 
 
@@ -65,7 +65,7 @@ def own_gru(
     h = initial[0].to(torch.promote_types(x.dtype, torch.float32))
     tensors = [x, h, W, U, b_ih + b_hh]
     (track,) = graphs(cell)(gru.steps, "gru", gru.FORM, tensors) if x.is_cuda else gru.steps(*tensors)
-    return (track * real(x, lengths)).to(x.dtype), at_end(track, lengths, h).to(x.dtype)
+    return (track * real(x, lengths)).to(x.dtype), last_real_state(track, lengths, h).to(x.dtype)
 
 
 def cudnn_lstm(
@@ -87,7 +87,7 @@ def cudnn_lstm(
     track, _, c = torch._VF.lstm(
         torch.cat((x, marks), 2), begin, [wide, *others], True, 1, 0.0, torch.is_grad_enabled(), False, True
     )
-    return track * words, (at_end(track, lengths, initial[0]), c[0])
+    return track * words, (last_real_state(track, lengths, initial[0]), c[0])
 
 
 def cudnn_gru(
@@ -109,7 +109,7 @@ def cut(
 ) -> tuple[Tensor, Tensor]:
     """What a kernel gave that has read the padding too, cut at each end, and the states there."""
     track, _ = run(x, h[None], weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
-    return track * real(x, lengths), at_end(track, lengths, h)
+    return track * real(x, lengths), last_real_state(track, lengths, h)
 
 
 def real(x: Tensor, lengths: Tensor) -> Tensor:

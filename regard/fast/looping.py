@@ -82,7 +82,7 @@ def records(decoder: Any, state: Any, words: Tensor) -> bool:
         attention.coverage is None
         and type(attention.score) in SCORES
         and type(attention.alignment) in TOLD
-        and "choose" not in vars(attention.alignment)
+        and "sample_or_argmax" not in vars(attention.alignment)
         and all(type(cell) in CELLS for cell in recurrent.forwards)
         and mask.shape[0] == words.shape[0]
         and mask.shape[1] > 0
@@ -203,11 +203,11 @@ def drawing(alignment: Any, lots: Tensor | None) -> Iterator[None]:
         yield
         return
     one_after_the_other = iter(lots.unbind(1))
-    alignment.choose = lambda probabilities: placed(probabilities, next(one_after_the_other)[:, None])
+    alignment.sample_or_argmax = lambda probabilities: placed(probabilities, next(one_after_the_other)[:, None])
     try:
         yield
     finally:
-        del alignment.choose
+        del alignment.sample_or_argmax
 
 
 def placed(probabilities: Tensor, lots: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""An LSTM over whole sentences with a way back of its own: the twin of `regard.nn.recurrent.unroll` on a CPU.
+"""An LSTM over whole sentences with a way back of its own: the twin of `regard.nn.recurrent.unroll_cell` on a CPU.
 
 As in `regard.fast.feeding`, what need not wait for the step before is taken out of the loop: the words' share of the
 gates beforehand, the gradients of weights and words afterwards, each as one product over all words of a batch.

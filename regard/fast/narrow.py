@@ -25,7 +25,7 @@ def cut(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
     log-probabilities are normalised over the words.
     """
     decoder = model.decoder
-    whole = {id(weights): weights for layer in decoder.vocabulary() for weights in layer.parameters()}
+    whole = {id(weights): weights for layer in decoder.vocabulary_layers() for weights in layer.parameters()}
     if not whole:
         raise ValueError(f"{type(decoder).__name__} does not say which of its layers have a row for each word")
     rows = torch.tensor(words, device=next(iter(whole.values())).device)
@@ -34,5 +34,5 @@ def cut(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
     known |= {id(part): part for part in decoder.modules() if whole.keys().isdisjoint(map(id, part.parameters()))}
     known |= {key: nn.Parameter(weights.detach()[rows], requires_grad=False) for key, weights in whole.items()}
     smaller = Seq2Seq(model.encoder, copy.deepcopy(decoder, known), model.criterion).train(model.training)
-    smaller.stepper = model.stepper
+    smaller.make_fast_decoder = model.make_fast_decoder
     return smaller

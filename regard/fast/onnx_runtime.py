@@ -71,7 +71,7 @@ class OnnxDecoder:
     them.
     """
 
-    shares = True
+    supports_shared_memory = True
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class OnnxDecoder:
         words: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
-        self.viewpoint = decoder.viewpoint
+        self.alignment_head = decoder.alignment_head
         self.shape = shape
         self.session = step
         self.given = given or {}
@@ -110,15 +110,15 @@ class OnnxDecoder:
         """The rows of a state, in any order."""
         return {name: leaf.take(rows.numpy(), 0) for name, leaf in state.items()}
 
-    def widen(self, state: State, width: int) -> State:
+    def expand_beams(self, state: State, width: int) -> State:
         """Every row so many times, but for what they share."""
         return self.moved(state, lambda leaf: leaf.repeat(width, 0))
 
-    def reorder(self, state: State, rows: Tensor) -> State:
+    def reorder_beams(self, state: State, rows: Tensor) -> State:
         """The rows in another order, in which each stays within its source."""
         return self.moved(state, lambda leaf: leaf.take(rows.numpy(), 0))
 
-    def keep(self, state: State, rows: Tensor, sources: Tensor) -> State:
+    def keep_rows(self, state: State, rows: Tensor, sources: Tensor) -> State:
         """Some rows, and what is shared of the sources that are left."""
         return {name: leaf.take((sources if name in self.staying else rows).numpy(), 0) for name, leaf in state.items()}
 
@@ -126,13 +126,13 @@ class OnnxDecoder:
         """A state with other rows of all that is not shared."""
         return {name: leaf if name in self.staying else change(leaf) for name, leaf in state.items()}
 
-    def join(self, state: State, other: State) -> State:
+    def concat_states(self, state: State, other: State) -> State:
         """The rows of a state, and behind them those of another."""
-        return self.named(self.decoder.join(self.spelt(state), self.spelt(other)))
+        return self.named(self.decoder.concat_states(self.spelt(state), self.spelt(other)))
 
-    def trim(self, state: State, source: int, target: int) -> State:
+    def trim_padding(self, state: State, source: int, target: int) -> State:
         """A state without padding: no row has more source positions, or tokens behind it, than this."""
-        return self.named(self.decoder.trim(self.spelt(state), source, target))
+        return self.named(self.decoder.trim_padding(self.spelt(state), source, target))
 
     def spelt(self, state: State) -> Any:
         """As the readable decoder knows it."""

@@ -9,9 +9,9 @@ from onnxscript import opset18
 from torch import Tensor, nn
 
 from regard.fast.layer import kind
-from regard.nn import State, parts
-from regard.nn.cell import ElmanCell, GRUCell, LSTMCell
-from regard.nn.recurrent import unroll
+from regard.nn import State, state_tensors
+from regard.nn.cells import ElmanCell, GRUCell, LSTMCell
+from regard.nn.recurrent import unroll_cell
 
 op: Any = opset18  # its types know of tensors alone; it takes plain lists too
 
@@ -25,14 +25,14 @@ def layer(x: Tensor, lengths: Tensor, weights: list[Tensor], kind: str) -> list[
     cell = CELLS[kind](weights[0].shape[1], weights[1].shape[1])
     for parameter, weight in zip(cell.parameters(), weights, strict=True):
         parameter.data = weight
-    outputs, last = unroll(cell, x, lengths, None)
-    return [outputs, *(part.clone() for part in parts(last))]
+    outputs, last = unroll_cell(cell, x, lengths, None)
+    return [outputs, *(part.clone() for part in state_tensors(last))]
 
 
 @layer.register_fake
 def _(x: Tensor, lengths: Tensor, weights: list[Tensor], kind: str) -> list[Tensor]:
     size = weights[1].shape[1]
-    tracks = LSTMCell.tracks if kind == "lstm" else 1
+    tracks = LSTMCell.num_state_tensors if kind == "lstm" else 1
     return [x.new_empty(x.shape[0], x.shape[1], size), *(x.new_empty(x.shape[0], size) for _ in range(tracks))]
 
 
@@ -45,9 +45,9 @@ CELLS: dict[str, Any] = {
 
 
 def whole(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
-    """Unrolls a cell in one operation; a fast path of `regard.nn.recurrent.unroll`."""
+    """Unrolls a cell in one operation; a fast path of `regard.nn.recurrent.unroll_cell`."""
     if initial is not None:
-        return unroll(cell, x, lengths, initial)
+        return unroll_cell(cell, x, lengths, initial)
     outputs, *last = layer(x, lengths, list(cell.parameters()), kind(cell))
     return outputs, last[0] if len(last) == 1 else tuple(last)
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from regard.console import say
+from regard.console import log_message
 
 T = TypeVar("T")
 SHORT = "out of memory"
@@ -157,7 +157,7 @@ def attempted(purpose: str, make: Callable[[], T], forget: Callable[[], None] = 
             torch.cuda.empty_cache()
     forget()
     torch.cuda.empty_cache()
-    say(f"{purpose} goes on without CUDA graphs, and more slowly: {failed}")
+    log_message(f"{purpose} goes on without CUDA graphs, and more slowly: {failed}")
     return None
 
 

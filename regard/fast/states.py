@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.models import tree
+from regard.models import decoder_state
 
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 SHARED = "sources"  # what graphs call the rows of a tensor that the hypotheses of a source share
@@ -18,13 +18,13 @@ B, S, W = 2, 3, 4  # sizes to trace with, all different; 1 would be taken for on
 
 def begun(model: Any, source: Tensor, lengths: Tensor) -> Any:
     """The state before the first token, with a step's number for each row."""
-    return tree.rowwise(model.decoder.start(model.encode(source, lengths)))
+    return decoder_state.steps_per_row(model.decoder.start(model.encode(source, lengths)))
 
 
 def distinct(state: Any) -> dict[str, Tensor]:
     """The tensors of a state by name; one that stands in two places has the first one's."""
     first: dict[int, tuple[str, Tensor]] = {}
-    for name, leaf in tree.named(state):
+    for name, leaf in decoder_state.named_tensors(state):
         first.setdefault(id(leaf), (name, leaf))
     return dict(first.values())
 
@@ -44,7 +44,7 @@ class Mould:
 
     def filled(self, leaves: Sequence[Tensor]) -> Any:
         """Such a state of these tensors."""
-        return tree.mapped(self.state, lambda leaf: leaves[self.places[id(leaf)]])
+        return decoder_state.map_tensors(self.state, lambda leaf: leaves[self.places[id(leaf)]])
 
     def spelt(self, named: Mapping[str, Tensor]) -> Any:
         """Such a state of tensors by their names."""
@@ -52,14 +52,14 @@ class Mould:
 
     def named(self, state: Any) -> dict[str, Tensor]:
         """The tensors of such a state by their names; what stands in several places has one."""
-        known = dict(tree.named(state))
+        known = dict(decoder_state.named_tensors(state))
         return {name: known[name] for name in self.names}
 
     @cached_property
     def staying(self) -> set[str]:
         """The names of what rows of one source have in common: it stays when they change places."""
-        moved = tree.reorder(self.state, torch.arange(B))
-        both = zip(tree.named(self.state), tree.named(moved), strict=True)
+        moved = decoder_state.reorder_beams(self.state, torch.arange(B))
+        both = zip(decoder_state.named_tensors(self.state), decoder_state.named_tensors(moved), strict=True)
         return {name for (name, before), (_, after) in both if before is after}
 
 

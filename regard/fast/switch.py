@@ -16,22 +16,22 @@ from regard.fast.layer import unrolled
 from regard.fast.looping import recorded
 from regard.fast.output import way as output
 from regard.fast.packed import way
-from regard.models.bahdanau import BahdanauDecoder
-from regard.models.hard import HardDecoder
-from regard.models.luong import LuongDecoder
-from regard.models.seq2seq import Seq2Seq
-from regard.models.stepping import Loop, one_by_one
-from regard.models.transformer import TransformerDecoder
-from regard.models.xu import XuDecoder
+from regard.models.bahdanau2015 import BahdanauDecoder
+from regard.models.base import Seq2Seq
+from regard.models.luong2015 import LuongDecoder
+from regard.models.rnn_common import DecoderUnroller, unroll_decoder
+from regard.models.vaswani2017 import TransformerDecoder
+from regard.models.xu2015 import XuDecoder
+from regard.models.xu2015_hard import HardAttentionDecoder
 from regard.nn import Recurrent
 
 M = TypeVar("M", bound=nn.Module)
 # Of these decoders themselves: what is derived from one may do something else in a step.
-LOOPS: dict[type[nn.Module], Loop] = {
+LOOPS: dict[type[nn.Module], DecoderUnroller] = {
     LuongDecoder: looped,
-    BahdanauDecoder: partial(recorded, one_by_one),
-    XuDecoder: partial(recorded, one_by_one),
-    HardDecoder: partial(recorded, one_by_one),
+    BahdanauDecoder: partial(recorded, unroll_decoder),
+    XuDecoder: partial(recorded, unroll_decoder),
+    HardAttentionDecoder: partial(recorded, unroll_decoder),
 }
 
 
@@ -46,21 +46,21 @@ def quicken(model: M) -> M:
             elif type(module) in LOOPS:
                 module.loop = LOOPS[type(module)]  # type: ignore[assignment]
         if isinstance(model, Seq2Seq) and way.covers(model):
-            model.way = way.Packed()
+            model.loss_fn = way.Packed()
         elif isinstance(model, Seq2Seq) and output.covers(model):
             is_transformer = isinstance(model.decoder, TransformerDecoder)
-            model.way = output.Thin(way.find_obstacle(model) if is_transformer else None)
+            model.loss_fn = output.Thin(way.find_obstacle(model) if is_transformer else None)
         if isinstance(model, Seq2Seq) and decoding.covers(model):
-            model.shortcut = decoding.Shortcut()
+            model.device_search = decoding.Shortcut()
         if isinstance(model, Seq2Seq):
-            model.stepper = cached
+            model.make_fast_decoder = cached
     return model
 
 
 def rest(model: nn.Module) -> None:
     """Gives back the memory that searches keep from one to the next: training wants it."""
-    if isinstance(model, Seq2Seq) and model.shortcut is not None:
-        model.shortcut.release()
+    if isinstance(model, Seq2Seq) and model.device_search is not None:
+        model.device_search.release()
 
 
 def wanted() -> bool:

@@ -7,7 +7,7 @@ from time import process_time
 
 import torch
 
-from regard.console import say
+from regard.console import log_message
 
 LONG = 0.05  # seconds for which work is repeated
 
@@ -19,7 +19,7 @@ def succeeds(purpose: str, work: Callable[[], object]) -> bool:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # Triton has many ways to fail, and its own errors
-        say(f"{purpose} goes without kernels of its own: {' '.join(str(error).split())[:200]}")
+        log_message(f"{purpose} goes without kernels of its own: {' '.join(str(error).split())[:200]}")
         return False
     return True
 

@@ -1,16 +1,15 @@
 """The papers' models: encoders, decoders, and the recipes that put them together."""
 
-from regard.models.builder import KINDS, build
-from regard.models.classifier import Classified, Classifier
-from regard.models.criterion import CrossEntropy, LossSettings
-from regard.models.model import Model
-from regard.models.outline import outline
-from regard.models.seq2seq import Decoded, Decoder, Encoded, Encoder, Seq2Seq, Viewpoint, log_probs
+from regard.models.base import AlignmentHead, Decoded, Decoder, Encoded, Encoder, Model, Seq2Seq, log_probs
+from regard.models.classifier import Classifier, ClassifierOutput
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.registry import MODELS, build, build_on_meta
 
 __all__ = [
-    "KINDS",
-    "Classified",
+    "MODELS",
+    "AlignmentHead",
     "Classifier",
+    "ClassifierOutput",
     "CrossEntropy",
     "Decoded",
     "Decoder",
@@ -19,8 +18,7 @@ __all__ = [
     "LossSettings",
     "Model",
     "Seq2Seq",
-    "Viewpoint",
     "build",
+    "build_on_meta",
     "log_probs",
-    "outline",
 ]

@@ -10,18 +10,18 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.models.checks import at_least_one, share
-from regard.models.criterion import CrossEntropy
-from regard.models.model import Model
-from regard.models.recurrent import embedding
+from regard.models.base import Model
+from regard.models.losses import CrossEntropy
+from regard.models.rnn_common import make_embedding
+from regard.models.settings_checks import check_fraction, check_positive
 from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent
 
-CELLS: dict[str, Callable[[int, int], nn.Module]] = {
+CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {
     "gru": partial(GRUCell, form="torch"),
     "lstm": LSTMCell,
     "elman": ElmanCell,
 }
-FIRST_WORDS = 0.1  # standard deviation
+EMBEDDING_INIT_STD = 0.1  # standard deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +36,26 @@ class ClassifierSettings:
     pooling: Literal["attention", "max", "mean"] = "attention"
 
     def __post_init__(self) -> None:
-        share(self, "dropout")
-        at_least_one(self, "size", "layers", "embedding")
+        check_fraction(self, "dropout")
+        check_positive(self, "size", "layers", "embedding")
 
     @property
-    def word_size(self) -> int:
+    def embedding_size(self) -> int:
         """Width of an embedding."""
         return self.size if self.embedding is None else self.embedding
 
-    def words(self, vocabulary: int) -> nn.Embedding:
+    def make_word_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Word vectors that begin small: of a rare word, drawn from N(0, 1), little but noise would ever be learnt."""
-        words = embedding(vocabulary, self.word_size)
-        nn.init.normal_(words.weight, std=FIRST_WORDS)
+        words = make_embedding(vocabulary_size, self.embedding_size)
+        nn.init.normal_(words.weight, std=EMBEDDING_INIT_STD)
         return words
 
-    def reader(self, input_size: int) -> Recurrent:
+    def make_encoder(self, input_size: int) -> Recurrent:
         """A recurrent network that reads in both directions."""
-        return Recurrent(CELLS[self.cell], input_size, self.size, self.layers, True, self.dropout)
+        return Recurrent(CLASSIFIER_CELLS[self.cell], input_size, self.size, self.layers, True, self.dropout)
 
 
-class Classified(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """A score for each label, and where the model looked, if it looks."""
 
     logits: Tensor  # B,L
@@ -77,20 +77,20 @@ class Classifier(Model):
                 raise ValueError(f"a model that classifies has no loss.{name}, which is {value}")
         self.label_smoothing = settings.label_smoothing
 
-    def forward(self, ids: Tensor, lengths: Tensor) -> Classified:
+    def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
         """Reads a batch of texts."""
         raise NotImplementedError
 
-    def penalty(self, classified: Classified) -> Tensor | float:
+    def attention_penalty(self, output: ClassifierOutput) -> Tensor | float:
         """What the way a model looked costs beside the wrong labels, summed up over a batch."""
         return 0.0
 
-    def summed(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+    def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """−Σ log p(label), with a share `label_smoothing` of the mass spread over all labels; and the penalty."""
-        classified: Classified = self(ids, lengths)
+        classified: ClassifierOutput = self(ids, lengths)
         loss = F.cross_entropy(classified.logits, labels, reduction="sum", label_smoothing=self.label_smoothing)
-        return loss + self.penalty(classified)
+        return loss + self.attention_penalty(classified)
 
-    def count(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+    def loss_count(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """What the sum is divided by: texts."""
         return labels.new_tensor(len(labels))

@@ -1,23 +1,23 @@
 """The papers' equations as plain PyTorch modules; imports nothing but torch."""
 
-from regard.nn.alignment import Alignment, Drawn, Global, Hard, LocalMonotonic, LocalPredictive
+from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention
-from regard.nn.cell import Cell, ElmanCell, GRUCell, LSTMCell, State
-from regard.nn.coverage import Coverage, Covered, LinguisticCoverage, NeuralCoverage
+from regard.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, State
+from regard.nn.coverage import Coverage, CoverageState, LinguisticCoverage, NeuralCoverage
 from regard.nn.mask import masked_softmax, prefix_mask
-from regard.nn.memory import Attended, Memory, joined
+from regard.nn.memory import Attended, Memory, concat_steps
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.pooling import (
     AttentionOverAttention,
-    Document,
     HierarchicalAttention,
+    HierarchicalOutput,
     MaxPooling,
     MeanPooling,
     StructuredSelfAttention,
 )
-from regard.nn.position import LearnedPositions, NoPositions, SinusoidalPositions, steps
-from regard.nn.recurrent import Recurrent, hidden, mirrored, parts
-from regard.nn.score import Concat, Dot, General, Location, ScaledDot, Score
+from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids
+from regard.nn.recurrent import Recurrent, hidden_state, reversal_indices, state_tensors
+from regard.nn.scores import Concat, Dot, General, Location, ScaledDot, Score
 
 __all__ = [
     "Alignment",
@@ -27,16 +27,16 @@ __all__ = [
     "Cell",
     "Concat",
     "Coverage",
-    "Covered",
-    "Document",
+    "CoverageState",
     "Dot",
-    "Drawn",
     "ElmanCell",
     "GRUCell",
     "General",
     "Global",
     "Hard",
+    "HardSample",
     "HierarchicalAttention",
+    "HierarchicalOutput",
     "LSTMCell",
     "LearnedPositions",
     "LinguisticCoverage",
@@ -55,11 +55,11 @@ __all__ = [
     "SinusoidalPositions",
     "State",
     "StructuredSelfAttention",
-    "hidden",
-    "joined",
+    "concat_steps",
+    "hidden_state",
     "masked_softmax",
-    "mirrored",
-    "parts",
+    "position_ids",
     "prefix_mask",
-    "steps",
+    "reversal_indices",
+    "state_tensors",
 ]

@@ -13,28 +13,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.cell import GRUCell
+from regard.nn.cells import GRUCell
 
 
-class Covered(NamedTuple):
+class CoverageState(NamedTuple):
     """What coverage knows of a source between two steps."""
 
     amount: Tensor  # B,S,C; C_{i-1,j}
-    words: Tensor  # B,S,·; what depends on h_j alone, computed once a sentence
+    word_features: Tensor  # B,S,·; what depends on h_j alone, computed once a sentence
 
 
 class Coverage(Protocol):
     """What `Attention` asks of a coverage; any class with these three methods is one."""
 
-    def start(self, keys: Tensor) -> Covered:
+    def start(self, keys: Tensor) -> CoverageState:
         """Nothing has been looked at yet: keys B,S,K."""
         ...
 
-    def key(self, amount: Tensor) -> Tensor:
+    def key_bias(self, amount: Tensor) -> Tensor:
         """V_a C: amounts …,C -> what is added to the projected keys …,·."""
         ...
 
-    def after(self, covered: Covered, weights: Tensor, query: Tensor) -> Covered:
+    def update(self, state: CoverageState, weights: Tensor, query: Tensor) -> CoverageState:
         """After a look with weights B,S by a query B,Q."""
         ...
 
@@ -56,18 +56,18 @@ class LinguisticCoverage(nn.Module):
         nn.init.xavier_uniform_(self.weight)
         nn.init.xavier_uniform_(self.fertility_weight)
 
-    def start(self, keys: Tensor) -> Covered:
+    def start(self, keys: Tensor) -> CoverageState:
         """Keys B,S,K -> amounts B,S,1 of zero, and the words' fertilities B,S,1."""
         words = self.fertility * torch.sigmoid(F.linear(keys, self.fertility_weight)).clamp(min=1e-4)  # it divides
-        return Covered(torch.zeros_like(words), words)
+        return CoverageState(torch.zeros_like(words), words)
 
-    def key(self, amount: Tensor) -> Tensor:
+    def key_bias(self, amount: Tensor) -> Tensor:
         """V_a C: …,1 -> …,size."""
         return F.linear(amount, self.weight)
 
-    def after(self, covered: Covered, weights: Tensor, query: Tensor) -> Covered:
+    def update(self, state: CoverageState, weights: Tensor, query: Tensor) -> CoverageState:
         """Adds α_ij / Φ_j."""
-        return covered._replace(amount=covered.amount + weights[..., None] / covered.words)
+        return state._replace(amount=state.amount + weights[..., None] / state.word_features)
 
 
 class NeuralCoverage(nn.Module):
@@ -80,23 +80,23 @@ class NeuralCoverage(nn.Module):
         super().__init__()
         if width < 1:
             raise ValueError(f"coverage needs at least 1 number a word, not {width}")
-        self.split = [1, key_size, query_size]
-        self.cell = GRUCell(sum(self.split), width)
+        self.input_sizes = [1, key_size, query_size]
+        self.cell = GRUCell(sum(self.input_sizes), width)
         self.weight = nn.Parameter(torch.empty(size, width))  # V_a
         nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
 
-    def start(self, keys: Tensor) -> Covered:
+    def start(self, keys: Tensor) -> CoverageState:
         """Keys B,S,K -> amounts B,S,width of zero, and the words' share of the gates B,S,3·width."""
-        _, of_word, _ = torch.split(self.cell.weight_ih, self.split, 1)
+        _, of_word, _ = torch.split(self.cell.weight_ih, self.input_sizes, 1)
         words = F.linear(keys, of_word, self.cell.bias_ih)
-        return Covered(words.new_zeros(*words.shape[:2], self.cell.hidden_size), words)
+        return CoverageState(words.new_zeros(*words.shape[:2], self.cell.hidden_size), words)
 
-    def key(self, amount: Tensor) -> Tensor:
+    def key_bias(self, amount: Tensor) -> Tensor:
         """V_a C: …,width -> …,size."""
         return F.linear(amount, self.weight)
 
-    def after(self, covered: Covered, weights: Tensor, query: Tensor) -> Covered:
+    def update(self, state: CoverageState, weights: Tensor, query: Tensor) -> CoverageState:
         """One step of the GRU at every source word."""
-        of_weight, _, of_query = torch.split(self.cell.weight_ih, self.split, 1)
-        gates = covered.words + F.linear(weights[..., None], of_weight) + F.linear(query, of_query)[:, None]
-        return covered._replace(amount=self.cell.gated(gates, covered.amount))
+        of_weight, _, of_query = torch.split(self.cell.weight_ih, self.input_sizes, 1)
+        gates = state.word_features + F.linear(weights[..., None], of_weight) + F.linear(query, of_query)[:, None]
+        return state._replace(amount=self.cell.step_from_projections(gates, state.amount))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.coverage import Covered
+from regard.nn.coverage import CoverageState
 
 
 class Memory(NamedTuple):
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
     values: Tensor  # B,S,V; the same tensor as keys unless a model splits them
     mask: Tensor  # B,S
     projected: Tensor | None = None  # the keys as the score wants them: computed once a sentence, never once a step
-    covered: Covered | None = None  # how far each position has been looked at, where the attention keeps count
+    coverage: CoverageState | None = None  # how far each position has been looked at, where the attention keeps count
     owner: nn.Module | None = None  # the attention that projected the keys; no other can use `projected`
 
     def __reduce__(self) -> tuple[type[Memory], tuple[object, ...]]:
@@ -64,12 +64,12 @@ class Attended(NamedTuple):
         return row.scatter_add(2, self.positions.clamp(0, source_length - 1), weights * inside)
 
 
-def gathered(query: Tensor, rows: int) -> Tensor:
+def fold_beams(query: Tensor, rows: int) -> Tensor:
     """Queries B,T,Q as rows,B/rows·T,Q: those that share a row of a memory stand beside each other."""
     return query if query.shape[0] == rows else query.reshape(rows, -1, query.shape[2])
 
 
-def spread(x: Tensor, rows: int) -> Tensor:
+def repeat_rows(x: Tensor, rows: int) -> Tensor:
     """A tensor with fewer rows, each as often as it takes to have so many."""
     if x.shape[0] == rows:
         return x
@@ -77,12 +77,12 @@ def spread(x: Tensor, rows: int) -> Tensor:
     return x[:, None].expand(-1, rows // x.shape[0], *x.shape[1:]).reshape(rows, *x.shape[1:])
 
 
-def parted(attended: Attended, rows: int) -> Attended:
+def unfold_beams(attended: Attended, rows: int) -> Attended:
     """What queries found that stood beside each other, each in a row of its own again: the inverse of `gathered`."""
     if attended.context.shape[0] == rows:
         return attended
 
-    def apart(field: Tensor | None) -> Tensor | None:
+    def unfold(field: Tensor | None) -> Tensor | None:
         if field is None:
             return None
         if field.dim() < 4:
@@ -90,13 +90,13 @@ def parted(attended: Attended, rows: int) -> Attended:
         A, heads, _, size = field.shape
         return field.view(A, heads, rows // A, -1, size).transpose(1, 2).reshape(rows, heads, -1, size)
 
-    context, weights, *rest = map(apart, attended)
+    context, weights, *rest = map(unfold, attended)
     assert context is not None
     assert weights is not None
     return Attended(context, weights, *rest)
 
 
-def joined(steps: list[Attended]) -> Attended:
+def concat_steps(steps: list[Attended]) -> Attended:
     """What attention gave at several steps, one after the other along T."""
     along = (-2, -2, -2, -1, -2)  # where T stands in each field
     fields = zip(zip(*steps, strict=True), along, strict=True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.mask import masked_softmax
-from regard.nn.memory import Attended, Memory, gathered, parted, spread
+from regard.nn.memory import Attended, Memory, fold_beams, repeat_rows, unfold_beams
 
 
 class MultiHeadAttention(nn.Module):
@@ -51,23 +51,25 @@ class MultiHeadAttention(nn.Module):
         assert projected is not None
         # Folded rows share one causal mask, but each has a last query of its own: they are repeated instead.
         rows = query.shape[0] if causal else memory.mask.shape[0]
-        found = self.attend(gathered(query, rows), spread(projected, rows), spread(memory.mask, rows), causal)
-        return parted(found, query.shape[0])
+        attended = self.attend_projected(
+            fold_beams(query, rows), repeat_rows(projected, rows), repeat_rows(memory.mask, rows), causal
+        )
+        return unfold_beams(attended, query.shape[0])
 
-    def attend(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:
+    def attend_projected(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:
         """Attention over keys and values that are projected already, B,S,2·size."""
-        q = self.split(F.linear(query, self.in_proj_weight[: self.size], self.in_proj_bias[: self.size]))
-        k, v = (self.split(half) for half in projected.chunk(2, -1))  # B,heads,S,d_k
-        seen = mask[:, None, None]  # B,1,1,S
+        q = self.split_heads(F.linear(query, self.in_proj_weight[: self.size], self.in_proj_bias[: self.size]))
+        k, v = (self.split_heads(half) for half in projected.chunk(2, -1))  # B,heads,S,d_k
+        visible = mask[:, None, None]  # B,1,1,S
         if causal:
             T, S = query.shape[1], projected.shape[1]
-            seen = seen & torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
-        weights = masked_softmax(q @ k.transpose(2, 3) / math.sqrt(self.size // self.heads), seen)
+            visible = visible & torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T)
+        weights = masked_softmax(q @ k.transpose(2, 3) / math.sqrt(self.size // self.heads), visible)
         heads = (weights @ v).transpose(1, 2).flatten(2)  # B,T,size
         # Nothing to look at gives a zero context, which the bias of W^O would otherwise move.
-        context = self.out_proj(heads) * seen.any(-1)[:, 0, :, None]
+        context = self.out_proj(heads) * visible.any(-1)[:, 0, :, None]
         return Attended(context, weights)
 
-    def split(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """B,T,size -> B,heads,T,size/heads."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)

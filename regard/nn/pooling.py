@@ -65,7 +65,7 @@ class ContextAttention(nn.Module):
         return (weights[:, None] @ states).squeeze(1), weights
 
 
-class Document(NamedTuple):
+class HierarchicalOutput(NamedTuple):
     """A document in one vector, and what mattered in it."""
 
     vector: Tensor  # B,size
@@ -94,14 +94,14 @@ class HierarchicalAttention(nn.Module):
             raise ValueError("a sentence encoder and the width of what it gives, sentence_size, come together")
         self.sentences = ContextAttention(word_size if sentence_size is None else sentence_size, hidden)
 
-    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> Document:
+    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> HierarchicalOutput:
         """Word states B,N,S,size with a mask B,N,S, and the mask B,N of the sentences."""
         vectors, word_weights = self.words(words.flatten(0, 1), word_mask.flatten(0, 1))
         sentences = vectors.unflatten(0, words.shape[:2])
         if self.sentence_encoder is not None:
             sentences = self.sentence_encoder(sentences, sentence_mask.sum(1))[0]
         vector, sentence_weights = self.sentences(sentences, sentence_mask)
-        return Document(vector, word_weights.unflatten(0, words.shape[:2]), sentence_weights)
+        return HierarchicalOutput(vector, word_weights.unflatten(0, words.shape[:2]), sentence_weights)
 
 
 class AttentionOverAttention(nn.Module):
@@ -113,9 +113,9 @@ class AttentionOverAttention(nn.Module):
 
     def forward(self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor) -> Tensor:
         """Document B,S,H and query B,Q,H with their masks -> weights B,S of the document's words."""
-        return self.weighed(document, query, document_mask, query_mask)[0]
+        return self.forward_with_query_weights(document, query, document_mask, query_mask)[0]
 
-    def weighed(
+    def forward_with_query_weights(
         self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The same, s B,S, and β B,Q: how much each word of the query matters."""

@@ -8,9 +8,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.nn.cell import State
+from regard.nn.cells import State
 
-Unroll = Callable[[nn.Module, Tensor, Tensor, State | None], tuple[Tensor, State]]
+CellUnroller = Callable[[nn.Module, Tensor, Tensor, State | None], tuple[Tensor, State]]
 
 
 class Recurrent(nn.Module):
@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.output_size = hidden_size * directions
-        self.unroll: Unroll = unroll  # a faster one may take its place
+        self.unroll: CellUnroller = unroll_cell  # a faster one may take its place
 
     def forward(self, x: Tensor, lengths: Tensor, state: Sequence[State] | None = None) -> tuple[Tensor, list[State]]:
         """X B,S,I with `lengths` B -> outputs B,S,H·directions, zero past each end, and the last state of each layer.
@@ -52,33 +52,35 @@ class Recurrent(nn.Module):
         final = []
         for layer in range(len(self.forwards)):
             initial = None if state is None else state[layer]
-            given, last = self.run(layer, self.dropout(x) if layer else x, lengths, initial)
-            x = given + x if self.residual and layer else given
+            outputs, last = self._run_layer(layer, self.dropout(x) if layer else x, lengths, initial)
+            x = outputs + x if self.residual and layer else outputs
             final.append(last)
         return x, final
 
-    def run(self, layer: int, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
+    def _run_layer(self, layer: int, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
         """One layer: outputs B,S,H·directions and its last state."""
         if not self.backwards:
             return self.unroll(self.forwards[layer], x, lengths, initial)
-        ahead, behind = (None, None) if initial is None else halves(initial)
+        ahead, behind = (None, None) if initial is None else _split_directions(initial)
         forwards, forward_last = self.unroll(self.forwards[layer], x, lengths, ahead)
-        mirror = mirrored(lengths, x.shape[1])
-        backwards, backward_last = self.unroll(self.backwards[layer], take(x, mirror), lengths, behind)
-        return torch.cat((forwards, take(backwards, mirror)), -1), beside(forward_last, backward_last)
+        mirror = reversal_indices(lengths, x.shape[1])
+        backwards, backward_last = self.unroll(self.backwards[layer], _gather_time(x, mirror), lengths, behind)
+        return torch.cat((forwards, _gather_time(backwards, mirror)), -1), _concat_directions(
+            forward_last, backward_last
+        )
 
     def step(self, x: Tensor, state: Sequence[State] | None) -> tuple[Tensor, list[State]]:
         """One position: x B,I and each layer's state -> output B,H and the new states."""
         if self.backwards:
             raise ValueError("a bidirectional network cannot go step by step: it needs the whole sentence")
-        after: list[State] = []
+        new_state: list[State] = []
         for layer, cell in enumerate(self.forwards):
-            after.append(cell(self.dropout(x) if layer else x, None if state is None else state[layer]))
-            x = hidden(after[-1]) + x if self.residual and layer else hidden(after[-1])
-        return x, after
+            new_state.append(cell(self.dropout(x) if layer else x, None if state is None else state[layer]))
+            x = hidden_state(new_state[-1]) + x if self.residual and layer else hidden_state(new_state[-1])
+        return x, new_state
 
 
-def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
+def unroll_cell(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
     """Runs a cell over x B,S,I: outputs B,S,H, zero past each end, and the state after each sentence's last word.
 
     Padding comes after the sentence, so nothing real has seen it: it needs no mask inside the loop.
@@ -88,48 +90,50 @@ def unroll(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -
     states, state = [], initial
     for word in x.unbind(1):
         state = cell(word, state)
-        states.append(parts(state))
-    tracks = [torch.stack(track, 1) for track in zip(*states, strict=True)]  # h, c, … each B,S,H
-    begin = [torch.zeros_like(track[:, 0]) for track in tracks] if initial is None else parts(initial)
-    last = tuple(at_end(track, lengths, first) for track, first in zip(tracks, begin, strict=True))
+        states.append(state_tensors(state))
+    tensors = [torch.stack(track, 1) for track in zip(*states, strict=True)]  # h, c, … each B,S,H
+    begin = [torch.zeros_like(track[:, 0]) for track in tensors] if initial is None else state_tensors(initial)
+    last = tuple(last_real_state(track, lengths, first) for track, first in zip(tensors, begin, strict=True))
     real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return tracks[0] * real[..., None], last[0] if isinstance(state, Tensor) else last
+    return tensors[0] * real[..., None], last[0] if isinstance(state, Tensor) else last
 
 
-def at_end(track: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
+def last_real_state(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
     """The state after each sentence's last word, of states B,S,H; the initial one B,H where there is no word."""
-    ends = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, track.shape[2])
-    return torch.where(lengths[:, None] > 0, track.gather(1, ends).squeeze(1), initial)
+    ends = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
+    return torch.where(lengths[:, None] > 0, states.gather(1, ends).squeeze(1), initial)
 
 
-def mirrored(lengths: Tensor, size: int) -> Tensor:
+def reversal_indices(lengths: Tensor, size: int) -> Tensor:
     """Indices B,S that turn each sentence round and leave its padding where it is; their own inverse."""
     position = torch.arange(size, device=lengths.device)
     return torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
 
 
-def take(x: Tensor, places: Tensor) -> Tensor:
+def _gather_time(x: Tensor, indices: Tensor) -> Tensor:
     """X B,S,I in the order of `places` B,S."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+    return x.gather(1, indices[..., None].expand(-1, -1, x.shape[2]))
 
 
-def hidden(state: State) -> Tensor:
+def hidden_state(state: State) -> Tensor:
     """What a cell shows of its state: h."""
-    return parts(state)[0]
+    return state_tensors(state)[0]
 
 
-def parts(state: State) -> tuple[Tensor, ...]:
+def state_tensors(state: State) -> tuple[Tensor, ...]:
     """A state's tensors: h alone, or h and c."""
     return (state,) if isinstance(state, Tensor) else state
 
 
-def beside(left: State, right: State) -> State:
+def _concat_directions(forward_state: State, backward_state: State) -> State:
     """Two directions' states side by side: B,H and B,H -> B,2H."""
-    pairs = [torch.cat(pair, -1) for pair in zip(parts(left), parts(right), strict=True)]
-    return pairs[0] if isinstance(left, Tensor) else tuple(pairs)
+    pairs = [
+        torch.cat(pair, -1) for pair in zip(state_tensors(forward_state), state_tensors(backward_state), strict=True)
+    ]
+    return pairs[0] if isinstance(forward_state, Tensor) else tuple(pairs)
 
 
-def halves(state: State) -> tuple[State, State]:
+def _split_directions(state: State) -> tuple[State, State]:
     """The forward and the backward half of a bidirectional state: the inverse of `beside`."""
     if isinstance(state, Tensor):
         return cast(tuple[Tensor, Tensor], state.chunk(2, -1))

@@ -1,29 +1,25 @@
 """Pictures of attention, of what depends on it, and of numbers over time."""
 
-from regard.plot.animation import Step, animate
-from regard.plot.comparison import bars, curves
-from regard.plot.heatmap import heatmap, heatmaps, save, steps
-from regard.plot.lengths import lengths
-from regard.plot.overlay import Overlay, overlaid
-from regard.plot.shaded import Line, shaded
-from regard.plot.terminal import drawing
-from regard.plot.tracks import Track, tracks
+from regard.plot.animation import DecodingStep, write_decoding_animation
+from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words
+from regard.plot.charts import PredictedSeries, plot_bars, plot_bleu_by_length, plot_curves, plot_predicted_series
+from regard.plot.heatmap import format_alignment_matrix, plot_decoding_steps, plot_heatmap, plot_heatmaps, write_figure
 
 __all__ = [
-    "Line",
-    "Overlay",
-    "Step",
-    "Track",
-    "animate",
-    "bars",
-    "curves",
-    "drawing",
-    "heatmap",
-    "heatmaps",
-    "lengths",
-    "overlaid",
-    "save",
-    "shaded",
-    "steps",
-    "tracks",
+    "AttentionOverlay",
+    "DecodingStep",
+    "PredictedSeries",
+    "WeightedWords",
+    "format_alignment_matrix",
+    "plot_attention_overlay",
+    "plot_bars",
+    "plot_bleu_by_length",
+    "plot_curves",
+    "plot_decoding_steps",
+    "plot_heatmap",
+    "plot_heatmaps",
+    "plot_predicted_series",
+    "plot_weighted_words",
+    "write_decoding_animation",
+    "write_figure",
 ]

@@ -9,67 +9,69 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from rich.cells import cell_len
 
 from regard.errors import UserError
-from regard.plot.canvas import canvas
+from regard.plot.matplotlib_figure import make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+
 Floats = npt.NDArray[np.float32]
 
 
-def heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
+def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
     """Target words down, source words across; the darker, the more weight."""
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
-    figure = canvas(figsize=(width, height), layout="constrained", dpi=150)
+    figure = make_figure(figsize=(width, height), layout="constrained", dpi=150)
     axes = figure.add_subplot()
-    image = matrix(axes, attention, source, target)
+    image = _plot_matrix(axes, attention, source, target)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize="small", length=0)
     if title:
-        figure.suptitle(clean(title), fontsize="medium")
+        figure.suptitle(escape_dollar_signs(title), fontsize="medium")
     return figure
 
 
-def heatmaps(
-    looks: Mapping[str, Floats], source: Sequence[str], target: Sequence[str], columns: int | None = None
+def plot_heatmaps(
+    attentions: Mapping[str, Floats], source: Sequence[str], target: Sequence[str], columns: int | None = None
 ) -> Figure:
     """Several looks at one sentence side by side, such as those of all heads; each has its name above it."""
-    across = columns or math.ceil(math.sqrt(len(looks)))
-    down = -(-len(looks) // across)
+    across = columns or math.ceil(math.sqrt(len(attentions)))
+    down = -(-len(attentions) // across)
     size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
-    figure = canvas(figsize=size, layout="constrained", dpi=100)
+    figure = make_figure(figsize=size, layout="constrained", dpi=100)
     grid = figure.subplots(down, across, squeeze=False)
     for place, axes in enumerate(grid.flat):
-        if place >= len(looks):
+        if place >= len(attentions):
             axes.set_axis_off()
-    for axes, (name, attention) in zip(grid.flat, looks.items(), strict=False):
-        matrix(axes, attention, source, target)
-        axes.set_xlabel(clean(name), fontsize="medium")
+    for axes, (name, attention) in zip(grid.flat, attentions.items(), strict=False):
+        _plot_matrix(axes, attention, source, target)
+        axes.set_xlabel(escape_dollar_signs(name), fontsize="medium")
     return figure
 
 
-def matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
+def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
     """One matrix with its words on the given axes."""
     image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    words_across(axes, source)
-    axes.set_yticks(range(len(target)), [clean(word) for word in target])
+    label_source_words(axes, source)
+    axes.set_yticks(range(len(target)), [escape_dollar_signs(word) for word in target])
     axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1)
     axes.tick_params(which="both", length=0)
-    bare(axes)
+    hide_axes_frame(axes)
     return image
 
 
-def steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
+def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
     """Every step of one decoding as a row of bars: how much each source word weighed for the word at the left."""
     size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
-    figure = canvas(figsize=size, layout="constrained", dpi=150)
+    figure = make_figure(figsize=size, layout="constrained", dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
     for place, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
         axes.bar(range(len(source)), weights, color="tab:blue")
@@ -77,36 +79,60 @@ def steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Fi
         axes.set_xlim(-0.6, len(source) - 0.4)
         axes.set_yticks([])
         axes.set_xticks([])
-        axes.set_ylabel(clean(word), rotation=0, ha="right", va="center")
-        bare(axes)
+        axes.set_ylabel(escape_dollar_signs(word), rotation=0, ha="right", va="center")
+        hide_axes_frame(axes)
         axes.spines["bottom"].set_visible(True)
         if place == 0:
-            words_across(axes, source)
+            label_source_words(axes, source)
             axes.tick_params(length=0)
     return figure
 
 
-def words_across(axes: Axes, words: Sequence[str]) -> None:
+def label_source_words(axes: Axes, words: Sequence[str]) -> None:
     """Words above the axes, slanted so that they do not touch."""
-    axes.set_xticks(range(len(words)), [clean(word) for word in words], rotation=45, ha="left", rotation_mode="anchor")
+    axes.set_xticks(
+        range(len(words)), [escape_dollar_signs(word) for word in words], rotation=45, ha="left", rotation_mode="anchor"
+    )
     axes.xaxis.tick_top()
 
 
-def bare(axes: Axes) -> None:
+def hide_axes_frame(axes: Axes) -> None:
     """Axes without a frame."""
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
-def clean(text: str) -> str:
+def escape_dollar_signs(text: str) -> str:
     """Text as it is: a dollar sign is no formula."""
     return text.replace("$", r"\$")
 
 
-def save(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
     """Writes the picture in the format that the name asks for."""
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise UserError(f"{path}: a picture's name ends in one of {', '.join('.' + name for name in sorted(known))}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+SHADE_CHARACTERS = " ░▒▓█"
+
+
+def format_alignment_matrix(weights: npt.NDArray[np.float32], source: Sequence[str], target: Sequence[str]) -> str:
+    """A row for each target word, two columns for each source word, whose names stand below, on slanting lines."""
+    margin = max(map(cell_len, target), default=0)  # in columns of the terminal: a Chinese character takes two
+    lines = [
+        " " * (margin - cell_len(word)) + f"{word} │" + "".join(map(_format_shaded_cell, row.tolist()))
+        for word, row in zip(target, weights, strict=True)
+    ]
+    lines.append(" " * margin + " └" + "──" * len(source))
+    for number in range(len(source) - 1, -1, -1):
+        stems = "".join("│ " for _ in range(number))
+        lines.append(" " * (margin + 2) + f"{stems}└ {source[number]}")
+    return "\n".join(lines)
+
+
+def _format_shaded_cell(weight: float) -> str:
+    """A weight as two characters, the darker the heavier."""
+    return 2 * SHADE_CHARACTERS[min(4, int(5 * max(0.0, weight)))]

@@ -1,6 +1,27 @@
 """Recipes: everything that makes a run, in YAML. Nothing here needs PyTorch."""
 
-from regard.recipes.recipe import SECTIONS, Recipe, about, from_yaml, names, override, parse_override, read, text
-from regard.recipes.sizes import sized
+from regard.recipes.recipe import (
+    SECTIONS,
+    Recipe,
+    describe_recipe,
+    list_recipes,
+    override,
+    parse_override,
+    parse_yaml,
+    read_recipe,
+    read_recipe_text,
+    resolve_auto_sizes,
+)
 
-__all__ = ["SECTIONS", "Recipe", "about", "from_yaml", "names", "override", "parse_override", "read", "sized", "text"]
+__all__ = [
+    "SECTIONS",
+    "Recipe",
+    "describe_recipe",
+    "list_recipes",
+    "override",
+    "parse_override",
+    "parse_yaml",
+    "read_recipe",
+    "read_recipe_text",
+    "resolve_auto_sizes",
+]

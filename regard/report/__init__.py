@@ -1,6 +1,14 @@
 """The HTML report of a run."""
 
-from regard.report.outcome import draw, heads, write_outcome, write_page
-from regard.report.page import Shown, document, page
+from regard.report.html import ReportSample, format_html_document, format_translation_page
+from regard.report.run_report import compute_head_attention, write_heatmap, write_report, write_translation_page
 
-__all__ = ["Shown", "document", "draw", "heads", "page", "write_outcome", "write_page"]
+__all__ = [
+    "ReportSample",
+    "compute_head_attention",
+    "format_html_document",
+    "format_translation_page",
+    "write_heatmap",
+    "write_report",
+    "write_translation_page",
+]

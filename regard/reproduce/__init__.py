@@ -1,23 +1,23 @@
 """The papers' comparisons, run again, and what holds of them, claim by claim."""
 
-from regard.reproduce.experiment import Claim, Experiment, Row, Training
+from regard.reproduce.experiment import Claim, Experiment, ExperimentRow, TrainingSpec
 from regard.reproduce.experiments import EXPERIMENTS
-from regard.reproduce.lab import Lab
-from regard.reproduce.running import conduct, described, plan, summary
-from regard.reproduce.scales import SCALES
-from regard.reproduce.together import together
+from regard.reproduce.parallel import train_and_measure_parallel
+from regard.reproduce.presets import SCALES
+from regard.reproduce.runner import describe_experiment, format_dry_run, format_outcome, run_experiment
+from regard.reproduce.workspace import Workspace
 
 __all__ = [
     "EXPERIMENTS",
     "SCALES",
     "Claim",
     "Experiment",
-    "Lab",
-    "Row",
-    "Training",
-    "conduct",
-    "described",
-    "plan",
-    "summary",
-    "together",
+    "ExperimentRow",
+    "TrainingSpec",
+    "Workspace",
+    "describe_experiment",
+    "format_dry_run",
+    "format_outcome",
+    "run_experiment",
+    "train_and_measure_parallel",
 ]

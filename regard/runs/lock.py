@@ -12,37 +12,37 @@ import portalocker
 
 from regard.errors import UserError
 
-HELD = set[IO[Any]]()  # by this process
+_HELD_LOCKS = set[IO[Any]]()  # by this process
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """Nobody else trains into the folder meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process is training into {folder}; wait for it, or choose another --out"
     with (folder / ".lock").open("a") as lock:
-        seize(lock, busy)
-        HELD.add(lock)
+        lock_file(lock, busy)
+        _HELD_LOCKS.add(lock)
         try:
             yield
         finally:
-            HELD.discard(lock)
+            _HELD_LOCKS.discard(lock)
 
 
-def let_go() -> None:
+def _release_locks_in_child() -> None:
     """In a child, which would hold on to what its parent holds: one that reads outlives a parent who is killed."""
-    while HELD:
-        HELD.pop().close()
+    while _HELD_LOCKS:
+        _HELD_LOCKS.pop().close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=let_go)
+    os.register_at_fork(after_in_child=_release_locks_in_child)
 
 
-def seize(file: IO[Any], busy: str) -> None:
+def lock_file(file: IO[Any], busy_message: str) -> None:
     """Makes an open file this process's alone until it is closed, however that happens; `busy` is said to others."""
     try:
         portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:
         file.close()
-        raise UserError(busy) from error
+        raise UserError(busy_message) from error

@@ -10,13 +10,13 @@ from torch import Tensor
 from regard.fast.narrow import narrowed
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.search.beam import per_source, phrased, search
+from regard.search.beam import as_phrase, check_per_source, search
 from regard.search.phrases import Phrase
-from regard.symbols import NAMES
+from regard.special_tokens import SPECIAL_TOKENS
 
 
-def search_among(
-    words: Iterable[int],
+def search_restricted(
+    token_ids: Iterable[int],
     models: Sequence[Seq2Seq],
     source: Tensor,
     lengths: Tensor,
@@ -31,44 +31,44 @@ def search_among(
     Special symbols, and the tokens of what is given and forced, are always among them. Probabilities are those of the
     words alone: they add up to 1. Rules of one's own cannot be had: they know the ids of the whole vocabulary.
     """
-    if options.get("rules"):
+    if options.get("constraints"):
         raise ValueError("rules of one's own go with the whole vocabulary")
-    given = per_source(prefix, len(lengths), "prefix")
-    forced = [[phrased(item) for item in some] for some in per_source(force, len(lengths), "force")]
-    asked = [*given, *(phrase.tokens for some in forced for phrase in some)]
-    among = Words([*words, *(token for tokens in asked for token in tokens)])
+    given = check_per_source(prefix, len(lengths), "prefix")
+    forced = [[as_phrase(item) for item in phrases] for phrases in check_per_source(force, len(lengths), "force")]
+    required = [*given, *(phrase.tokens for some in forced for phrase in some)]
+    subset = VocabularySubset([*token_ids, *(token for tokens in required for token in tokens)])
     found = search(
-        [narrowed(model, among.ids) for model in models],
+        [narrowed(model, subset.ids) for model in models],
         source,
         lengths,
-        prefix=[among.places(tokens) for tokens in given],
-        force=[[among.phrase(phrase) for phrase in some] for some in forced],
-        forbid=[among.places(tokens) for tokens in forbid if among.hold(tokens)],
+        prefix=[subset.to_local(tokens) for tokens in given],
+        force=[[subset.to_local_phrase(phrase) for phrase in some] for some in forced],
+        forbid=[subset.to_local(tokens) for tokens in forbid if subset.contains(tokens)],
         **options,
     )
-    return [[among.named(hypothesis) for hypothesis in each] for each in found]
+    return [[subset.to_global(hypothesis) for hypothesis in each] for each in found]
 
 
-class Words:
+class VocabularySubset:
     """Some of a vocabulary's ids, counted anew in their order; special symbols come first, and stay what they are."""
 
     def __init__(self, ids: Iterable[int]) -> None:
-        self.ids = sorted({*range(len(NAMES)), *ids})
-        self.place = {id: place for place, id in enumerate(self.ids)}
+        self.ids = sorted({*range(len(SPECIAL_TOKENS)), *ids})
+        self.local_ids = {id: index for index, id in enumerate(self.ids)}
 
-    def hold(self, tokens: Iterable[int]) -> bool:
+    def contains(self, tokens: Iterable[int]) -> bool:
         """Whether all of these tokens are among them."""
-        return self.place.keys() >= set(tokens)
+        return self.local_ids.keys() >= set(tokens)
 
-    def places(self, tokens: Iterable[int]) -> list[int]:
+    def to_local(self, tokens: Iterable[int]) -> list[int]:
         """What tokens are called here."""
-        return [self.place[token] for token in tokens]
+        return [self.local_ids[token] for token in tokens]
 
-    def phrase(self, phrase: Phrase) -> Phrase:
+    def to_local_phrase(self, phrase: Phrase) -> Phrase:
         """The same phrase."""
-        ends = None if phrase.ends is None else frozenset(self.places(phrase.ends & self.place.keys()))
-        return Phrase(tuple(self.places(phrase.tokens)), ends)
+        ends = None if phrase.ends is None else frozenset(self.to_local(phrase.ends & self.local_ids.keys()))
+        return Phrase(tuple(self.to_local(phrase.tokens)), ends)
 
-    def named(self, hypothesis: Hypothesis) -> Hypothesis:
+    def to_global(self, hypothesis: Hypothesis) -> Hypothesis:
         """The same hypothesis in the vocabulary's ids."""
-        return hypothesis._replace(tokens=[self.ids[place] for place in hypothesis.tokens])
+        return hypothesis._replace(tokens=[self.ids[index] for index in hypothesis.tokens])

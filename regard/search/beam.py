@@ -14,14 +14,14 @@ from torch import Tensor
 
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.search.choice import Choice, best
+from regard.search.choice import SelectedCandidates, select_topk
 from regard.search.ensemble import Ensemble
-from regard.search.frontier import Frontier
-from regard.search.phrases import Phrase, Phrases, Progress, shortest
-from regard.search.ranking import LengthPenalty, Ranking
-from regard.search.rules import ImpossibleError, Prefix, Rule, standing
-from regard.search.sentence import Sentence, unsearched
-from regard.search.shortcut import shortcut
+from regard.search.frontier import DecodingLoop
+from regard.search.phrases import Phrase, PhraseConstraints, PhraseProgress, min_length_with_phrases
+from regard.search.ranking import LengthPenalty, Scorer
+from regard.search.rules import Constraint, PrefixConstraint, UnsatisfiableConstraintError, build_constraints
+from regard.search.sentence import SentenceState, make_sentence_states
+from regard.search.shortcut import try_fast_search
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def search(
     prefix: Sequence[Sequence[int]] | None = None,
     force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
     forbid: Sequence[Sequence[int]] = (),
-    rules: Sequence[Rule] = (),
+    constraints: Sequence[Constraint] = (),
     attention: bool = True,
 ) -> list[list[Hypothesis]]:
     """The `n_best` targets for each source, the best first.
@@ -56,7 +56,7 @@ def search(
     - `forbid`: sequences of tokens that no target holds. `rules`: those of one's own.
     - `attention`: False spares the trouble where nobody wants to know where the model looked.
     """
-    searching = BeamSearch(
+    beam_search = BeamSearch(
         model_or_models,
         beam=beam,
         max_length=max_length,
@@ -66,20 +66,20 @@ def search(
         min_length=min_length,
         no_repeat=no_repeat,
         forbid=forbid,
-        rules=rules,
+        constraints=constraints,
         attention=attention,
     )
-    given, forced = per_source(prefix, len(lengths), "prefix"), per_source(force, len(lengths), "force")
-    bare = not (coverage_penalty or no_repeat or forbid or rules or any(given) or any(forced))
-    quick = searching.shortcut(source, lengths) if bare else None
-    if quick is not None:
-        return quick
-    searching.join(source, lengths, prefix=prefix, force=force)
-    found: list[list[Hypothesis]] = [[] for _ in lengths]
-    while searching.open:
-        for index, hypotheses in searching.step():
-            found[index] = hypotheses
-    return found
+    prefixes, forced = check_per_source(prefix, len(lengths), "prefix"), check_per_source(force, len(lengths), "force")
+    is_unconstrained = not (coverage_penalty or no_repeat or forbid or constraints or any(prefixes) or any(forced))
+    fast_results = beam_search.try_fast_path(source, lengths) if is_unconstrained else None
+    if fast_results is not None:
+        return fast_results
+    beam_search.add(source, lengths, prefix=prefix, force=force)
+    results: list[list[Hypothesis]] = [[] for _ in lengths]
+    while beam_search.num_active:
+        for index, hypotheses in beam_search.step():
+            results[index] = hypotheses
+    return results
 
 
 class BeamSearch:
@@ -100,30 +100,30 @@ class BeamSearch:
         min_length: int = 1,
         no_repeat: int | None = None,
         forbid: Sequence[Sequence[int]] = (),
-        rules: Sequence[Rule] = (),
+        constraints: Sequence[Constraint] = (),
         attention: bool = True,
     ) -> None:
         if not 1 <= n_best <= beam:
             raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
         self.max_length = max_length
         self.min_length = min_length
-        self.beam = Beam(beam, n_best)
-        self.count = 0  # of sources that ever came in
-        self.frontier = Frontier(
+        self.selector = TopKSelector(beam, n_best)
+        self.num_added = 0  # of sources that ever came in
+        self.decoding_loop = DecodingLoop(
             Ensemble(model_or_models),
-            self.beam,
-            Ranking(length_penalty, coverage_penalty),
-            standing(min_length, forbid, no_repeat, rules),
+            self.selector,
+            Scorer(length_penalty, coverage_penalty),
+            build_constraints(min_length, forbid, no_repeat, constraints),
             attention or bool(coverage_penalty),
         )
 
     @property
-    def open(self) -> int:
+    def num_active(self) -> int:
         """Sources whose targets are not known yet."""
-        return sum(len(cohort.sentences) for cohort in self.frontier.cohorts)
+        return sum(len(cohort.sentences) for cohort in self.decoding_loop.groups)
 
     @torch.inference_mode()
-    def join(
+    def add(
         self,
         source: Tensor,
         lengths: Tensor,
@@ -133,91 +133,93 @@ class BeamSearch:
     ) -> None:
         """Takes sources B,S in, as `search` does."""
         batch = len(lengths)
-        given = per_source(prefix, batch, "prefix")
-        forced = [[phrased(item) for item in some] for some in per_source(force, batch, "force")]
-        pairs = list(zip(given, forced, strict=True))
-        more = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in pairs]
-        sentences = unsearched(lengths, self.max_length, self.min_length, more, self.count)
-        for sentence, (first, some) in zip(sentences, pairs, strict=True):
-            needed = shortest(first, some)
-            if some and needed >= sentence.limit:
-                raise ImpossibleError(
-                    f"{needed} tokens to force do not fit, with EOS, into max_length {sentence.limit}"
+        prefixes = check_per_source(prefix, batch, "prefix")
+        forced = [[as_phrase(item) for item in some] for some in check_per_source(force, batch, "force")]
+        pairs = list(zip(prefixes, forced, strict=True))
+        extra_lengths = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in pairs]
+        sentences = make_sentence_states(lengths, self.max_length, self.min_length, extra_lengths, self.num_added)
+        for sentence, (first, phrases) in zip(sentences, pairs, strict=True):
+            needed = min_length_with_phrases(first, phrases)
+            if phrases and needed >= sentence.max_length:
+                raise UnsatisfiableConstraintError(
+                    f"{needed} tokens to force do not fit, with EOS, into max_length {sentence.max_length}"
                 )
-        begun = Prefix(given, [sentence.limit for sentence in sentences], source.device)
-        for sentence, some in zip(sentences, forced, strict=True):
-            self.beam.phrases.add(sentence.index, some)
-        self.frontier.join(source, lengths, sentences, begun)
-        self.count += batch
+        prefix_constraint = PrefixConstraint(prefixes, [sentence.max_length for sentence in sentences], source.device)
+        for sentence, phrases in zip(sentences, forced, strict=True):
+            self.selector.phrase_constraints.add_source(sentence.index, phrases)
+        self.decoding_loop.add_sentences(source, lengths, sentences, prefix_constraint)
+        self.num_added += batch
 
-    def shortcut(self, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]] | None:
+    def try_fast_path(self, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]] | None:
         """All of it at once for these sources, where there is a faster way; None where there is none."""
-        return shortcut(
-            self.frontier.models,
-            self.frontier.ranking,
+        return try_fast_search(
+            self.decoding_loop.ensemble,
+            self.decoding_loop.scorer,
             source,
             lengths,
-            beam=self.beam.rows,
-            n_best=self.beam.n_best,
+            beam=self.selector.rows_per_sentence,
+            n_best=self.selector.n_best,
             max_length=self.max_length,
             min_length=self.min_length,
-            attention=self.frontier.look,
+            attention=self.decoding_loop.with_attention,
         )
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
         """One step of all that is open: the sources, by their numbers, whose targets are known with it."""
-        return [(sentence.index, self.beam.found(sentence)) for sentence in self.frontier.step()]
+        return [(sentence.index, self.selector.take_results(sentence)) for sentence in self.decoding_loop.step()]
 
 
-class Beam:
+class TopKSelector:
     """Keeps the best; a chooser for a `Frontier`."""
 
-    def __init__(self, rows: int, n_best: int) -> None:
-        self.rows = rows
+    def __init__(self, beam_size: int, n_best: int) -> None:
+        self.rows_per_sentence = beam_size
         self.n_best = n_best
-        self.phrases = Phrases(rows)
-        self.open_at_first = 1  # all rows of a sentence begin as the same hypothesis
+        self.phrase_constraints = PhraseConstraints(beam_size)
+        self.num_initial_rows = 1  # all rows of a sentence begin as the same hypothesis
 
-    def choose(self, reached: Tensor, log_probs: Tensor, active: Sequence[Sentence]) -> Choice:
+    def select_candidates(
+        self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]
+    ) -> SelectedCandidates:
         """The best extensions, as many as the beam has places for beside those that have ended."""
-        forced = [sentence.index for sentence in active] if self.phrases.phrases else []
+        forced = [sentence.index for sentence in active] if self.phrase_constraints.by_source else []
         if forced:
-            self.phrases.close(log_probs, forced)
-        choice = best(reached, log_probs)
-        widths = [self.rows - len(sentence.ended) for sentence in active]
+            self.phrase_constraints.block_eos(log_probs, forced)
+        selected = select_topk(beam_log_probs, log_probs)
+        widths = [self.rows_per_sentence - len(sentence.completed) for sentence in active]
         if forced:
-            reach = reached[..., None] + log_probs.view(*reached.shape, -1)
-            choice = self.phrases.choose(reach, choice, forced, widths)
-        if min(widths) == self.rows:
-            return choice
-        device = reached.device
-        outside = torch.arange(self.rows, device=device) >= torch.tensor(widths, device=device)[:, None]
-        return choice._replace(log_probs=choice.log_probs.masked_fill(outside, -torch.inf))
+            candidate_log_probs = beam_log_probs[..., None] + log_probs.view(*beam_log_probs.shape, -1)
+            selected = self.phrase_constraints.select_candidates(candidate_log_probs, selected, forced, widths)
+        if min(widths) == self.rows_per_sentence:
+            return selected
+        device = beam_log_probs.device
+        outside = torch.arange(self.rows_per_sentence, device=device) >= torch.tensor(widths, device=device)[:, None]
+        return selected._replace(log_probs=selected.log_probs.masked_fill(outside, -torch.inf))
 
-    def settled(self, sentence: Sentence, best_open: float, ranking: Ranking) -> bool:
+    def is_done(self, sentence: SentenceState, best_open: float, scorer: Scorer) -> bool:
         """Whether no open hypothesis can come in among the best."""
-        if len(sentence.ended) < self.n_best:
+        if len(sentence.completed) < self.n_best:
             return False
-        return sentence.best()[self.n_best - 1].score >= ranking.hope(best_open, sentence.limit)
+        return sentence.rank_hypotheses()[self.n_best - 1].score >= scorer.upper_bound(best_open, sentence.max_length)
 
-    def found(self, sentence: Sentence) -> list[Hypothesis]:
+    def take_results(self, sentence: SentenceState) -> list[Hypothesis]:
         """The best first; where all were cut off, those first that have the most of what was to be forced."""
-        best, phrases = sentence.best(), self.phrases.drop(sentence.index)
+        best, phrases = sentence.rank_hypotheses(), self.phrase_constraints.remove_source(sentence.index)
         if phrases:
-            best.sort(key=lambda hypothesis: -Progress.of(hypothesis.tokens, phrases).bank(phrases))
+            best.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
         return best[: self.n_best]
 
 
-def phrased(item: Phrase | Sequence[int]) -> Phrase:
+def as_phrase(item: Phrase | Sequence[int]) -> Phrase:
     """A phrase, also where it was given as its tokens alone."""
     return item if isinstance(item, Phrase) else Phrase(tuple(item))
 
 
-def per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
+def check_per_source(values: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
     """What was given for each source of the batch."""
-    if given is None:
+    if values is None:
         return [()] * batch
-    if len(given) != batch:
-        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; there is one for each")
-    return given
+    if len(values) != batch:
+        raise ValueError(f"{name} has {len(values)} entries for {batch} sources; there is one for each")
+    return values

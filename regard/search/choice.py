@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.fast.topk import topk
 
 
-class Choice(NamedTuple):
+class SelectedCandidates(NamedTuple):
     """For each of A sentences the hypotheses that were chosen; −inf: none in this place."""
 
     log_probs: Tensor  # A,beam; the best first
@@ -18,13 +18,15 @@ class Choice(NamedTuple):
     tokens: Tensor  # A,beam; the token it extends it by
 
 
-def best(reached: Tensor, log_probs: Tensor) -> Choice:
+def select_topk(beam_log_probs: Tensor, log_probs: Tensor) -> SelectedCandidates:
     """The `beam` best extensions of each sentence, of what was reached A,beam and the next tokens' A·beam,V."""
-    sentences, beam = reached.shape
+    sentences, beam = beam_log_probs.shape
     likeliest, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row gives more than these
     if beam == 1:
-        return Choice(reached + likeliest, torch.arange(sentences, device=tokens.device)[:, None], tokens)
-    reach, places = (reached.flatten()[:, None] + likeliest).view(sentences, -1).topk(beam, -1)
-    first = beam * torch.arange(sentences, device=places.device)[:, None]
-    parents = places // likeliest.shape[1] + first
-    return Choice(reach, parents, tokens.view(sentences, -1).gather(1, places))
+        return SelectedCandidates(
+            beam_log_probs + likeliest, torch.arange(sentences, device=tokens.device)[:, None], tokens
+        )
+    candidate_log_probs, indices = (beam_log_probs.flatten()[:, None] + likeliest).view(sentences, -1).topk(beam, -1)
+    first = beam * torch.arange(sentences, device=indices.device)[:, None]
+    parents = indices // likeliest.shape[1] + first
+    return SelectedCandidates(candidate_log_probs, parents, tokens.view(sentences, -1).gather(1, indices))

@@ -9,10 +9,10 @@ import numpy as np
 from regard.models.hypothesis import Floats, Hypothesis
 
 LengthPenalty = float | Literal["average"]
-UNSEEN = 1e-6  # a source word that got no weight at all counts as one that got this much: its logarithm is finite
+MIN_COVERAGE = 1e-6  # a source word that got no weight at all counts as one that got this much: its logarithm is finite
 
 
-class Ranking(NamedTuple):
+class Scorer(NamedTuple):
     """log p(y) / lp(y) + cp(x, y).
 
     lp(y) = ((5 + |y|) / 6)^length_penalty, or |y| for "average"; EOS counts in |y|.
@@ -22,26 +22,26 @@ class Ranking(NamedTuple):
     length_penalty: LengthPenalty = 0.6
     coverage_penalty: float = 0.0
 
-    def hypothesis(self, tokens: list[int], log_prob: float, attention: Floats | None) -> Hypothesis:
+    def score(self, tokens: list[int], log_prob: float, attention: Floats | None) -> Hypothesis:
         """A hypothesis with its score."""
-        score = self.by_length(log_prob, len(tokens))
+        score = self.normalize(log_prob, len(tokens))
         if self.coverage_penalty:
             if attention is None:
                 raise ValueError("a coverage penalty needs a model with attention")
-            seen = np.clip(attention.sum(0), UNSEEN, 1)
-            score += self.coverage_penalty * float(np.log(seen).sum())
+            coverage = np.clip(attention.sum(0), MIN_COVERAGE, 1)
+            score += self.coverage_penalty * float(np.log(coverage).sum())
         return Hypothesis(tokens, log_prob, score, attention)
 
-    def by_length(self, log_prob: float, length: int) -> float:
+    def normalize(self, log_prob: float, length: int) -> float:
         """log p(y) / lp(y)."""
-        return log_prob / self.divisor(length)
+        return log_prob / self.length_divisor(length)
 
-    def divisor(self, length: int) -> float:
+    def length_divisor(self, length: int) -> float:
         """lp(y)."""
         if self.length_penalty == "average":
             return length
         return float(((5 + length) / 6) ** self.length_penalty)
 
-    def hope(self, log_prob: float, limit: int) -> float:
+    def upper_bound(self, log_prob: float, max_length: int) -> float:
         """No continuation of a hypothesis scores more: its log-probability only falls, and lp has no hills."""
-        return max(self.by_length(log_prob, length) for length in (1, limit))
+        return max(self.normalize(log_prob, length) for length in (1, max_length))

@@ -8,14 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.symbols import BOS, EOS, PAD
+from regard.special_tokens import BOS, EOS, PAD
 
 
-class ImpossibleError(ValueError):
+class UnsatisfiableConstraintError(ValueError):
     """What is asked of a target cannot be had together."""
 
 
-class Rule(Protocol):
+class Constraint(Protocol):
     """Any callable like this is a rule."""
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
@@ -38,7 +38,7 @@ class MinimumLength:
             log_probs[:, EOS] = -torch.inf
 
 
-class NoRepeat:
+class NoRepeatNgram:
     """No `size` tokens in a row come twice in one target."""
 
     def __init__(self, size: int) -> None:
@@ -57,7 +57,7 @@ class NoRepeat:
         log_probs.masked_fill_(banned > 0, -torch.inf)
 
 
-class Never:
+class ForbiddenSequences:
     """Sequences of tokens that must not appear."""
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
@@ -76,35 +76,35 @@ class Never:
                 log_probs[:, last] = log_probs[:, last].masked_fill(breaks, -torch.inf)
 
 
-def standing(
-    min_length: int, forbid: Sequence[Sequence[int]], no_repeat: int | None, rules: Sequence[Rule]
-) -> list[Rule]:
+def build_constraints(
+    min_length: int, forbid: Sequence[Sequence[int]], no_repeat: int | None, constraints: Sequence[Constraint]
+) -> list[Constraint]:
     """The rules of a search: those that are asked for, and those of one's own."""
-    asked: list[Rule] = [MinimumLength(min_length)] if min_length > 1 else []
-    asked += [Never(forbid)] if forbid else []
-    asked += [] if no_repeat is None else [NoRepeat(no_repeat)]
-    return [*asked, *rules]
+    built_in: list[Constraint] = [MinimumLength(min_length)] if min_length > 1 else []
+    built_in += [ForbiddenSequences(forbid)] if forbid else []
+    built_in += [] if no_repeat is None else [NoRepeatNgram(no_repeat)]
+    return [*built_in, *constraints]
 
 
-class Prefix:
+class PrefixConstraint:
     """The first tokens of each target are given. What is given overrules every other rule."""
 
-    def __init__(self, prefixes: Sequence[Sequence[int]], limits: Sequence[int], device: torch.device) -> None:
-        for prefix, limit in zip(prefixes, limits, strict=True):
+    def __init__(self, prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], device: torch.device) -> None:
+        for prefix, limit in zip(prefixes, max_lengths, strict=True):
             if len(prefix) >= limit:
-                raise ImpossibleError(
+                raise UnsatisfiableConstraintError(
                     f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
                 )
             if {PAD, BOS, EOS} & set(prefix):
                 raise ValueError(f"a prefix holds words, not PAD, BOS or EOS: {list(prefix)}")
-        self.longest = max(map(len, prefixes), default=0)
-        table = [[*prefix, *[PAD] * (self.longest - len(prefix))] for prefix in prefixes]
-        self.table = torch.tensor(table, dtype=torch.long, device=device)
+        self.max_prefix_length = max(map(len, prefixes), default=0)
+        table = [[*prefix, *[PAD] * (self.max_prefix_length - len(prefix))] for prefix in prefixes]
+        self.prefix_tokens = torch.tensor(table, dtype=torch.long, device=device)
 
-    def impose(self, allowed: Tensor, log_probs: Tensor, step: int, sentence: Tensor) -> Tensor:
+    def apply(self, allowed: Tensor, log_probs: Tensor, step: int, sentence: Tensor) -> Tensor:
         """What is allowed R,V at position `step`, with a given token in place of all others where there is one."""
-        if step >= self.longest:
+        if step >= self.max_prefix_length:
             return allowed
-        given = self.table[sentence, step][:, None]
-        alone = torch.full_like(allowed, -torch.inf).scatter_(1, given, log_probs.gather(1, given))
-        return torch.where(given != PAD, alone, allowed)
+        prefix_token = self.prefix_tokens[sentence, step][:, None]
+        prefix_only = torch.full_like(allowed, -torch.inf).scatter_(1, prefix_token, log_probs.gather(1, prefix_token))
+        return torch.where(prefix_token != PAD, prefix_only, allowed)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.search.choice import Choice
+from regard.search.choice import SelectedCandidates
 from regard.search.ensemble import Ensemble
-from regard.search.frontier import Frontier
-from regard.search.ranking import Ranking
-from regard.search.rules import Prefix, Rule, standing
-from regard.search.sentence import Sentence, ranked, unsearched
+from regard.search.frontier import DecodingLoop
+from regard.search.ranking import Scorer
+from regard.search.rules import Constraint, PrefixConstraint, build_constraints
+from regard.search.sentence import SentenceState, make_sentence_states, sort_by_score
 
 
 @torch.inference_mode()
@@ -37,7 +37,7 @@ def sample(
     min_length: int = 1,
     no_repeat: int | None = None,
     forbid: Sequence[Sequence[int]] = (),
-    rules: Sequence[Rule] = (),
+    constraints: Sequence[Constraint] = (),
     attention: bool = True,
 ) -> list[list[Hypothesis]]:
     """`samples` targets drawn for each source, the most likely first; the same one may be drawn twice, and one that was
@@ -48,33 +48,35 @@ def sample(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    sentences = unsearched(lengths, max_length, min_length, [0] * len(lengths))
-    generators = [generator(seed, row[:length]) for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-    frontier = Frontier(
+    sentences = make_sentence_states(lengths, max_length, min_length, [0] * len(lengths))
+    generators = [
+        _make_generator(seed, row[:length]) for row, length in zip(source.tolist(), lengths.tolist(), strict=True)
+    ]
+    decoding_loop = DecodingLoop(
         Ensemble(model_or_models),
-        Draw(samples, temperature, top_k, top_p, generators),
-        Ranking(length_penalty=0.0),
-        standing(min_length, forbid, no_repeat, rules),
+        SamplingSelector(samples, temperature, top_k, top_p, generators),
+        Scorer(length_penalty=0.0),
+        build_constraints(min_length, forbid, no_repeat, constraints),
         attention,
     )
-    nothing = Prefix([()] * len(sentences), [sentence.limit for sentence in sentences], source.device)
-    frontier.join(source, lengths, sentences, nothing)
-    while frontier.cohorts:
-        frontier.step()
-    return [ranked([*sentence.ended, *sentence.cut]) for sentence in sentences]
+    no_prefix = PrefixConstraint([()] * len(sentences), [sentence.max_length for sentence in sentences], source.device)
+    decoding_loop.add_sentences(source, lengths, sentences, no_prefix)
+    while decoding_loop.groups:
+        decoding_loop.step()
+    return [sort_by_score([*sentence.completed, *sentence.truncated]) for sentence in sentences]
 
 
-def generator(seed: int, source: Sequence[int]) -> np.random.Generator:
+def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:
     """The random numbers of one source."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(source), *source])))
 
 
-class Draw:
+class SamplingSelector:
     """Each row goes its own way, by one random number a step; a chooser for a `Frontier`."""
 
     def __init__(
         self,
-        rows: int,
+        samples: int,
         temperature: float,
         top_k: int | None,
         top_p: float,
@@ -86,31 +88,33 @@ class Draw:
             raise ValueError(f"top_k must be at least 1, not {top_k}")
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p must be more than 0 and at most 1, not {top_p}")
-        self.rows = self.open_at_first = rows
+        self.rows_per_sentence = self.num_initial_rows = samples
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p
         self.generators = generators
 
-    def choose(self, reached: Tensor, log_probs: Tensor, active: Sequence[Sentence]) -> Choice:
+    def select_candidates(
+        self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]
+    ) -> SelectedCandidates:
         """One token for each row, by the inverse of its cumulative distribution."""
-        drawn = np.stack([self.generators[sentence.index].random(self.rows) for sentence in active])
-        chances, order = self.chances(log_probs)
-        heaped = chances.cumsum(-1)
-        at = torch.from_numpy(drawn).to(heaped).view(-1, 1) * heaped[:, -1:]
-        places = torch.searchsorted(heaped, at, right=True).clamp(max=heaped.shape[1] - 1)
-        tokens = order.gather(1, places)
-        grown = reached + log_probs.gather(1, tokens).view_as(reached)
-        parents = torch.arange(reached.numel(), device=reached.device).view_as(reached)
-        return Choice(grown, parents, tokens.view_as(parents))
+        uniform = np.stack([self.generators[sentence.index].random(self.rows_per_sentence) for sentence in active])
+        probabilities, order = self.candidate_probabilities(log_probs)
+        cumulative = probabilities.cumsum(-1)
+        at = torch.from_numpy(uniform).to(cumulative).view(-1, 1) * cumulative[:, -1:]
+        indices = torch.searchsorted(cumulative, at, right=True).clamp(max=cumulative.shape[1] - 1)
+        tokens = order.gather(1, indices)
+        grown = beam_log_probs + log_probs.gather(1, tokens).view_as(beam_log_probs)
+        parents = torch.arange(beam_log_probs.numel(), device=beam_log_probs.device).view_as(beam_log_probs)
+        return SelectedCandidates(grown, parents, tokens.view_as(parents))
 
-    def chances(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    def candidate_probabilities(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities R,k to draw from, the likeliest first, and the tokens that they are of."""
         ranked, order = log_probs.topk(min(self.top_k or log_probs.shape[1], log_probs.shape[1]), -1)
-        chances = (ranked.double() / self.temperature).softmax(-1)
-        before = chances.cumsum(-1) - chances  # the likeliest always stays
-        return chances.masked_fill(before >= self.top_p, 0.0), order
+        probabilities = (ranked.double() / self.temperature).softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities  # the likeliest always stays
+        return probabilities.masked_fill(before >= self.top_p, 0.0), order
 
-    def settled(self, sentence: Sentence, best_open: float, ranking: Ranking) -> bool:
+    def is_done(self, sentence: SentenceState, best_open: float, scorer: Scorer) -> bool:
         """Every row is drawn to its end."""
         return False

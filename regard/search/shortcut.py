@@ -8,16 +8,16 @@ from torch import Tensor
 from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.switch import wanted
 from regard.models.hypothesis import Hypothesis
-from regard.search.bare import searched
+from regard.search.bare import beam_search_numpy
 from regard.search.ensemble import Ensemble
-from regard.search.ranking import Ranking
-from regard.search.sentence import limits
+from regard.search.ranking import Scorer
+from regard.search.sentence import max_target_lengths
 
 
 @torch.inference_mode()
-def shortcut(
-    models: Ensemble,
-    ranking: Ranking,
+def try_fast_search(
+    ensemble: Ensemble,
+    scorer: Scorer,
     source: Tensor,
     lengths: Tensor,
     *,
@@ -31,22 +31,24 @@ def shortcut(
     if not len(lengths) or not wanted():
         return None
     sizes = lengths.tolist()
-    most = limits(sizes, max_length, min_length, [0] * len(sizes))
-    if max(most) > LONGEST:
+    max_lengths = max_target_lengths(sizes, max_length, min_length, [0] * len(sizes))
+    if max(max_lengths) > LONGEST:
         return None
-    penalties = [1.0, *map(ranking.divisor, range(1, max(most) + 1))]
-    wish = Wish(beam, n_best, min_length, most, penalties, attention, sizes)
-    found = by_itself(models, source, lengths, wish)
+    penalties = [1.0, *map(scorer.length_divisor, range(1, max(max_lengths) + 1))]
+    request = Wish(beam, n_best, min_length, max_lengths, penalties, attention, sizes)
+    found = _search_on_device(ensemble, source, lengths, request)
     if found is None and source.device.type == "cpu":
-        found = searched(models, source, lengths, wish)
+        found = beam_search_numpy(ensemble, source, lengths, request)
     return found
 
 
-def by_itself(models: Ensemble, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]] | None:
+def _search_on_device(
+    ensemble: Ensemble, source: Tensor, lengths: Tensor, request: Wish
+) -> list[list[Hypothesis]] | None:
     """What a model finds that has a way of its own; None where it has none, or several search together."""
-    way = getattr(models.models[0], "shortcut", None)
-    if way is None or len(models.models) > 1:
+    device_search = getattr(ensemble.models[0], "device_search", None)
+    if device_search is None or len(ensemble.models) > 1:
         return None
-    with models.resting():
-        found: list[list[Hypothesis]] | None = way(models.models[0], source, lengths, wish)
+    with ensemble.eval_mode():
+        found: list[list[Hypothesis]] | None = device_search(ensemble.models[0], source, lengths, request)
     return found

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.search.beam import Beam
-from regard.search.choice import Choice
+from regard.search.beam import TopKSelector
+from regard.search.choice import SelectedCandidates
 from regard.search.ensemble import Ensemble
-from regard.search.frontier import Frontier
-from regard.search.ranking import Ranking
-from regard.search.rules import Prefix, standing
-from regard.search.sentence import Sentence, unsearched
+from regard.search.frontier import DecodingLoop
+from regard.search.ranking import Scorer
+from regard.search.rules import PrefixConstraint, build_constraints
+from regard.search.sentence import SentenceState, make_sentence_states
 
 
-class Open(NamedTuple):
+class PartialHypothesis(NamedTuple):
     """A hypothesis while it is searched: open, or ended where its last token is EOS."""
 
     tokens: list[int]
@@ -27,32 +27,39 @@ class Open(NamedTuple):
 
 
 @torch.inference_mode()
-def watch(
+def search_with_trace(
     model_or_models: Seq2Seq | Sequence[Seq2Seq], source: Tensor, lengths: Tensor, *, beam: int = 5
-) -> tuple[list[Hypothesis], list[list[Open]]]:
+) -> tuple[list[Hypothesis], list[list[PartialHypothesis]]]:
     """What `search` finds for one source 1,S, the best first; and the beam after each step, the likeliest first."""
-    sentences = unsearched(lengths, None, 1, [0])
-    chooser = Watched(beam)
-    frontier = Frontier(Ensemble(model_or_models), chooser, Ranking(), standing(1, (), None, ()))
-    frontier.join(source, lengths, sentences, Prefix([()], [sentences[0].limit], source.device))
-    while frontier.cohorts:
-        frontier.step()
-    return sentences[0].best(), chooser.seen
+    sentences = make_sentence_states(lengths, None, 1, [0])
+    selector = TracingBeamSelector(beam)
+    decoding_loop = DecodingLoop(Ensemble(model_or_models), selector, Scorer(), build_constraints(1, (), None, ()))
+    decoding_loop.add_sentences(
+        source, lengths, sentences, PrefixConstraint([()], [sentences[0].max_length], source.device)
+    )
+    while decoding_loop.groups:
+        decoding_loop.step()
+    return sentences[0].rank_hypotheses(), selector.steps
 
 
-class Watched(Beam):
+class TracingBeamSelector(TopKSelector):
     """The beam of one sentence, which remembers what it chose."""
 
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows, 1)
-        self.seen: list[list[Open]] = []
-        self.rows_so_far: list[list[int]] = [[] for _ in range(self.rows)]
+    def __init__(self, beam_size: int) -> None:
+        super().__init__(beam_size, 1)
+        self.steps: list[list[PartialHypothesis]] = []
+        self.row_tokens: list[list[int]] = [[] for _ in range(self.rows_per_sentence)]
 
-    def choose(self, reached: Tensor, log_probs: Tensor, active: Sequence[Sentence]) -> Choice:
+    def select_candidates(
+        self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]
+    ) -> SelectedCandidates:
         """As the beam does."""
-        choice = super().choose(reached, log_probs, active)
-        known = [part[0].tolist() for part in choice]
-        rows = [Open([*self.rows_so_far[parent], token], chance) for chance, parent, token in zip(*known, strict=True)]
-        self.rows_so_far = [row.tokens for row in rows]
-        self.seen.append(sorted((row for row in rows if row.log_prob > -torch.inf), key=lambda row: -row.log_prob))
-        return choice
+        selected = super().select_candidates(beam_log_probs, log_probs, active)
+        known = [part[0].tolist() for part in selected]
+        rows = [
+            PartialHypothesis([*self.row_tokens[parent], token], log_prob)
+            for log_prob, parent, token in zip(*known, strict=True)
+        ]
+        self.row_tokens = [row.tokens for row in rows]
+        self.steps.append(sorted((row for row in rows if row.log_prob > -torch.inf), key=lambda row: -row.log_prob))
+        return selected

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.documents import readable
+from regard.documents import list_supported_extensions
 from regard.serve import answers
 from regard.serve.described import asked
 from regard.serve.detection import Guess
@@ -199,5 +199,5 @@ def frontend(service: Service) -> dict[str, Any]:
         "keyRequired": settings.require_key,
         "language": {"source": named(source), "target": named(target)},
         "suggestions": settings.suggestions is not None,
-        "supportedFilesFormat": readable(),
+        "supportedFilesFormat": list_supported_extensions(),
     }

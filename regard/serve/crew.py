@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.runs.summary import summary
+from regard.runs.summary import summarize_run
 from regard.serve.aside import Aside
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import numbers
-from regard.tasks import task_of
-from regard.tasks.task import Prediction, Predictor
+from regard.tasks import get_task
+from regard.tasks.base import Prediction, Predictor
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Hand:
 
     def predict(self, given: Sequence[Any]) -> list[dict[str, Any]]:
         """What it makes of inputs as a request holds them."""
-        return [told(made) for made in self.predictor.predict([self.predictor.asked(one) for one in given])]
+        return [told(made) for made in self.predictor.predict([self.predictor.parse_json_input(one) for one in given])]
 
     def described(self) -> dict[str, Any]:
         """What its run tells."""
-        known = summary(self.folder)
+        known = summarize_run(self.folder)
         best = known.best
         return {
             "name": self.name,
@@ -65,7 +65,7 @@ class Crew:
 
 def enlisted(name: str, task: str, folder: Path) -> Hand:
     """A run, loaded."""
-    return Hand(name, task, folder, task_of({"task": task}).load(folder))
+    return Hand(name, task, folder, get_task({"task": task}).load(folder))
 
 
 def told(made: Prediction) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def told(made: Prediction) -> dict[str, Any]:
             "words": list(line.words),
             "weights": numbers(line.weights),
             "weight": line.weight,
-            "darkest": line.darkest,
+            "darkest": line.darkest_weight,
         }
-        for line in made.looks()
+        for line in made.make_attention_lines()
     ]
-    return {"text": made.line(), **made.document(), "looks": looks}
+    return {"text": made.to_text(), **made.to_dict(), "looks": looks}

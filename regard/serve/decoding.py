@@ -14,7 +14,7 @@ from regard.search import Hypothesis
 from regard.serve.processes import work
 from regard.serve.settling import settle
 from regard.translate import Options, Translator, load
-from regard.translate.plan import Piece
+from regard.translate.options import EncodedSegment
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Decoding:
 
     def find(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[EncodedSegment],
         kind: Kind,
         tell: Callable[[int, list[Hypothesis]], None],
-        more: Callable[[], Sequence[Piece]],
+        more: Callable[[], Sequence[EncodedSegment]],
     ) -> None:
         """A batch, for the batcher."""
-        self.translator.roll(pieces, self.translator.plan(kind.options()), tell, more)
+        self.translator.decode_continuously(pieces, self.translator.compile_options(kind.options()), tell, more)
 
     def close(self) -> None:
         """Nothing of it is left running."""

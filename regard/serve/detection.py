@@ -11,7 +11,7 @@ from typing import NamedTuple
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from regard.serve.languages import NEAR
-from regard.text.addresses import worded
+from regard.tokenizers.urls import remove_urls
 
 MOST = 3  # guesses
 SEEN = 5000  # characters that are enough to tell
@@ -83,7 +83,7 @@ def _first_word(text: str) -> int | None:
         while start and not text[start - 1].isspace():
             start -= 1
         position = end.start() if end else len(text)
-        if any(map(str.isalpha, worded(text[start:position]))):
+        if any(map(str.isalpha, remove_urls(text[start:position]))):
             return start
     return None
 
@@ -93,4 +93,4 @@ def _sample(text: str) -> str:
     if len(text) > READ:
         start = _first_word(text) or 0
         text = text[start : start + READ]
-    return worded(text)[:SEEN]
+    return remove_urls(text)[:SEEN]

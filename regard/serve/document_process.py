@@ -26,7 +26,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from regard.documents import DocumentError, Limits, translated
+from regard.documents import DocumentError, DocumentLimits, translate_document
 from regard.serve.aside import Aside
 
 try:
@@ -87,13 +87,13 @@ class DocumentProcess:
         name: str,
         content: bytes,
         translate: Translate,
-        limits: Limits,
+        limits: DocumentLimits,
         warn: Callable[[str], None],
         languages: Languages = (None, None),
     ) -> bytes:
-        """Do what `regard.documents.translated` does; `translate` and `warn` are called here."""
+        """Do what `regard.documents.translate_document` does; `translate` and `warn` are called here."""
         if not HAS_PROCESSES:
-            return translated(name, content, translate, limits, warn, languages)
+            return translate_document(name, content, translate, limits, warn, languages)
         connection = self.start()
         order = {
             "name": name,
@@ -174,11 +174,11 @@ class Documents(Aside):
         name: str,
         content: bytes,
         translate: Translate,
-        limits: Limits,
+        limits: DocumentLimits,
         warn: Callable[[str], None],
         languages: Languages = (None, None),
     ) -> bytes:
-        """Do what `regard.documents.translated` does. If this is cancelled, the process is ended."""
+        """Do what `regard.documents.translate_document` does. If this is cancelled, the process is ended."""
         document = object()
         try:
             return await self(self.work, document, name, content, translate, limits, warn, languages)
@@ -259,7 +259,9 @@ def serve(file: int) -> None:
             content = connection.recv_bytes()
             limit_resources(order["seconds"], order["memory"])
             source, target = order["languages"]
-            message, made = answer(connection, order["name"], content, Limits(*order["limits"]), (source, target))
+            message, made = answer(
+                connection, order["name"], content, DocumentLimits(*order["limits"]), (source, target)
+            )
             send(connection, message | {"last": has_grown(order["large"])})
             if made is not None:
                 connection.send_bytes(made)
@@ -267,7 +269,7 @@ def serve(file: int) -> None:
 
 
 def answer(
-    connection: Connection, name: str, content: bytes, limits: Limits, languages: Languages = (None, None)
+    connection: Connection, name: str, content: bytes, limits: DocumentLimits, languages: Languages = (None, None)
 ) -> tuple[dict[str, Any], bytes | None]:
     """Translate a document, whose texts are translated at the other end of the connection."""
     warnings: list[str] = []
@@ -281,7 +283,7 @@ def answer(
             sys.exit(1)
 
     try:
-        return {"warnings": warnings}, translated(name, content, translate, limits, warnings.append, languages)
+        return {"warnings": warnings}, translate_document(name, content, translate, limits, warnings.append, languages)
     except DocumentError as error:
         return {"error": str(error)}, None
     except MemoryError:

@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from regard.documents import ENDINGS, Limits, bare
+from regard.documents import DOCUMENT_EXTENSIONS, DocumentLimits, strip_placeholder_tags
 from regard.serve import answers
 from regard.serve.described import refused
 from regard.serve.keys import Key
@@ -69,7 +69,7 @@ def router(service: Service) -> APIRouter:
         await file.close()  # and with it what lies on the disk of a large one
         if not content:
             raise Refusal("Invalid request: empty file")
-        if PurePosixPath(name).suffix.lower() not in ENDINGS:
+        if PurePosixPath(name).suffix.lower() not in DOCUMENT_EXTENSIONS:
             raise Refusal("Invalid request: file format not supported")
         pair = service.codes(source, target)
         owner = service.client(request, key)
@@ -123,7 +123,7 @@ async def whole(
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
-        plain = [bare(text) for text in texts]
+        plain = [strip_placeholder_tags(text) for text in texts]
         service.check_lengths(plain, key, "a text of the file")
         service.check_lengths(texts, key, "a text of the file with entities and numbered tags")  # as it is decoded
         if (cost := math.ceil(sum(map(len, texts)) / CHARACTERS_PER_REQUEST)) > 1:
@@ -143,7 +143,7 @@ async def whole(
         return made
 
     limit = service.settings.file_limit
-    limits = Limits(size=5 * limit, text=limit, tags=TAGS)
+    limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=TAGS)
     languages = written(pair[0]), written(pair[1])  # `auto` is no language: nothing differs from it
     try:
         return await service.documents.translate(name, content, translate, limits, warnings.append, languages)

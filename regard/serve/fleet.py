@@ -23,7 +23,7 @@ from regard.serve.languages import code
 from regard.serve.processes import Processes
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
-from regard.translate.plan import Piece
+from regard.translate.options import EncodedSegment
 
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it
@@ -41,7 +41,7 @@ class Given:
     def of(cls, named: str) -> Given:
         """From the command line's words."""
         place, pair = split_pair(named)
-        data = Run(place).config()["data"]
+        data = Run(place).read_config()["data"]
         source, target = languages_of(pair) if pair is not None else (data.get("source"), data.get("target"))
         if not source or not target:
             raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
@@ -56,17 +56,19 @@ class Served:
         name: str,
         given: Given,
         translator: Translator,
-        decoding: Decoding | Processes[Piece, list[Hypothesis], Kind],
+        decoding: Decoding | Processes[EncodedSegment, list[Hypothesis], Kind],
         settings: Settings,
         noted: Callable[[int, int], None] = lambda pieces, waiting: None,
         glossary: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self.glossary = translator.plan(Options(glossary=glossary or {})).glossary  # spelled once for all requests
+        self.glossary = translator.compile_options(
+            Options(glossary=glossary or {})
+        ).glossary  # spelled once for all requests
         self.folder, self.source, self.target = given.folder, given.source, given.target
         self.translator = translator
         self.decoding = decoding
-        self.batcher: Batcher[Piece, list[Hypothesis], Kind] = Batcher(
+        self.batcher: Batcher[EncodedSegment, list[Hypothesis], Kind] = Batcher(
             decoding.find,
             lambda piece: len(piece.ids) + 1,
             tokens=settings.batch_tokens,
@@ -79,16 +81,16 @@ class Served:
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""
         off = asyncio.to_thread if sum(map(len, texts)) > SHORT else at_once
-        plan = self.translator.plan(options)
+        plan = self.translator.compile_options(options)
         plan.glossary = self.glossary
-        draft = await off(self.translator.draft, texts, plan)
-        spoken = [piece for piece in draft.pieces if piece.ids]
+        draft = await off(self.translator.prepare_texts, texts, plan)
+        spoken = [piece for piece in draft.encoded_segments if piece.ids]
         found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
 
         def finished() -> list[Translation]:
-            each = ((piece, next(found) if piece.ids else []) for piece in draft.pieces)
-            wishes = draft.wishes(options)
-            return draft.finished([self.translator.written(piece, some, wishes) for piece, some in each])
+            each = ((piece, next(found) if piece.ids else []) for piece in draft.encoded_segments)
+            wishes = draft.enable_needed_alignments(options)
+            return draft.restore_texts([self.translator.build_translation(piece, some, wishes) for piece, some in each])
 
         return await off(finished)
 
@@ -149,7 +151,7 @@ def folder(named: str) -> Path:
 
 def task(named: str) -> str:
     """What a run that the command line names was trained to do."""
-    return str(Run(folder(named)).config().get("task", "translate"))
+    return str(Run(folder(named)).read_config().get("task", "translate"))
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -206,7 +208,7 @@ def muster(
     return fleet
 
 
-def beside(folder: Path, settings: Settings) -> Processes[Piece, list[Hypothesis], Kind]:
+def beside(folder: Path, settings: Settings) -> Processes[EncodedSegment, list[Hypothesis], Kind]:
     """The processes that decode for a run; they load it while this one does."""
     threads = max(1, torch.get_num_threads() // settings.processes)
     return Processes(partial(decode, folder, threads, settings.precision), settings.processes)

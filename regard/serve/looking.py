@@ -12,8 +12,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
-from regard.runs.summary import summary
-from regard.search import Open, watch
+from regard.runs.summary import summarize_run
+from regard.search import PartialHypothesis, search_with_trace
 from regard.serve import answers
 from regard.serve.aside import Aside
 from regard.serve.described import asked, refused
@@ -23,10 +23,10 @@ from regard.serve.languages import name, written
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.rounding import encode_json, numbers
 from regard.serve.service import Service
-from regard.symbols import EOS
-from regard.text import Tokenizer
-from regard.translate import Options, trace
-from regard.translate.writing import Word, words
+from regard.special_tokens import EOS
+from regard.tokenizers import Tokenizer
+from regard.translate import Options, decoding_trace
+from regard.translate.streaming import StreamedWord, stream_words
 
 LONGEST = 400  # characters of a text that is looked at step by step
 WIDEST = 12  # hypotheses of a beam that is looked at
@@ -71,7 +71,7 @@ def router(service: Service) -> APIRouter:
     async def stream(request: Request) -> Response:
         """A translation word by word as it is decoded, as server-sent events: word, …, end."""
         served, text, _ = await looked_at(service, request)
-        made = events(service.looks, words(served.translator, text), text)
+        made = events(service.looks, stream_words(served.translator, text), text)
         return StreamingResponse(made, media_type="text/event-stream")
 
     return routes
@@ -94,7 +94,7 @@ async def looked_at(service: Service, request: Request) -> tuple[Served, str, Fi
     return route[0], text, fields
 
 
-async def events(aside: Aside, made: Iterator[Word], source: str) -> AsyncIterator[bytes]:
+async def events(aside: Aside, made: Iterator[StreamedWord], source: str) -> AsyncIterator[bytes]:
     """Words as they come, each an event; then the whole."""
     yield event("start", {"source": source.split()})
     text = ""
@@ -116,8 +116,8 @@ def event(kind: str, data: dict[str, Any]) -> bytes:
 
 def described(served: Served) -> dict[str, Any]:
     """A model, as far as its run tells."""
-    known, decoder = summary(served.folder), served.translator.models[0].decoder
-    best, points = known.best, decoder.viewpoints()
+    known, decoder = summarize_run(served.folder), served.translator.models[0].decoder
+    best, points = known.best, decoder.alignment_heads()
     tokenizers = served.translator.tokenizers
     return {
         "name": served.name,
@@ -125,9 +125,9 @@ def described(served: Served) -> dict[str, Any]:
         "target": {"code": written(served.target), "name": name(served.target)},
         "recipe": known.recipe,
         "parameters": known.parameters,
-        "vocabularies": [tokenizers.source.size, tokenizers.target.size],
-        "order": list(decoder.order),
-        "attention": "a_t" in decoder.order,
+        "vocabularies": [tokenizers.source.vocab_size, tokenizers.target.vocab_size],
+        "order": list(decoder.computation_order),
+        "attention": "a_t" in decoder.computation_order,
         "heads": max((point.head or 0 for point in points), default=-1) + 1 or None,
         "layers": max((point.layer for point in points), default=-1) + 1 or None,
         "scores": {
@@ -145,8 +145,8 @@ def described(served: Served) -> dict[str, Any]:
 
 def measured(folder: Path, after: int) -> dict[str, Any]:
     """The measurements of a run behind a step; of many, some at regular distances."""
-    rows = thin_out([row for row in Run(folder).metrics() if row["step"] > after], MOST_ROWS)
-    return {"rows": [finite(row) for row in rows], "finished": summary(folder).finished}
+    rows = thin_out([row for row in Run(folder).read_metrics() if row["step"] > after], MOST_ROWS)
+    return {"rows": [finite(row) for row in rows], "finished": summarize_run(folder).finished}
 
 
 def thin_out(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -173,9 +173,9 @@ def finite(row: dict[str, Any]) -> dict[str, Any]:
 def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
     """One decoding, looked at from all sides; of a text in several pieces, that of the first."""
     translator = served.translator
-    pieces = translator.draft([text], translator.plan(GREEDY)).pieces
+    pieces = translator.prepare_texts([text], translator.compile_options(GREEDY)).encoded_segments
     spoken = [piece.ids for piece in pieces if piece.ids]
-    target, order = translator.tokenizers.target, list(translator.models[0].decoder.order)
+    target, order = translator.tokenizers.target, list(translator.models[0].decoder.computation_order)
     whole = {
         "model": served.name,
         "order": order,
@@ -187,9 +187,9 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
     if not spoken:
         return whole
     ids = spoken[0]
-    best, beams = watch(translator.models, *translator.batch([ids]), beam=beam)
+    best, beams = search_with_trace(translator.models, *translator.make_batch([ids]), beam=beam)
     made = best[0].tokens
-    looks = trace.heads(translator, ids, made)
+    looks = decoding_trace.compute_attention_by_head_of_ids(translator, ids, made)
     found = [
         {
             "token": step.token,
@@ -202,17 +202,19 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
             "state": numbers(step.state),
             "attentional": numbers(step.attentional),
         }
-        for number, (step, kept) in enumerate(zip(trace.steps(translator, ids, made), beams, strict=False))
+        for number, (step, kept) in enumerate(
+            zip(decoding_trace.trace_decoding_of_ids(translator, ids, made), beams, strict=False)
+        )
     ]
-    source = translator.tokenizers.source.pieces([*ids, EOS])
+    source = translator.tokenizers.source.convert_ids_to_tokens([*ids, EOS])
     return {**whole, "source": source, "text": target.decode(made), "steps": found}
 
 
-def opened(one: Open, target: Tokenizer) -> dict[str, Any]:
+def opened(one: PartialHypothesis, target: Tokenizer) -> dict[str, Any]:
     """A hypothesis of the beam."""
     return {
         "text": target.decode(one.tokens),
-        "token": target.pieces(one.tokens[-1:])[0],
+        "token": target.convert_ids_to_tokens(one.tokens[-1:])[0],
         "log_prob": round(one.log_prob, 4),
         "ended": one.tokens[-1] == EOS,
     }

@@ -3,38 +3,49 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regard.errors import UserError, nearest
-from regard.tasks import captioning, classification, reading, regression, tagging, translation
-from regard.tasks.task import Asked, Corpus, Job, OnBest, Prediction, Predictor, Sample, Task, Validate, Validation
+from regard.errors import UserError, format_suggestion
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.tasks import captioning, classification, cloze, regression, tagging, translation
+from regard.tasks.base import (
+    DevExample,
+    OnBestCallback,
+    Prediction,
+    Predictor,
+    PreparedRun,
+    Task,
+    ValidateFunction,
+    Validation,
+    ValidationSample,
+)
 
 __all__ = [
     "TASKS",
-    "Asked",
-    "Corpus",
-    "Job",
-    "OnBest",
+    "DevExample",
+    "OnBestCallback",
     "Prediction",
     "Predictor",
-    "Sample",
+    "PreparedRun",
+    "SyntheticCorpus",
     "Task",
-    "Validate",
+    "ValidateFunction",
     "Validation",
-    "task_of",
+    "ValidationSample",
+    "get_task",
 ]
 
 TASKS: dict[str, Task] = {
     "caption": captioning.TASK,
     "classify": classification.TASK,
-    "read": reading.TASK,
+    "read": cloze.TASK,
     "regress": regression.TASK,
     "tag": tagging.TASK,
     "translate": translation.TASK,
 }
 
 
-def task_of(recipe: Mapping[str, Any]) -> Task:
+def get_task(recipe: Mapping[str, Any]) -> Task:
     """The task that a recipe, or a run's config, names; the first release knew of translation alone."""
     name = recipe.get("task", "translate")
     if name not in TASKS:
-        raise UserError(f"there is no task {name!r}{nearest(str(name), TASKS)}")
+        raise UserError(f"there is no task {name!r}{format_suggestion(str(name), TASKS)}")
     return TASKS[name]

@@ -1,39 +1,39 @@
-"""Text and ids: SentencePiece (BPE, unigram, characters) and whole words."""
+"""Special tokens and tokenizers; `regard.tokenizers` holds the implementations."""
 
-from regard.symbols import BOS, EOS, NAMES, PAD, UNK
-from regard.text.labels import Labels
-from regard.text.settings import (
+from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from regard.tokenizers import (
+    LabelVocabulary,
+    SentencePieceTokenizer,
     TextSettings,
+    Tokenizer,
     Tokenizers,
     VocabularySettings,
-    file_name,
-    learn,
-    learn_one,
-    load,
-    load_one,
-    save,
+    WordTokenizer,
+    load_tokenizer,
+    load_tokenizers,
+    make_vocabulary_file_name,
+    save_tokenizers,
+    train_tokenizer,
+    train_tokenizers,
 )
-from regard.text.subwords import Subwords
-from regard.text.tokenizer import Tokenizer
-from regard.text.words import Words
 
 __all__ = [
     "BOS",
     "EOS",
-    "NAMES",
     "PAD",
+    "SPECIAL_TOKENS",
     "UNK",
-    "Labels",
-    "Subwords",
+    "LabelVocabulary",
+    "SentencePieceTokenizer",
     "TextSettings",
     "Tokenizer",
     "Tokenizers",
     "VocabularySettings",
-    "Words",
-    "file_name",
-    "learn",
-    "learn_one",
-    "load",
-    "load_one",
-    "save",
+    "WordTokenizer",
+    "load_tokenizer",
+    "load_tokenizers",
+    "make_vocabulary_file_name",
+    "save_tokenizers",
+    "train_tokenizer",
+    "train_tokenizers",
 ]

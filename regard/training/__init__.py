@@ -1,10 +1,19 @@
 """Training: the loop, its schedule, what it measures and keeps."""
 
-from regard.training.device import choose_device
-from regard.training.finder import suggested
-from regard.training.job import Paths, find_rate, train
-from regard.training.loop import Trainer
+from regard.training.lr_finder import suggest_learning_rate
+from regard.training.precision import choose_device
 from regard.training.settings import TrainingSettings
 from regard.training.signals import Interrupted
+from regard.training.train import Paths, run_lr_range_test, train
+from regard.training.trainer import Trainer
 
-__all__ = ["Interrupted", "Paths", "Trainer", "TrainingSettings", "choose_device", "find_rate", "suggested", "train"]
+__all__ = [
+    "Interrupted",
+    "Paths",
+    "Trainer",
+    "TrainingSettings",
+    "choose_device",
+    "run_lr_range_test",
+    "suggest_learning_rate",
+    "train",
+]

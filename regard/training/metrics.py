@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from regard.console import say
+from regard.console import log_message
 from regard.errors import UserError
 from regard.runs import Run
 from regard.strict_json import dumps
-from regard.tasks import Sample
+from regard.tasks import ValidationSample
 
 
-class Metrics:
+class MetricsWriter:
     """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed.
 
     Of several processes the first writes, and the others keep silent.
     """
 
-    def __init__(self, run: Run, tensorboard: bool, writes: bool = True) -> None:
+    def __init__(self, run: Run, tensorboard: bool, is_writer: bool = True) -> None:
         self.run = run
         self.tensorboard = tensorboard
-        self.writes = writes
+        self.is_writer = is_writer
         self.file: TextIO | None = None
-        self.board: Any = None
+        self.tensorboard_writer: Any = None
 
-    def begin(self, step: int) -> None:
+    def open_after(self, step: int) -> None:
         """Goes on behind what was measured up to a step."""
-        if self.writes:
-            forget_after(self.run, step)
+        if self.is_writer:
+            truncate_metrics_after(self.run, step)
             self.file = self.run.metrics_path.open("a", encoding="utf-8")
-            self.board = board(self.run.folder / "tensorboard", step) if self.tensorboard else None
+            self.tensorboard_writer = (
+                _open_tensorboard(self.run.folder / "tensorboard", step) if self.tensorboard else None
+            )
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
         """One measurement."""
@@ -39,57 +42,95 @@ class Metrics:
             return
         self.file.write(dumps({"kind": kind, "step": step, **figures}) + "\n")
         self.file.flush()
-        if self.board is not None:
+        if self.tensorboard_writer is not None:
             for name, value in figures.items():
                 if isinstance(value, int | float):
-                    self.board.add_scalar(f"{kind}/{name}", value, step)
+                    self.tensorboard_writer.add_scalar(f"{kind}/{name}", value, step)
 
-    def show(self, samples: Sequence[Sample], step: int) -> None:
+    def write_samples(self, samples: Sequence[ValidationSample], step: int) -> None:
         """Some examples as the model does them now: in a file, and for TensorBoard where the model looked."""
         if self.file is None:
             return
         folder = self.run.folder / "samples"
         folder.mkdir(exist_ok=True)
-        lines = (dumps(sample.told()) + "\n" for sample in samples)
+        lines = (dumps(sample.to_dict()) + "\n" for sample in samples)
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
-        if self.board is not None:
+        if self.tensorboard_writer is not None:
             for number, sample in enumerate(samples, 1):
-                if (picture := sample.picture()) is not None:
-                    self.board.add_figure(f"attention/{number}", picture, step, close=False)
-                told = [f"{name}: {text}" for name, text in sample.told().items()]
-                self.board.add_text(f"sample/{number}", "  \n".join(told), step)
+                if (picture := sample.plot()) is not None:
+                    self.tensorboard_writer.add_figure(f"attention/{number}", picture, step, close=False)
+                fields = [f"{name}: {text}" for name, text in sample.to_dict().items()]
+                self.tensorboard_writer.add_text(f"sample/{number}", "  \n".join(fields), step)
 
     def close(self) -> None:
         """Writes what is still in memory."""
         if self.file is not None:
             self.file.close()
-        if self.board is not None:
-            self.board.close()
+        if self.tensorboard_writer is not None:
+            self.tensorboard_writer.close()
 
 
-def forget_after(run: Run, step: int) -> None:
+def truncate_metrics_after(run: Run, step: int) -> None:
     """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
-    kept = [row for row in readable(run) if row["step"] <= step]
-    beside = run.metrics_path.with_name(".metrics.jsonl.part")
-    beside.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
-    beside.replace(run.metrics_path)
+    kept = [row for row in _iterate_valid_rows(run) if row["step"] <= step]
+    partial_file = run.metrics_path.with_name(".metrics.jsonl.part")
+    partial_file.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
+    partial_file.replace(run.metrics_path)
 
 
-def readable(run: Run) -> Iterator[dict[str, Any]]:
+def _iterate_valid_rows(run: Run) -> Iterator[dict[str, Any]]:
     """What was measured, without lines that nobody can read: training can do without them."""
     lines = run.metrics_path.read_bytes().split(b"\n")[:-1] if run.metrics_path.is_file() else []
     for number, line in enumerate(lines, 1):
         try:
-            yield run.measurement(line, number)
+            yield run.parse_metrics_line(line, number)
         except UserError:
-            say(f"{run.metrics_path}:{number} cannot be read; it is left out")
+            log_message(f"{run.metrics_path}:{number} cannot be read; it is left out")
 
 
-def board(folder: Path, step: int) -> Any:
+def _open_tensorboard(folder: Path, step: int) -> Any:
     """TensorBoard's writer, or None and a word about it where it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        say("TensorBoard is not installed (pip install 'regard[tensorboard]'); metrics.jsonl has all figures")
+        log_message("TensorBoard is not installed (pip install 'regard[tensorboard]'); metrics.jsonl has all figures")
         return None
     return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+_MAX_SECONDS_BETWEEN_LOGS = 30.0  # seconds, after which somebody wants to know whether it still works
+
+
+class EtaEstimator:
+    """Updates and the time that they take, validations and all; what is trained does not depend on it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.start(0)
+
+    def start(self, step: int) -> None:
+        """From this step on."""
+        self.first_step, self.start_time = step, self.clock()
+        self.last_log_time = self.start_time
+
+    def is_log_due(self) -> bool:
+        """Whether nothing was said for too long."""
+        return self.clock() - self.last_log_time >= _MAX_SECONDS_BETWEEN_LOGS
+
+    def format_remaining_time(self, step: int, last_step: int | None) -> str:
+        """How long the rest will take at most, as it is said now; nothing where nobody knows the end."""
+        self.last_log_time = self.clock()
+        if last_step is None or step <= self.first_step:
+            return ""
+        seconds = (self.last_log_time - self.start_time) / (step - self.first_step) * max(0, last_step - step)
+        return f"  {format_duration(seconds)} left"
+
+
+def format_duration(seconds: float) -> str:
+    """A time in words, no more exact than an estimate is."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    if minutes < 100:
+        return f"about {minutes} min"
+    return f"about {round(minutes / 60)} h"

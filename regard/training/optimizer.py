@@ -10,7 +10,7 @@ from torch import nn
 from regard.training.settings import TrainingSettings
 
 
-def optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     """One of PyTorch's own; the learning rate is set before each update.
 
     Fused ones pass over the weights once, where the others do for each of their sums, on a CPU as well. Weights that

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from regard.data.loader import STOPPING
-from regard.training.processes import several
+from regard.data.loader import STOP_SIGNALS
+from regard.training.distributed import is_distributed
 
-HANGUP = getattr(signal, "SIGHUP", None)
+_SIGHUP = getattr(signal, "SIGHUP", None)
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
@@ -26,7 +26,7 @@ class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
         return "stopped" if self.step is None else f"stopped at step {self.step}, checkpoint saved"
 
 
-class Signals:
+class StopSignals:
     """Note signals of `STOPPING`, to stop after the current update; another Ctrl-C stops at once.
 
     Only Ctrl-C is repeated by a user. Supervisors repeat signals, and torchrun passes on what its processes may have
@@ -34,29 +34,29 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal that came
+        self.received_signal = 0  # of the signal that came
 
-    def note(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle one signal."""
-        if self.number and number == signal.SIGINT and not several():
+        if self.received_signal and signal_number == signal.SIGINT and not is_distributed():
             raise KeyboardInterrupt
-        self.number = self.number or number
+        self.received_signal = self.received_signal or signal_number
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def install_handlers(self) -> Iterator[None]:
         """Install the handler, and restore the previous ones on exit. An ignored SIGHUP (nohup) stays ignored."""
-        noted = [number for number in STOPPING if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+        noted = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
         try:
-            before = install(dict.fromkeys(noted, self.note))
+            before = set_signal_handlers(dict.fromkeys(noted, self._handle_signal))
         except ValueError:  # not the main thread: whoever runs there has their own way to stop
             yield
             return
         try:
             yield
         finally:
-            install(before)
+            set_signal_handlers(before)
 
 
-def install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
+def set_signal_handlers(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
     """Sets handlers; gives back those that were set before."""
     return {number: signal.signal(number, handler) for number, handler in handlers.items()}

@@ -1,25 +1,25 @@
 """Text in; text and alignments out."""
 
-from regard.translate.alignment import Alignment
-from regard.translate.assessment import Assessment, against, assess
+from regard.translate.alignment_heads import choose_alignment_head, rank_alignment_heads
+from regard.translate.decoding_trace import compute_attention_by_head, trace_decoding
+from regard.translate.evaluation import EvaluationResult, evaluate_translator, score_alignments
 from regard.translate.options import Options
-from regard.translate.trace import all_heads, traced
-from regard.translate.translation import Translation, describe_unaligned_tags
+from regard.translate.segmentation import Translation, describe_unaligned_tags
 from regard.translate.translator import Translator, load
-from regard.translate.viewpoints import choose_alignment_head, ranked_viewpoints
+from regard.translate.word_alignment import Alignment
 
 __all__ = [
     "Alignment",
-    "Assessment",
+    "EvaluationResult",
     "Options",
     "Translation",
     "Translator",
-    "against",
-    "all_heads",
-    "assess",
     "choose_alignment_head",
+    "compute_attention_by_head",
     "describe_unaligned_tags",
+    "evaluate_translator",
     "load",
-    "ranked_viewpoints",
-    "traced",
+    "rank_alignment_heads",
+    "score_alignments",
+    "trace_decoding",
 ]

@@ -14,77 +14,84 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from regard.data.corpus import Pair
+from regard.data.readers.dispatch import Pair
 from regard.errors import UserError
-from regard.symbols import EOS, NAMES
+from regard.special_tokens import EOS, SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from regard.translate.translator import Translator
 
-FILE = "shortlist.json"
-PAIRS = 100_000  # of the training data that are looked at
-CHUNK = 512
-EACH = 50  # target tokens of a source token, the most frequent ones
-COMMON = 300  # those that every sentence may have
+SHORTLIST_FILE = "shortlist.json"
+MAX_TRAINING_PAIRS = 100_000  # of the training data that are looked at
+PAIRS_PER_CHUNK = 512
+TARGETS_PER_SOURCE = 50  # target tokens of a source token, the most frequent ones
+COMMON_TARGETS = 300  # those that every sentence may have
 
 
 class Shortlist(NamedTuple):
     """Target ids that every source may become, and those of each source id beside them."""
 
     common: list[int]
-    each: dict[int, list[int]]
+    by_source: dict[int, list[int]]
 
-    def allowed(self, source: Iterable[int]) -> set[int]:
+    def find_allowed_targets(self, source: Iterable[int]) -> set[int]:
         """What a sentence may become."""
-        return set(self.common).union(*(self.each.get(id, ()) for id in set(source)))
+        return set(self.common).union(*(self.by_source.get(id, ()) for id in set(source)))
 
     def save(self, folder: Path) -> None:
         """Into a new folder, as `read` has it."""
         folder.mkdir()
-        (folder / FILE).write_text(json.dumps({"common": self.common, "each": self.each}) + "\n", encoding="utf-8")
+        (folder / SHORTLIST_FILE).write_text(
+            json.dumps({"common": self.common, "each": self.by_source}) + "\n", encoding="utf-8"
+        )
 
-    def written(self, source: Sequence[str], target: Sequence[str]) -> str:
+    def format_vmap(self, source: Sequence[str], target: Sequence[str]) -> str:
         """As CTranslate2 reads it: a source token, a tab, target tokens; before the tab nothing means every source."""
         spaced = [piece for piece in (*source, *target) if piece.split() != [piece]]
         if spaced:
             raise UserError(f"a shortlist cannot be written of tokens with white space in them, like {spaced[0]!r}")
-        lines = [("", self.common), *((source[id], some) for id, some in sorted(self.each.items()))]
+        lines = [("", self.common), *((source[id], some) for id, some in sorted(self.by_source.items()))]
         return "".join(f"{piece}\t{' '.join(target[id] for id in some)}\n" for piece, some in lines)
 
 
-def read(folder: Path, vocabulary: int) -> Shortlist:
+def read_shortlist(folder: Path, vocabulary_size: int) -> Shortlist:
     """What was saved, of a target vocabulary of that size; a ValueError where it cannot be."""
-    known = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    known = json.loads((folder / SHORTLIST_FILE).read_text(encoding="utf-8"))
     match known:
         case {"common": list(common), "each": dict(each)} if all(isinstance(some, list) for some in each.values()):
             ids = [*common, *(id for some in each.values() for id in some)]
         case _:
             raise ValueError("no shortlist")
-    if not all(isinstance(id, int) and 0 <= id < vocabulary for id in ids):
+    if not all(isinstance(id, int) and 0 <= id < vocabulary_size for id in ids):
         raise ValueError("an id that is not in the vocabulary")
     return Shortlist(common, {int(source): some for source, some in each.items()})
 
 
-def learned(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
+def learn_shortlist(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
     """Of pairs, as many as are given."""
     counts: dict[int, Counter[int]] = {}
     total: Counter[int] = Counter()
     worded = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
-    while chunk := list(islice(worded, CHUNK)):
-        for source, target in links(translator, chunk):
+    while chunk := list(islice(worded, PAIRS_PER_CHUNK)):
+        for source, target in _iterate_token_links(translator, chunk):
             counts.setdefault(source, Counter())[target] += 1
             total[target] += 1
     if not total:
         raise UserError("a shortlist is learnt from pairs, and there is none")
-    common = [*range(len(NAMES)), *(id for id, _ in total.most_common(COMMON) if id >= len(NAMES))]
+    common = [
+        *range(len(SPECIAL_TOKENS)),
+        *(id for id, _ in total.most_common(COMMON_TARGETS) if id >= len(SPECIAL_TOKENS)),
+    ]
     known = set(common)
-    each = {id: [one for one, _ in some.most_common(EACH) if one not in known] for id, some in counts.items()}
+    each = {
+        id: [one for one, _ in some.most_common(TARGETS_PER_SOURCE) if one not in known] for id, some in counts.items()
+    }
     return Shortlist(common, {id: some for id, some in each.items() if some})
 
 
-def links(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[int, int]]:
+def _iterate_token_links(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[int, int]]:
     """The source token that each target token looked at most, and that target token."""
-    for (text, _), judged in zip(pairs, translator.judge(pairs), strict=True):
+    for (text, _), judged in zip(pairs, translator.score_pairs(pairs), strict=True):
         look = judged.hypothesis.attention
         if look is None:
             raise UserError("this model has no attention, so nothing says which target tokens belong to a source token")

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import parse
-from regard.data.batches import padded
-from regard.data.order import cuts
-from regard.data.ragged import Indices, Ragged
+from regard.config import parse_settings
+from regard.data.batch import pad_with_end_id
+from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.sampler import split_by_tokens
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -26,36 +26,34 @@ from regard.search import (
     BeamSearch,
     Floats,
     Hypothesis,
-    ImpossibleError,
-    Judged,
-    Ranking,
-    forced,
+    ScoredTarget,
+    Scorer,
+    UnsatisfiableConstraintError,
     sample,
+    score_targets,
     search,
-    search_among,
+    search_restricted,
 )
-from regard.symbols import EOS
-from regard.text import Tokenizers
-from regard.text.sentences import sentences
-from regard.text.tokenizer import check_unicode
-from regard.translate import engines
-from regard.translate.abreast import abreast, width
-from regard.translate.alignment import Alignment, Tokens, align_words, following
-from regard.translate.carrying import Whole, of_markup, of_text
-from regard.translate.options import Options
-from regard.translate.plan import Draft, Piece, Plan
-from regard.translate.segments import Segment, segments
+from regard.special_tokens import EOS
+from regard.tokenizers import Tokenizers
+from regard.tokenizers.sentence_splitter import split_sentences
+from regard.tokenizers.tokenizer import check_unicode
+from regard.translate.backends import base
+from regard.translate.backends.threads import choose_worker_count, map_in_threads
+from regard.translate.lexical_options import find_unknown_replacements, replace_unknown
+from regard.translate.options import CompiledOptions, EncodedSegment, Options, PreparedTexts
+from regard.translate.protected_spans import PlainText, protect_markup, protect_urls
+from regard.translate.segmentation import Segment, Translation, split_into_segments
 from regard.translate.shortlist import Shortlist
-from regard.translate.translation import Translation
-from regard.translate.wording import filled, looked_at
+from regard.translate.word_alignment import Alignment, TokenizedWords, align_words, shift_to_next_step
 
-Done = Callable[[int, list[Hypothesis]], None]
-Way = Callable[[Sequence["Piece"], "Plan", Tensor, Tensor], list[list[Hypothesis]]]
+OnFinished = Callable[[int, list[Hypothesis]], None]
+DecodeBatch = Callable[[Sequence["EncodedSegment"], "CompiledOptions", Tensor, Tensor], list[list[Hypothesis]]]
 
 BATCH_TOKENS = 4000
-GPU_TOKENS = 64_000  # a step takes a GPU as long for a few rows as for hundreds
-PLENTY = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
-AT_ONCE = 512  # texts of a stream that are sorted by length together
+GPU_BATCH_TOKENS = 64_000  # a step takes a GPU as long for a few rows as for hundreds
+SEARCH_BACKEND_TOKENS = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
+STREAM_CHUNK_SIZE = 512  # texts of a stream that are sorted by length together
 
 
 class Translator:
@@ -70,18 +68,18 @@ class Translator:
         models: Sequence[Seq2Seq],
         tokenizers: Tokenizers,
         device: torch.device | None = None,
-        limit: int | None = None,
-        sentences: int | None = None,
+        max_source_tokens: int | None = None,
+        max_sentences: int | None = None,
         language: str | None = None,
     ) -> None:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.models = [model.to(self.device).eval() for model in models]
-        self.engines: Sequence[Any] = self.models  # what decodes; faster ones may take their place
-        self.runtime: Any = None  # one that also searches, where nothing is asked for but the best
+        self.decoding_models: Sequence[Any] = self.models  # what decodes; faster ones may take their place
+        self.search_backend: Any = None  # one that also searches, where nothing is asked for but the best
         self.shortlist: Shortlist | None = None  # of what sources may become, where the rest is not weighed
         self.tokenizers = tokenizers
-        self.limit = limit
-        self.most = math.inf if sentences is None else sentences
+        self.max_source_tokens = max_source_tokens
+        self.max_sentences = math.inf if max_sentences is None else max_sentences
         self.language = language
 
     def translate(
@@ -90,103 +88,134 @@ class Translator:
         """A translation of each text, in order; a text without words stays as it is. See `Options` for the rest."""
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one text: translate([text])")
-        return self.chunk(texts, self.plan(Options(beam=beam, n_best=n_best, alignments=alignments, **options)))
+        return self.translate_chunk(
+            texts, self.compile_options(Options(beam=beam, n_best=n_best, alignments=alignments, **options))
+        )
 
-    def stream(self, texts: Iterable[str], at_once: int = AT_ONCE, **options: Any) -> Iterator[Translation]:
+    def stream(
+        self, texts: Iterable[str], chunk_size: int = STREAM_CHUNK_SIZE, **options: Any
+    ) -> Iterator[Translation]:
         """Translations in order while the texts still come; `at_once` of them are read and sorted together."""
         if isinstance(texts, str):
             raise TypeError("stream takes texts one after the other, not one text: stream([text])")
-        return self.streamed(iter(texts), at_once, self.plan(Options(**options)))
+        return self._stream_chunks(iter(texts), chunk_size, self.compile_options(Options(**options)))
 
-    def streamed(self, texts: Iterator[str], at_once: int, plan: Plan) -> Iterator[Translation]:
+    def _stream_chunks(self, texts: Iterator[str], chunk_size: int, compiled: CompiledOptions) -> Iterator[Translation]:
         """The same, with a plan that was made."""
-        while some := list(islice(texts, at_once)):
-            yield from self.chunk(some, plan)
+        while some := list(islice(texts, chunk_size)):
+            yield from self.translate_chunk(some, compiled)
 
-    def plan(self, options: Options) -> Plan:
+    def compile_options(self, options: Options) -> CompiledOptions:
         """What to do, checked: a word that cannot be spelled shows here, before anything is translated."""
-        return Plan(options, self.tokenizers)
+        return CompiledOptions(options, self.tokenizers)
 
-    def chunk(self, texts: Sequence[str], plan: Plan) -> list[Translation]:
+    def translate_chunk(self, texts: Sequence[str], compiled: CompiledOptions) -> list[Translation]:
         """All texts together, batched by their lengths."""
-        draft = self.draft(texts, plan)
-        return draft.finished(self.pieces(draft.pieces, plan.wishing(draft.wishes(plan.options))))
+        draft = self.prepare_texts(texts, compiled)
+        return draft.restore_texts(
+            self._translate_segments(
+                draft.encoded_segments, compiled.with_output_options(draft.enable_needed_alignments(compiled.options))
+            )
+        )
 
-    def draft(self, texts: Sequence[str], plan: Plan) -> Draft:
+    def prepare_texts(self, texts: Sequence[str], compiled: CompiledOptions) -> PreparedTexts:
         """The texts in pieces that the model can take."""
         for text in texts:
             if not isinstance(text, str):
                 raise TypeError(f"a text to translate is a str, not {type(text).__name__}: {text!r}"[:200])
             check_unicode(text)
-        options = plan.options
-        carry = of_markup if options.tags else of_text if options.addresses else Whole
+        options = compiled.options
+        carry = protect_markup if options.tags else protect_urls if options.addresses else PlainText
         carried = list(map(carry, texts))
-        plain = [text for one in carried for text in one.plain]
-        split = partial(sentences, language=self.language)
-        cut = [segments(text, self.fits, split, self.most) for text in plain]
-        return Draft(carried, plain, cut, [piece for some in cut for piece in self.prepared(some, plan)])
+        plain = [text for one in carried for text in one.translatable_texts]
+        split = partial(split_sentences, language=self.language)
+        cut = [split_into_segments(text, self.fits_in_one_segment, split, self.max_sentences) for text in plain]
+        return PreparedTexts(
+            carried, plain, cut, [piece for some in cut for piece in self._encode_segments(some, compiled)]
+        )
 
-    def fits(self, text: str) -> bool:
+    def fits_in_one_segment(self, text: str) -> bool:
         """Whether a text is short enough to be translated in one piece."""
-        return self.limit is None or len(self.tokenizers.source.encode(text)) <= self.limit
+        return self.max_source_tokens is None or len(self.tokenizers.source.encode(text)) <= self.max_source_tokens
 
-    def prepared(self, some: Sequence[Segment], plan: Plan) -> Iterator[Piece]:
+    def _encode_segments(self, segments: Sequence[Segment], compiled: CompiledOptions) -> Iterator[EncodedSegment]:
         """The segments of a text: the first with words has the prefix, the longest what is to be forced."""
-        spoken = [number for number, segment in enumerate(some) if segment.text]
-        longest = max(spoken, key=lambda number: len(some[number].text), default=0)
-        for number, segment in enumerate(some):
-            yield Piece(
+        spoken = [number for number, segment in enumerate(segments) if segment.text]
+        longest = max(spoken, key=lambda number: len(segments[number].text), default=0)
+        for number, segment in enumerate(segments):
+            yield EncodedSegment(
                 segment,
-                *self.tokenizers.source.split(segment.text),
-                plan.prefix if number in spoken[:1] else [],
-                [*(plan.force if number == longest else ()), *plan.glossary.of(segment.text)],
+                *self.tokenizers.source.encode_with_word_ids(segment.text),
+                compiled.prefix_ids if number in spoken[:1] else [],
+                [
+                    *(compiled.forced_phrases if number == longest else ()),
+                    *compiled.glossary.find_phrases(segment.text),
+                ],
             )
 
-    def pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Translation]:
+    def _translate_segments(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[Translation]:
         """A translation of each piece, in order."""
-        options = plan.options
+        options = compiled.options
         found: dict[int, list[Hypothesis]] = {}
-        sizes = np.array([len(piece.ids) + 1 for piece in pieces], dtype=np.int64)
+        sizes = np.array([len(piece.ids) + 1 for piece in segments], dtype=np.int64)
         work = np.flatnonzero(sizes > 1)
-        alone = np.array([self.left_alone(pieces[row], plan) for row in work.tolist()], dtype=np.bool_)
-        tokens = GPU_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
+        alone = np.array(
+            [self._can_use_search_backend(segments[row], compiled) for row in work.tolist()], dtype=np.bool_
+        )
+        tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
         room = max(1, tokens // (options.n_best if options.sample else options.beam))
-        for some, most, by_itself in ((work[alone], PLENTY, True), (work[~alone], room, False)):
-            lots = cuts(some[np.argsort(sizes[some], kind="stable")], sizes, most)[::-1]  # the last to end is short
-            many = 1 if by_itself else self.side_by_side(len(lots), plan)
-            who = self if many == 1 else self.single()
-            way = who.found if by_itself else who.drawn if options.sample else who.searched
-            find = partial(who.lot, pieces, plan, way)
-            for rows, together in zip(lots, abreast(find, lots, many), strict=True):
+        for some, most, by_itself in ((work[alone], SEARCH_BACKEND_TOKENS, True), (work[~alone], room, False)):
+            lots = split_by_tokens(some[np.argsort(sizes[some], kind="stable")], sizes, most)[
+                ::-1
+            ]  # the last to end is short
+            many = 1 if by_itself else self.count_parallel_batches(len(lots), compiled)
+            who = self if many == 1 else self._copy_with_single_threaded_models()
+            way = (
+                who._search_with_backend
+                if by_itself
+                else who._sample_batch
+                if options.sample
+                else who._beam_search_batch
+            )
+            find = partial(who._decode_rows, segments, compiled, way)
+            for rows, together in zip(lots, map_in_threads(find, lots, many), strict=True):
                 found.update(zip(rows.tolist(), together, strict=True))
-        each = (found.get(row, []) for row in range(len(pieces)))
-        return [self.written(piece, some, options) for piece, some in zip(pieces, each, strict=True)]
+        each = (found.get(row, []) for row in range(len(segments)))
+        return [self.build_translation(piece, some, options) for piece, some in zip(segments, each, strict=True)]
 
-    def side_by_side(self, batches: int, plan: Plan) -> int:
+    def count_parallel_batches(self, batches: int, compiled: CompiledOptions) -> int:
         """How many batches are searched at a time: on a CPU several, where no chance and no training is in it."""
-        alone = self.device.type != "cpu" or plan.options.sample or any(model.training for model in self.models)
-        return 1 if alone else width(batches)
+        alone = self.device.type != "cpu" or compiled.options.sample or any(model.training for model in self.models)
+        return 1 if alone else choose_worker_count(batches)
 
-    def single(self) -> Translator:
+    def _copy_with_single_threaded_models(self) -> Translator:
         """The same with engines that take one thread each."""
         other = copy.copy(self)
-        other.engines = [getattr(engine, "single", engine) for engine in self.engines]
+        other.decoding_models = [getattr(engine, "single", engine) for engine in self.decoding_models]
         return other
 
-    def lot(self, pieces: Sequence[Piece], plan: Plan, way: Way, rows: Indices) -> list[list[Hypothesis]]:
+    def _decode_rows(
+        self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, decode: DecodeBatch, rows: Indices
+    ) -> list[list[Hypothesis]]:
         """The targets of some of the pieces."""
-        return self.find([pieces[row] for row in rows], plan, way)
+        return self.decode_batch([segments[row] for row in rows], compiled, decode)
 
-    def find(self, some: Sequence[Piece], plan: Plan, way: Way) -> list[list[Hypothesis]]:
+    def decode_batch(
+        self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, decode: DecodeBatch
+    ) -> list[list[Hypothesis]]:
         """The targets of a batch of pieces that have words."""
-        source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
-        return [self.placed(hypotheses, plan) for hypotheses in way(some, plan, source, lengths)]
+        source, lengths = self.make_batch([[*compiled.domain_ids, *piece.ids] for piece in segments])
+        return [
+            self._trim_attentions(hypotheses, compiled) for hypotheses in decode(segments, compiled, source, lengths)
+        ]
 
-    def drawn(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+    def _sample_batch(
+        self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
+    ) -> list[list[Hypothesis]]:
         """Targets that are drawn from the model."""
-        options = plan.options
+        options = compiled.options
         return sample(
-            self.engines,
+            self.decoding_models,
             source,
             lengths,
             samples=options.n_best,
@@ -194,135 +223,172 @@ class Translator:
             top_k=options.top_k,
             top_p=options.top_p,
             seed=options.seed,
-            **plan.limits,
+            **compiled.constraint_arguments,
         )
 
-    def searched(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+    def _beam_search_batch(
+        self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
+    ) -> list[list[Hypothesis]]:
         """Targets that are searched for, among what the batch's sources may become where there is a shortlist of it."""
         find: Callable[..., list[list[Hypothesis]]] = search
-        if self.shortlist is not None and not plan.rules:
-            find = partial(search_among, self.shortlist.allowed(source.flatten().tolist()))
-        prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
+        if self.shortlist is not None and not compiled.constraints:
+            find = partial(search_restricted, self.shortlist.find_allowed_targets(source.flatten().tolist()))
+        prefix, force = [piece.prefix_ids for piece in segments], [piece.forced_phrases for piece in segments]
         try:
-            return find(self.engines, source, lengths, prefix=prefix, force=force, **plan.ranks, **plan.limits)
-        except ImpossibleError as error:
+            return find(
+                self.decoding_models,
+                source,
+                lengths,
+                prefix=prefix,
+                force=force,
+                **compiled.beam_arguments,
+                **compiled.constraint_arguments,
+            )
+        except UnsatisfiableConstraintError as error:
             raise UserError(str(error)) from error
 
-    def left_alone(self, piece: Piece, plan: Plan) -> bool:
+    def _can_use_search_backend(self, encoded: EncodedSegment, compiled: CompiledOptions) -> bool:
         """Whether a piece is left to the program that searches by itself: nothing is asked but to find the best."""
-        return self.runtime is not None and plan.plain and not (piece.prefix or piece.force)
+        return (
+            self.search_backend is not None
+            and compiled.is_unconstrained
+            and not (encoded.prefix_ids or encoded.forced_phrases)
+        )
 
-    def found(self, some: Sequence[Piece], plan: Plan, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+    def _search_with_backend(
+        self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
+    ) -> list[list[Hypothesis]]:
         """Targets that it finds."""
-        options = plan.options
+        options = compiled.options
         ids = [row[:length] for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-        ranking = Ranking(options.length_penalty)
-        found: list[list[Hypothesis]] = self.runtime.search(ids, options.beam, options.n_best, ranking, plan.looks)
+        ranking = Scorer(options.length_penalty)
+        found: list[list[Hypothesis]] = self.search_backend.search(
+            ids, options.beam, options.n_best, ranking, compiled.needs_attention
+        )
         return found
 
-    def roll(self, some: Sequence[Piece], plan: Plan, done: Done, more: Callable[[], Sequence[Piece]]) -> None:
+    def decode_continuously(
+        self,
+        segments: Sequence[EncodedSegment],
+        compiled: CompiledOptions,
+        on_finished: OnFinished,
+        get_more: Callable[[], Sequence[EncodedSegment]],
+    ) -> None:
         """Searches for pieces that have words, and for those that come in after any step: `more` gives them.
 
         `done` is told of each, by its number in the order in which they came, as soon as it is known.
         """
-        searching = BeamSearch(self.engines, **plan.ranks, **plan.limits)
-        while some or searching.open:
-            if some:
-                source, lengths = self.batch([[*plan.domain, *piece.ids] for piece in some])
-                prefix, force = [piece.prefix for piece in some], [piece.force for piece in some]
-                searching.join(source, lengths, prefix=prefix, force=force)
+        searching = BeamSearch(self.decoding_models, **compiled.beam_arguments, **compiled.constraint_arguments)
+        while segments or searching.num_active:
+            if segments:
+                source, lengths = self.make_batch([[*compiled.domain_ids, *piece.ids] for piece in segments])
+                prefix, force = [piece.prefix_ids for piece in segments], [piece.forced_phrases for piece in segments]
+                searching.add(source, lengths, prefix=prefix, force=force)
             for index, hypotheses in searching.step():
-                done(index, self.placed(hypotheses, plan))
-            some = more()
+                on_finished(index, self._trim_attentions(hypotheses, compiled))
+            segments = get_more()
 
-    def batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Sources B,S with EOS and their lengths."""
-        source, lengths = map(torch.from_numpy, padded(Ragged.of(ids), np.arange(len(ids)), EOS))
+        source, lengths = map(torch.from_numpy, pad_with_end_id(RaggedArray.from_rows(ids), np.arange(len(ids)), EOS))
         return source.to(self.device), lengths.to(self.device)
 
-    def written(self, piece: Piece, found: Sequence[Hypothesis], options: Options) -> Translation:
+    def build_translation(
+        self, encoded: EncodedSegment, hypotheses: Sequence[Hypothesis], options: Options
+    ) -> Translation:
         """What became of a piece: the best that was found, the others beside it; one without words stays as it is."""
-        made = [self.translation(piece, hypothesis, options) for hypothesis in found]
-        text = piece.segment.text
-        best = made[0] if made else Translation(text, "" if piece.ids else text, ended=not piece.ids)
+        made = [self._convert_hypothesis(encoded, hypothesis, options) for hypothesis in hypotheses]
+        text = encoded.segment.text
+        best = made[0] if made else Translation(text, "" if encoded.ids else text, ended=not encoded.ids)
         best.alternatives.extend(made[1:])
         return best
 
-    def translation(self, piece: Piece, hypothesis: Hypothesis, options: Options) -> Translation:
+    def _convert_hypothesis(self, encoded: EncodedSegment, hypothesis: Hypothesis, options: Options) -> Translation:
         """A hypothesis in words."""
-        target, text, look = self.tokenizers.target, piece.segment.text, hypothesis.attention
+        target, text, look = self.tokenizers.target, encoded.segment.text, hypothesis.attention
         made = [id for id in hypothesis.tokens if id != EOS]
         written, source = target.decode(made), text.split()
         alignment = None
         if look is not None and (options.alignments or options.tags):
-            read = Tokens(source, piece.words, ())
-            alignment = align_words(look, read, Tokens(written.split(), target.words(made), target.pieces(made)))
+            read = TokenizedWords(source, encoded.word_ids, ())
+            alignment = align_words(
+                look,
+                read,
+                TokenizedWords(written.split(), target.find_word_ids(made), target.convert_ids_to_tokens(made)),
+            )
         if options.replace_unknown:
             if look is None:
                 raise UserError("this model has no attention, so nothing says which word an <unk> stands for")
-            words = looked_at(made, look, [source[word] for word in piece.words], options.dictionary)
-            written = filled([written], words)[0]
-            alignment = alignment and alignment.respelled(filled(alignment.target, words))
+            words = find_unknown_replacements(
+                made, look, [source[word] for word in encoded.word_ids], options.dictionary
+            )
+            written = replace_unknown([written], words)[0]
+            alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, words))
         return Translation(
             text,
             written,
             hypothesis.score,
-            target.pieces(hypothesis.tokens),
-            self.tokenizers.source.pieces([*piece.ids, EOS]),
+            target.convert_ids_to_tokens(hypothesis.tokens),
+            self.tokenizers.source.convert_ids_to_tokens([*encoded.ids, EOS]),
             look if options.alignments else None,
             alignment,
             hypothesis.tokens[-1] == EOS,
         )
 
-    def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Judged]:
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredTarget]:
         """What the model thinks of given targets, each pair in one piece."""
         sources = [self.tokenizers.source.encode(text) for text, _ in pairs]
         targets = [[*self.tokenizers.target.encode(text), EOS] for _, text in pairs]
         longer = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
         sizes = np.array(longer, dtype=np.int64)
-        judged: dict[int, Judged] = {}
-        for rows in cuts(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
-            source, lengths = self.batch([sources[row] for row in rows])
-            found = forced(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
-            judged.update(zip(rows.tolist(), map(self.seen, found), strict=True))
+        judged: dict[int, ScoredTarget] = {}
+        for rows in split_by_tokens(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
+            source, lengths = self.make_batch([sources[row] for row in rows])
+            found = score_targets(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
+            judged.update(zip(rows.tolist(), map(self._trim_scored_attention, found), strict=True))
         return [judged[row] for row in range(len(pairs))]
 
     @property
-    def after(self) -> bool:
+    def uses_next_step_attention(self) -> bool:
         """Whether an alignment takes each word's look from the step after it, as the first model that looks has it."""
-        looking = (model.decoder for model in self.models if "a_t" in model.decoder.order)
-        return next((decoder.viewpoint.after for decoder in looking), False)
+        looking = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
+        return next((decoder.alignment_head.shifted for decoder in looking), False)
 
-    def placed(self, hypotheses: list[Hypothesis], plan: Plan) -> list[Hypothesis]:
+    def _trim_attentions(self, hypotheses: list[Hypothesis], compiled: CompiledOptions) -> list[Hypothesis]:
         """Hypotheses whose attention is that of their words."""
-        return [placed(hypothesis, len(plan.domain), self.after) for hypothesis in hypotheses]
+        return [
+            _trim_attention(hypothesis, len(compiled.domain_ids), self.uses_next_step_attention)
+            for hypothesis in hypotheses
+        ]
 
-    def seen(self, judged: Judged) -> Judged:
+    def _trim_scored_attention(self, scored: ScoredTarget) -> ScoredTarget:
         """A target that was judged, with the attention of its words."""
-        return judged._replace(hypothesis=placed(judged.hypothesis, 0, self.after))
+        return scored._replace(hypothesis=_trim_attention(scored.hypothesis, 0, self.uses_next_step_attention))
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
         """The alignment of each pair of texts, by making the model write the target; None where it has no attention."""
-        return [self.aligned(pair, judged) for pair, judged in zip(pairs, self.judge(pairs), strict=True)]
+        return [
+            self.align_scored_pair(pair, judged) for pair, judged in zip(pairs, self.score_pairs(pairs), strict=True)
+        ]
 
-    def aligned(self, pair: tuple[str, str], judged: Judged) -> Alignment | None:
+    def align_scored_pair(self, pair: tuple[str, str], scored: ScoredTarget) -> Alignment | None:
         """The alignment of a pair that was judged."""
-        look = judged.hypothesis.attention
-        return None if look is None else self.linked(pair, look)
+        look = scored.hypothesis.attention
+        return None if look is None else self._align_by_attention(pair, look)
 
-    def linked(self, pair: tuple[str, str], look: Floats) -> Alignment:
+    def _align_by_attention(self, pair: tuple[str, str], attention: Floats) -> Alignment:
         """The alignment of a pair, by attention over the tokens of both."""
-        return align_words(look, *self.worded(pair))
+        return align_words(attention, *self.tokenize_pair(pair))
 
-    def worded(self, pair: tuple[str, str]) -> tuple[Tokens, Tokens]:
+    def tokenize_pair(self, pair: tuple[str, str]) -> tuple[TokenizedWords, TokenizedWords]:
         """The words of both texts, and their tokens."""
         source, target = pair
-        ids, words = self.tokenizers.target.split(target)
-        read = Tokens(source.split(), self.tokenizers.source.split(source)[1], ())
-        return read, Tokens(target.split(), words, self.tokenizers.target.pieces(ids))
+        ids, words = self.tokenizers.target.encode_with_word_ids(target)
+        read = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1], ())
+        return read, TokenizedWords(target.split(), words, self.tokenizers.target.convert_ids_to_tokens(ids))
 
 
-def placed(hypothesis: Hypothesis, first: int, after: bool) -> Hypothesis:
+def _trim_attention(hypothesis: Hypothesis, skipped_positions: int, next_step: bool) -> Hypothesis:
     """A hypothesis whose attention leaves the first so many places of the source out, where no word stands.
 
     With `after` each token's is that of the step after it.
@@ -330,39 +396,41 @@ def placed(hypothesis: Hypothesis, first: int, after: bool) -> Hypothesis:
     look = hypothesis.attention
     if look is None:
         return hypothesis
-    return hypothesis._replace(attention=(following(look) if after else look)[:, first:])
+    return hypothesis._replace(attention=(shift_to_next_step(look) if next_step else look)[:, skipped_positions:])
 
 
 def load(
     *runs: str | Path,
     device: str | torch.device | None = None,
-    engine: str = engines.TORCH,
+    engine: str = base.TORCH,
     precision: str | None = None,
     shortlist: bool = False,
 ) -> Translator:
     """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
 
-    What decodes is an `engine` of `regard.translate.engines`, in a precision that it has; PyTorch and onnxruntime also
+    What decodes is an `engine` of `regard.translate.backends.base`, in a precision that it has; PyTorch and onnxruntime also
     by the `shortlist` of target tokens that `regard export` has put beside the run.
     """
-    engines.check(engine, precision, shortlist)
+    base.check_engine_options(engine, precision, shortlist)
     if not runs:
         raise UserError("no run to load")
     opened = [Run(Path(run)) for run in runs]
     for one in opened:
-        task = one.config().get("task", "translate")
+        task = one.read_config().get("task", "translate")
         if task != "translate":
             raise UserError(f"{one.folder} does not translate, its task is {task!r}: regard predict {one.folder}")
-    tokenizers = [run.tokenizers() for run in opened]
+    tokenizers = [run.load_tokenizers() for run in opened]
     for run, other in zip(runs, tokenizers, strict=True):
         for mine, its in zip(tokenizers[0], other, strict=True):
-            if mine.size != its.size or mine.pieces(range(mine.size)) != its.pieces(range(its.size)):
+            if mine.vocab_size != its.vocab_size or mine.convert_ids_to_tokens(
+                range(mine.vocab_size)
+            ) != its.convert_ids_to_tokens(range(its.vocab_size)):
                 raise UserError(
                     f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones "
                     "(regard evaluate --compare has runs side by side)"
                 )
-    models = [run.model(own.sizes) for run, own in zip(opened, tokenizers, strict=True)]
-    learnt = [parse(DataSettings, run.config()["data"], "data") for run in opened]
+    models = [run.load_model(own.vocab_sizes) for run, own in zip(opened, tokenizers, strict=True)]
+    learnt = [parse_settings(DataSettings, run.read_config()["data"], "data") for run in opened]
     translator = Translator(
         models,
         tokenizers[0],
@@ -371,15 +439,15 @@ def load(
         min(data.sentences or 1 for data in learnt),  # null: not counted; a model may leave a second sentence out
         learnt[0].source,
     )
-    loaded = [engines.Opened(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
+    loaded = [base.LoadedRun(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
     if shortlist:
-        translator.shortlist = engines.shortlisted(loaded)
-    alone = engine == engines.AUTO and len(loaded) == 1 and not shortlist
-    translator.runtime = engines.at_hand(precision, loaded[0]) if alone else None
-    by = (engine, precision) if translator.runtime is None else (engines.TORCH, None)  # for all else that is asked
-    translator.engines = [engines.engaged(*by, each) for each in loaded]
-    if engine == engines.CTRANSLATE2:
+        translator.shortlist = base.load_shortlist(loaded)
+    alone = engine == base.AUTO and len(loaded) == 1 and not shortlist
+    translator.search_backend = base.find_ctranslate2_backend(precision, loaded[0]) if alone else None
+    by = (engine, precision) if translator.search_backend is None else (base.TORCH, None)  # for all else that is asked
+    translator.decoding_models = [base.choose_decoding_model(*by, each) for each in loaded]
+    if engine == base.CTRANSLATE2:
         if len(loaded) > 1:
             raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(loaded)}")
-        translator.runtime = engines.runtime(precision, loaded[0])
+        translator.search_backend = base.make_ctranslate2_backend(precision, loaded[0])
     return translator

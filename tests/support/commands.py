@@ -28,7 +28,7 @@ PRELOADED = [  # what takes long to import, and what typer imports with each com
     "typer._adapters",
     "typer.rich_utils",
     "regard.cli",
-    "regard.data.inspection",
+    "regard.corpus.statistics",
     "regard.search",
     "regard.tasks",
     "regard.training",

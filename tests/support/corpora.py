@@ -15,9 +15,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from regard.data.corpus import pairs
+from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.recipes import names, read
+from regard.recipes import list_recipes, read_recipe
 
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
 
@@ -121,13 +121,13 @@ msgstr "ist es so – nicht?"
 @cache
 def translation_recipes() -> tuple[str, ...]:
     """Return the names of the translation recipes."""
-    return tuple(name for name in names() if read(name)["task"] == "translate")
+    return tuple(name for name in list_recipes() if read_recipe(name)["task"] == "translate")
 
 
 def corpus_error(paths: Path | Sequence[Path], source: str | None = None, target: str | None = None) -> str:
     """Return the message with which the files are refused; it is one line."""
     with pytest.raises(UserError) as caught:
-        pairs([paths] if isinstance(paths, Path) else paths, source, target)
+        read_all_pairs([paths] if isinstance(paths, Path) else paths, source, target)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 

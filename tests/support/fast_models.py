@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import Seq2Seq, build
-from regard.models.criterion import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy, LossSettings
 from regard.nn import ElmanCell, GRUCell, LSTMCell
-from regard.nn.cell import Cell
-from regard.symbols import PAD
+from regard.nn.cells import Cell
+from regard.special_tokens import PAD
 
 CELLS: dict[str, Callable[[int, int], Cell]] = {
     "elman": ElmanCell,

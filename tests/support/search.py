@@ -45,8 +45,8 @@ def make_sources(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
 def reference_search(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> Hypotheses:
     """Return the hypotheses of the reference beam search."""
     searching, found = BeamSearch(models, **options), dict[int, list[Hypothesis]]()
-    searching.join(source, lengths)
-    while searching.open:
+    searching.add(source, lengths)
+    while searching.num_active:
         found.update(searching.step())
     return [found[number] for number in range(len(lengths))]
 

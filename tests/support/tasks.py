@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.recipes import override, read
+from regard.recipes import override, read_recipe
 from regard.runs import Run, checkpoint
-from regard.tasks import TASKS, Corpus, Job
+from regard.tasks import TASKS, PreparedRun, SyntheticCorpus
 from regard.training import train
 from support.commands import Command
 from support.training import format_overrides
@@ -38,29 +38,31 @@ def error_message(call: Callable[..., Any], *arguments: Any, **options: Any) -> 
     return str(caught.value)
 
 
-def prepare_job(recipe: str, data: Path, out: Path, **overrides: Any) -> Job:
+def prepare_job(recipe: str, data: Path, out: Path, **overrides: Any) -> PreparedRun:
     """Return the training job of a recipe with dotted overrides, before its first step."""
-    config = override(read(recipe), {"data.train": [str(data)], **overrides})
-    return TASKS[config["task"]].prepared(Run(out), config, False)
+    config = override(read_recipe(recipe), {"data.train": [str(data)], **overrides})
+    return TASKS[config["task"]].prepare(Run(out), config, False)
 
 
 def assert_resume_is_bit_identical(uninterrupted: Run, out: Path) -> None:
     """Check that a run stopped at step 3 and resumed equals one of 6 steps: weights, optimizer state, dev metrics."""
     half: dict[str, Any] = {"training.steps": 3}
-    train(uninterrupted.config(), None, out, **half)
+    train(uninterrupted.read_config(), None, out, **half)
     whole: dict[str, Any] = {"training.steps": 6}
     resumed = train(None, None, out, resume=True, **whole)
-    for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
+    for name in (checkpoint.MODEL_FILE, checkpoint.OPTIMIZER_FILE):
         expected, found = ((run.checkpoint_folder(6) / name).read_bytes() for run in (uninterrupted, resumed))
         assert expected == found, f"{name} differs after resuming"
-    expected_rows, rows = ([row for row in run.metrics() if row["kind"] == "dev"] for run in (uninterrupted, resumed))
+    expected_rows, rows = (
+        [row for row in run.read_metrics() if row["kind"] == "dev"] for run in (uninterrupted, resumed)
+    )
     assert expected_rows == rows
 
 
 def assert_resume_refuses_changed_data(run: Run, data: Path, out: Path, change: Callable[[], object]) -> None:
     """Check that a run on `data`, stopped at step 3, does not resume after `change` has altered the data."""
     half: dict[str, Any] = {"training.steps": 3}
-    train(run.config(), data, out, **half)
+    train(run.read_config(), data, out, **half)
     change()
     whole: dict[str, Any] = {"training.steps": 6}
     assert "the training data is not what" in error_message(train, None, None, out, resume=True, **whole)
@@ -70,13 +72,15 @@ def assert_init_from_copies_weights(run: Run, sizes: tuple[int, int], data: Path
     """Fine-tune with learning rate 0, check that the weights are those of the best checkpoint, and return the run."""
     overrides = {"training.init_from": str(run.folder), "training.steps": 1, "training.learning_rate": 0.0}
     child = train(None, data, out, dev=dev, **overrides)  # type: ignore[arg-type]
-    best, copied = run.model(sizes).state_dict(), child.model(sizes, 1).state_dict()
+    best, copied = run.load_model(sizes).state_dict(), child.load_model(sizes, 1).state_dict()
     copied.pop("baseline", None)  # of hard attention: a running mean of the loss, which moves without a gradient
     assert all(torch.equal(best[name], tensor) for name, tensor in copied.items())
     return child
 
 
-def assert_synthetic_corpus_depends_on_seed(write: Callable[..., Corpus], folder: Path, *recipes: str) -> Corpus:
+def assert_synthetic_corpus_depends_on_seed(
+    write: Callable[..., SyntheticCorpus], folder: Path, *recipes: str
+) -> SyntheticCorpus:
     """Write a task's synthetic corpus with seeds 1, 1 and 2; compare the files and return the first.
 
     Each override that comes with the corpus must be a key of one of the recipes.
@@ -87,8 +91,8 @@ def assert_synthetic_corpus_depends_on_seed(write: Callable[..., Corpus], folder
     for name in names:
         expected, repeated, changed = ((folder / part / name).read_bytes() for part in ("first", "again", "other"))
         assert expected == repeated != changed, name
-    assert first.changes == again.changes == other.changes
-    assert set(first.changes) == set().union(*(first.fitting(read(recipe)) for recipe in recipes))
+    assert first.overrides == again.overrides == other.overrides
+    assert set(first.overrides) == set().union(*(first.select_overrides(read_recipe(recipe)) for recipe in recipes))
     return first
 
 

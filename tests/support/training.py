@@ -13,16 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.examples import Examples
-from regard.data.ragged import Ragged
+from regard.data.dataset import ParallelDataset
+from regard.data.indexed_dataset import RaggedArray
 from regard.models import Seq2Seq, build
-from regard.recipes import read
+from regard.recipes import read_recipe
 from regard.runs import Run, checkpoint
 from regard.tasks import Validation
 from regard.training import Trainer, TrainingSettings, train
-from regard.training.gradients import Gradients
-from regard.training.objective import Objective
-from regard.training.processes import ALONE
+from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
+from regard.training.gradient_accumulation import GradientAccumulator
 
 TINY: dict[str, Any] = {  # overrides with which any translation recipe trains in a second
     "model.size": 24,
@@ -68,7 +67,7 @@ def format_overrides(overrides: Mapping[str, Any]) -> list[str]:
 
 def newest_weights(run: Run) -> dict[str, Tensor]:
     """Return the weights of a run's newest checkpoint."""
-    return checkpoint.read_tensors(run.checkpoint_folder(run.newest()), checkpoint.MODEL)
+    return checkpoint.read_tensors(run.checkpoint_folder(run.find_newest_step()), checkpoint.MODEL_FILE)
 
 
 def are_state_dicts_equal(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
@@ -87,11 +86,11 @@ class ScriptedValidator:
         return Validation(10 - bleu, {"bleu": bleu}, "bleu")
 
 
-def make_examples(count: int = 24) -> Examples:
+def make_examples(count: int = 24) -> ParallelDataset:
     """Return a copy task of short random sentences."""
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(4, 12, (2 + number % 5,), generator=generator).tolist() for number in range(count)]
-    return Examples(Ragged.of(rows), Ragged.of(rows))
+    return ParallelDataset(RaggedArray.from_rows(rows), RaggedArray.from_rows(rows))
 
 
 def make_trainer(folder: Path, bleus: list[float] | None = None, **settings: Any) -> Trainer:
@@ -113,19 +112,19 @@ def make_trainer(folder: Path, bleus: list[float] | None = None, **settings: Any
 
 @cache
 def _luong_recipe() -> dict[str, Any]:
-    return read("luong2015-global")
+    return read_recipe("luong2015-global")
 
 
-def gradients_of(trainer: Trainer) -> Gradients:
+def gradients_of(trainer: Trainer) -> GradientAccumulator:
     """Return gradient accumulation for a trainer's model in one process."""
-    return Gradients(Objective(trainer.model), trainer.settings, trainer.device, ALONE)
+    return GradientAccumulator(ModelWithLoss(trainer.model), trainer.settings, trainer.device, SINGLE_PROCESS)
 
 
 def make_loss_nan(trainer: Trainer, steps: set[int]) -> None:
     """Make the loss of these updates NaN."""
-    summed = trainer.model.summed
+    summed = trainer.model.loss_sum
 
     def poisoned(*batch: Any) -> Tensor:
-        return summed(*batch) * (math.nan if trainer.position.step + 1 in steps else 1.0)
+        return summed(*batch) * (math.nan if trainer.train_state.step + 1 in steps else 1.0)
 
-    trainer.model.summed = poisoned
+    trainer.model.loss_sum = poisoned

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 from ctranslate2 import Translator, get_supported_compute_types
 
-from ..works import LENGTH, SENTENCES, Work
-from .line import Run, serve, timed
-from .regard import exported, of
+from benchmarks.peers.workers.regard import build_model, export_ctranslate2
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, measure_run
+from benchmarks.peers.workloads import LENGTH, SENTENCES, Workload
 
 TYPES = {"fp32": ("float32",), "int8": ("int8", "int8_float32", "int8_bfloat16")}
 
 
-def made(work: Work) -> Run | None:
+def build_run(work: Workload) -> Run | None:
     """The quickest of what there is to choose from: threads, batches, and the types of what is not bytes."""
     if work.task != "decode" or work.model == "rnn":
         return None
@@ -25,9 +25,9 @@ def made(work: Work) -> Run | None:
     threads = torch.get_num_threads()
     known = get_supported_compute_types("cpu")
     with tempfile.TemporaryDirectory() as folder:
-        exported(of(work.model, work.sizes).eval(), work, Path(folder), precision)
+        export_ctranslate2(build_model(work.model, work.sizes).eval(), work, Path(folder), precision)
         ways = {
-            (kind, workers, batch): decoding(Translator(folder, "cpu", **settings), work, batch)
+            (kind, workers, batch): make_decoding_run(Translator(folder, "cpu", **settings), work, batch)
             for kind in TYPES[precision]
             if kind in known
             for workers, batch in (
@@ -38,19 +38,19 @@ def made(work: Work) -> Run | None:
             )
             for settings in [{"compute_type": kind, "inter_threads": workers, "intra_threads": threads // workers}]
         }
-    best = min(ways, key=lambda way: shortest(ways[way]))
+    best = min(ways, key=lambda way: measure_fastest(ways[way]))
     print(f"CTranslate2, {work}: type, workers and batch are {best}", file=sys.stderr)
     return ways[best]
 
 
-def shortest(way: Callable[[], object]) -> float:
+def measure_fastest(run: Callable[[], object]) -> float:
     """Seconds of the best of some runs."""
-    return min(timed(way).wall for _ in range(5))
+    return min(measure_run(run).wall for _ in range(5))
 
 
-def decoding(translator: Translator, work: Work, batch: int) -> Run:
+def make_decoding_run(translator: Translator, work: Workload, batch: int) -> Run:
     """The best target for each source and nothing else."""
-    sources = [[str(id) for id in source] for source in work.sources().tolist()] * torch.get_num_threads()
+    sources = [[str(id) for id in source] for source in work.make_sources().tolist()] * torch.get_num_threads()
 
     def run() -> list[int]:
         found = translator.translate_batch(
@@ -66,4 +66,4 @@ def decoding(translator: Translator, work: Work, batch: int) -> Run:
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

@@ -14,29 +14,31 @@ from eole.predict import GNMTGlobalScorer, Translator
 from eole.utils.loss import LossCompute
 from eole.utils.optimizers import build_torch_optimizer
 
-from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, Sizes, Work
-from .line import Run, serve, updating
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, ModelSizes, Workload
 
 SPECIALS = [DefaultTokens.PAD, DefaultTokens.UNK, DefaultTokens.BOS, DefaultTokens.EOS]
 NAMES = {"pad_token": SPECIALS[0], "unk_token": SPECIALS[1], "bos_token": SPECIALS[2], "eos_token": SPECIALS[3]}
 
 
-def made(work: Work) -> Run:
+def build_run(work: Workload) -> Run:
     """The work."""
     logging.disable(logging.INFO)
-    vocabulary = pyonmttok.build_vocab_from_tokens([*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.words))])
+    vocabulary = pyonmttok.build_vocab_from_tokens(
+        [*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.vocabulary_size))]
+    )
     vocabularies = {"src": vocabulary, "tgt": vocabulary, "decoder_start_token": SPECIALS[2], "specials": NAMES}
-    config = configured(work)
+    config = make_config(work)
     model = get_model_class(config.model).for_training(config.model, vocabularies, config.training, device_id=-1)
     if work.task == "train":
-        return training(model.train(), config, vocabularies, work)
-    return decoding(model.eval(), config, vocabularies, work)
+        return make_training_run(model.train(), config, vocabularies, work)
+    return make_decoding_run(model.eval(), config, vocabularies, work)
 
 
-def configured(work: Work) -> Any:
+def make_config(work: Workload) -> Any:
     """Its configuration."""
     rnn = work.model == "rnn"
-    model = recurrent(work.sizes) if rnn else deep(work.sizes)
+    model = make_rnn_config(work.sizes) if rnn else make_transformer_config(work.sizes)
     training = {
         "dropout": [0.0 if rnn else DROPOUT],
         "attention_dropout": [0.0],
@@ -48,7 +50,7 @@ def configured(work: Work) -> Any:
     return TrainConfig(src_vocab="-", tgt_vocab="-", data={}, model=model, training=training, share_vocab=not rnn)
 
 
-def recurrent(sizes: Sizes) -> dict[str, Any]:
+def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
     """Its `model` section for the recurrent model; attention is general, and fed, by default."""
     return {
         "architecture": "custom",
@@ -60,7 +62,7 @@ def recurrent(sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def deep(sizes: Sizes) -> dict[str, Any]:
+def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
     """Its `model` section for a Transformer."""
     return {
         "architecture": "transformer",
@@ -77,7 +79,7 @@ def deep(sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def decoding(model: Any, config: Any, vocabularies: Any, work: Work) -> Run:
+def make_decoding_run(model: Any, config: Any, vocabularies: Any, work: Workload) -> Run:
     """Its `Translator`, without attention, queries, keys and values in one product."""
     asked = PredictConfig(
         model_path=["-"],
@@ -94,7 +96,7 @@ def decoding(model: Any, config: Any, vocabularies: Any, work: Work) -> Run:
         model, vocabularies, asked, config.model, device_id=-1, global_scorer=scorer, report_score=False
     )
     translator.step0_time, translator.warmup_time = [], []
-    batch = {"src": work.sources(), "srclen": torch.full((SENTENCES,), LENGTH)}
+    batch = {"src": work.make_sources(), "srclen": torch.full((SENTENCES,), LENGTH)}
 
     def run() -> list[int]:
         return [len(some[0]) for some in translator.predict_batch(batch, attn_debug=False)["predictions"]]
@@ -102,20 +104,20 @@ def decoding(model: Any, config: Any, vocabularies: Any, work: Work) -> Run:
     return run
 
 
-def training(model: Any, config: Any, vocabularies: Any, work: Work) -> Run:
+def make_training_run(model: Any, config: Any, vocabularies: Any, work: Workload) -> Run:
     """Its loss and its optimizer, as its trainer calls them."""
     loss_of = LossCompute.from_config(config, model, vocabularies)
     adam = build_torch_optimizer(model, config.training)
     lengths = torch.full((PAIRS,), TOKENS)
-    batch = {"src": work.sources(), "srclen": lengths, "tgt": work.targets(), "cid": ["-"] * PAIRS}
+    batch = {"src": work.make_sources(), "srclen": lengths, "tgt": work.make_targets(), "cid": ["-"] * PAIRS}
     batch["cid_line_number"] = list(range(PAIRS))
 
     def loss() -> Any:
         output, attention, _ = model(batch["src"], batch["tgt"], lengths)
         return loss_of(batch, output, attention)[0] / work.tokens
 
-    return updating(adam, loss)
+    return make_update_run(adam, loss)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

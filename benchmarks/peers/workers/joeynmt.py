@@ -12,24 +12,24 @@ from joeynmt.model import build_model
 from joeynmt.search import search
 from joeynmt.vocabulary import Vocabulary
 
-from ..works import DROPOUT, LENGTH, SMOOTHING, Sizes, Work
-from .line import Run, serve, updating
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, LENGTH, SMOOTHING, ModelSizes, Workload
 
 UNK, PAD, BOS, EOS = range(4)
 SPECIALS = {"unk": UNK, "pad": PAD, "bos": BOS, "eos": EOS}
 
 
-def made(work: Work) -> Run:
+def build_run(work: Workload) -> Run:
     """The work."""
     known = {f"{name}_id": id for name, id in SPECIALS.items()} | {f"{name}_token": f"<{name}>" for name in SPECIALS}
-    words = list(map(str, range(len(SPECIALS), work.sizes.words)))
+    words = list(map(str, range(len(SPECIALS), work.sizes.vocabulary_size)))
     vocabulary = Vocabulary(words, SimpleNamespace(**known, sep_id=None, sep_token=None, lang_tags=[]))
-    configured = recurrent(work.sizes) if work.model == "rnn" else deep(work.sizes)
+    configured = make_rnn_config(work.sizes) if work.model == "rnn" else make_transformer_config(work.sizes)
     model = build_model(configured, src_vocab=vocabulary, trg_vocab=vocabulary)
-    return training(model.train(), work) if work.task == "train" else decoding(model.eval(), work)
+    return make_training_run(model.train(), work) if work.task == "train" else make_decoding_run(model.eval(), work)
 
 
-def recurrent(sizes: Sizes) -> dict[str, Any]:
+def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
     """Its `model` section for the recurrent model."""
     common = {
         "type": "recurrent",
@@ -49,7 +49,7 @@ def recurrent(sizes: Sizes) -> dict[str, Any]:
     return {"encoder": encoder, "decoder": decoder}
 
 
-def deep(sizes: Sizes) -> dict[str, Any]:
+def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
     """Its `model` section for a Transformer."""
     half = {
         "type": "transformer",
@@ -64,16 +64,16 @@ def deep(sizes: Sizes) -> dict[str, Any]:
     return {"encoder": half, "decoder": dict(half), "tied_embeddings": True, "tied_softmax": True}
 
 
-def batch(sources: torch.Tensor, targets: torch.Tensor | None) -> Batch:
+def make_batch(sources: torch.Tensor, targets: torch.Tensor | None) -> Batch:
     """Its batch."""
     lengths = torch.full((len(sources),), sources.shape[1])
     rows, device = torch.arange(len(sources)), torch.device("cpu")
     return Batch(sources, lengths, None, targets, None, rows, device, PAD, EOS, is_train=targets is not None)
 
 
-def decoding(model: Any, work: Work) -> Run:
+def make_decoding_run(model: Any, work: Workload) -> Run:
     """Its search."""
-    sources = batch(work.sources(), None)
+    sources = make_batch(work.make_sources(), None)
 
     def run() -> list[int]:
         found, _, _ = search(
@@ -89,21 +89,21 @@ def decoding(model: Any, work: Work) -> Run:
     return run
 
 
-def training(model: Any, work: Work) -> Run:
+def make_training_run(model: Any, work: Workload) -> Run:
     """Its loss and its optimizer."""
     smoothing = 0.0 if work.model == "rnn" else SMOOTHING
     model.loss_function = ("crossentropy", smoothing)
     adam = build_optimizer({"optimizer": "adam", "learning_rate": 1e-6}, model.parameters())
-    targets = work.targets()
+    targets = work.make_targets()
     targets[:, -1] = EOS  # by which a batch knows that it is to be shifted
-    pairs = batch(work.sources(), targets)
+    pairs = make_batch(work.make_sources(), targets)
 
     def loss() -> Any:
         summed, _, _, _ = model(return_type="loss", **vars(pairs))
         return pairs.normalize(summed, "tokens")
 
-    return updating(adam, loss)
+    return make_update_run(adam, loss)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

@@ -19,52 +19,52 @@ from joeynmt.tokenizers import BasicTokenizer, SentencePieceTokenizer
 from joeynmt.training import TrainManager
 
 
-class Stop:
+class StopRequest:
     """Being asked to stop, which JoeyNMT takes as Ctrl-C."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self.later = False
+        self.is_requested = False
+        self.is_deferred = False
 
-    def note(self, number: int, frame: FrameType | None) -> None:
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:
         """What happens when the signal comes."""
-        self.asked = True
-        self.heed()
+        self.is_requested = True
+        self.raise_if_due()
 
-    def heed(self) -> None:
+    def raise_if_due(self) -> None:
         """Stops now, unless it is to be later."""
-        if self.asked and not self.later:
+        if self.is_requested and not self.is_deferred:
             raise KeyboardInterrupt
 
-    def after(self, validate: Callable[..., None]) -> Callable[..., None]:
+    def defer_during(self, validate: Callable[..., None]) -> Callable[..., None]:
         """The same validation, which is not interrupted."""
 
-        def whole(manager: Any, valid_data: Any) -> None:
-            self.later = True
+        def validate_uninterrupted(manager: Any, valid_data: Any) -> None:
+            self.is_deferred = True
             validate(manager, valid_data)
-            self.later = False
-            self.heed()
+            self.is_deferred = False
+            self.raise_if_due()
 
-        return whole
+        return validate_uninterrupted
 
 
-def prepared(train: Callable[..., None]) -> Callable[..., None]:
+def tokenize_before_training(train: Callable[..., None]) -> Callable[..., None]:
     """The same training, with every sentence cut before it begins."""
 
-    def begin(manager: Any, train_data: Any, valid_data: Any) -> None:
+    def train_after_tokenizing(manager: Any, train_data: Any, valid_data: Any) -> None:
         for data in (train_data, valid_data):
             for row in range(len(data)):
                 data[row]
         train(manager, train_data=train_data, valid_data=valid_data)
 
-    return begin
+    return train_after_tokenizing
 
 
 if __name__ == "__main__":
-    stop = Stop()
-    signal.signal(signal.SIGINT, stop.note)
+    stop = StopRequest()
+    signal.signal(signal.SIGINT, stop.handle_signal)
     SentencePieceTokenizer.__call__ = cache(SentencePieceTokenizer.__call__)
     SentencePieceTokenizer.set_vocab = BasicTokenizer.set_vocab
-    TrainManager._validate = stop.after(TrainManager._validate)
-    TrainManager.train_and_validate = prepared(TrainManager.train_and_validate)
+    TrainManager._validate = stop.defer_during(TrainManager._validate)
+    TrainManager.train_and_validate = tokenize_before_training(TrainManager.train_and_validate)
     main()

@@ -15,29 +15,31 @@ from onmt.utils.loss import LossCompute
 from onmt.utils.optimizers import build_torch_optimizer
 from onmt.utils.parse import ArgumentParser
 
-from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, Work
-from .line import Run, serve, updating
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, SMOOTHING, TOKENS, Workload
 
 SPECIALS = [DefaultTokens.PAD, DefaultTokens.UNK, DefaultTokens.BOS, DefaultTokens.EOS]
 
 
-def made(work: Work) -> Run:
+def build_run(work: Workload) -> Run:
     """The work."""
-    vocabulary = pyonmttok.build_vocab_from_tokens([*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.words))])
+    vocabulary = pyonmttok.build_vocab_from_tokens(
+        [*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.vocabulary_size))]
+    )
     vocabularies = {"src": vocabulary, "tgt": vocabulary, "decoder_start_token": DefaultTokens.BOS}
-    options = configured(work)
+    options = make_options(work)
     model = build_base_model(options, vocabularies)
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -0.1, 0.1)
     if work.task == "train":
-        return training(model.train(), options, vocabulary, work)
-    return decoding(model.eval(), vocabularies, work)
+        return make_training_run(model.train(), options, vocabulary, work)
+    return make_decoding_run(model.eval(), vocabularies, work)
 
 
-def configured(work: Work) -> Any:
+def make_options(work: Workload) -> Any:
     """Its options: those of its command line, but for the sizes."""
     sizes, deep = work.sizes, work.model != "rnn"
-    options = ArgumentParser.defaults(opts.model_opts, needless(opts.train_opts))
+    options = ArgumentParser.defaults(opts.model_opts, make_options_optional(opts.train_opts))
     kind = {"encoder_type": "transformer", "decoder_type": "transformer"} if deep else {"encoder_type": "brnn"}
     vars(options).update(
         **kind,
@@ -60,19 +62,19 @@ def configured(work: Work) -> Any:
     return options
 
 
-def needless(options: Any) -> Any:
+def make_options_optional(options: Any) -> Any:
     """Options none of which must be given."""
 
-    def added(parser: Any) -> None:
+    def add_optional_options(parser: Any) -> None:
         parser.conflict_handler = "resolve"
         options(parser)
         for action in parser._actions:
             action.required = False
 
-    return added
+    return add_optional_options
 
 
-def decoding(model: Any, vocabularies: Any, work: Work) -> Run:
+def make_decoding_run(model: Any, vocabularies: Any, work: Workload) -> Run:
     """Its `Translator`, without attention."""
     scorer = GNMTGlobalScorer(alpha=0.6, beta=0.0, length_penalty="wu", coverage_penalty="none")
     translator = Translator(
@@ -85,7 +87,7 @@ def decoding(model: Any, vocabularies: Any, work: Work) -> Run:
         dump_beam="",
         report_score=False,
     )
-    batch = {"src": work.sources()[..., None], "srclen": torch.full((SENTENCES,), LENGTH)}
+    batch = {"src": work.make_sources()[..., None], "srclen": torch.full((SENTENCES,), LENGTH)}
 
     def run() -> list[int]:
         return [len(some[0]) for some in translator.translate_batch(batch, attn_debug=False)["predictions"]]
@@ -93,20 +95,20 @@ def decoding(model: Any, vocabularies: Any, work: Work) -> Run:
     return run
 
 
-def training(model: Any, options: Any, vocabulary: Any, work: Work) -> Run:
+def make_training_run(model: Any, options: Any, vocabulary: Any, work: Workload) -> Run:
     """Its loss and its optimizer, as its trainer calls them."""
     loss_of = LossCompute.from_opts(options, model, vocabulary)
     adam = build_torch_optimizer(model, options)
-    targets = work.targets()[..., None]
+    targets = work.make_targets()[..., None]
     lengths = torch.full((PAIRS,), TOKENS)
-    batch = {"src": work.sources()[..., None], "srclen": lengths, "tgt": targets}
+    batch = {"src": work.make_sources()[..., None], "srclen": lengths, "tgt": targets}
 
     def loss() -> Any:
         output, attention = model(batch["src"], targets, lengths)
         return loss_of(batch, output, attention)[0] / work.tokens
 
-    return updating(adam, loss)
+    return make_update_run(adam, loss)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

@@ -14,44 +14,43 @@ from typing import Any
 import regard  # isort: skip  # noqa: F401  # before PyTorch, as in the command: it says how long memory is kept
 import torch
 
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, ModelSizes, Workload
 from regard.fast import quicken
 from regard.fast.halves.way import halved
 from regard.fast.octets.way import in_bytes, lacking
 from regard.models import Seq2Seq, build
-from regard.models.recurrent import RecurrentEncoder
+from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
-from regard.search import Ranking, search, search_among
-from regard.symbols import EOS, NAMES
-from regard.training.optimizer import optimizer
+from regard.search import Scorer, search, search_restricted
+from regard.special_tokens import EOS, SPECIAL_TOKENS
+from regard.training.optimizer import build_optimizer
 from regard.training.settings import TrainingSettings
-from regard.translate.abreast import abreast
+from regard.translate.backends.threads import map_in_threads
 from regard.translate.shortlist import Shortlist
 
-from ..works import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, Sizes, Work
-from .line import Run, serve, updating
-
-INT8, LISTED = "int8", "shortlist"
+INT8, SHORTLIST = "int8", "shortlist"
 
 
-def made(work: Work) -> Run | None:
+def build_run(work: Workload) -> Run | None:
     """The work by the engine that this process was started for."""
     engine, *more = sys.argv[1].split("-")
-    listed, precision = LISTED in more, INT8 if INT8 in more else "fp32"
-    model = quicken(of(work.model, work.sizes))
+    listed, precision = SHORTLIST in more, INT8 if INT8 in more else "fp32"
+    model = quicken(build_model(work.model, work.sizes))
     if work.task == "train":
-        return training(model, work, "mixed" in more) if engine == "torch" else None
+        return make_training_run(model, work, "mixed" in more) if engine == "torch" else None
     if engine == "ctranslate2":
-        return None if work.model == "rnn" else by_ctranslate2(model.eval(), work, precision, listed)
+        return None if work.model == "rnn" else make_ctranslate2_run(model.eval(), work, precision, listed)
     if engine == "onnx":
-        return decoding(graphs(model.eval(), precision), work, listed)
+        return make_decoding_run(open_onnx_model(model.eval(), precision), work, listed)
     if precision == INT8:
-        return None if lacking(model) else decoding(in_bytes(model.eval()), work, listed)
-    return decoding(model.eval(), work, listed)
+        return None if lacking(model) else make_decoding_run(in_bytes(model.eval()), work, listed)
+    return make_decoding_run(model.eval(), work, listed)
 
 
-def of(kind: str, sizes: Sizes) -> Seq2Seq:
+def build_model(kind: str, sizes: ModelSizes) -> Seq2Seq:
     """A model with random weights."""
-    words = sizes.words
+    words = sizes.vocabulary_size
     if kind != "rnn":
         shape = {"layers": sizes.layers, "heads": sizes.heads, "feedforward": sizes.feedforward, "dropout": DROPOUT}
         model: Seq2Seq = build("default", words, words, size=sizes.size, **shape)
@@ -63,30 +62,30 @@ def of(kind: str, sizes: Sizes) -> Seq2Seq:
     return model
 
 
-def decoding(model: Any, work: Work, listed: bool) -> Run:
+def make_decoding_run(model: Any, work: Workload, with_shortlist: bool) -> Run:
     """Through the search that `regard translate` goes by, a batch for each thread side by side.
 
     The words of a shortlist are looked up for every batch.
     """
-    sources, lengths = work.sources(), torch.full((SENTENCES,), LENGTH)
+    sources, lengths = work.make_sources(), torch.full((SENTENCES,), LENGTH)
     options: dict[str, Any] = {"beam": work.beam, "max_length": LENGTH, "min_length": LENGTH, "attention": False}
-    shortlist = Shortlist([], work.shortlist())
+    shortlist = Shortlist([], work.make_shortlist())
 
     threads = torch.get_num_threads()
     engine = model if threads == 1 else getattr(model, "single", model)
 
-    def batch(_: int) -> list[int]:
-        if listed:
-            words = shortlist.allowed(sources.flatten().tolist())
-            found = search_among(words, [engine], sources, lengths, **options)
+    def decode_batch(_: int) -> list[int]:
+        if with_shortlist:
+            words = shortlist.find_allowed_targets(sources.flatten().tolist())
+            found = search_restricted(words, [engine], sources, lengths, **options)
         else:
             found = search(engine, sources, lengths, **options)
         return [len(some[0].tokens) for some in found]
 
-    return lambda: [size for sizes in abreast(batch, range(threads), threads) for size in sizes]
+    return lambda: [size for sizes in map_in_threads(decode_batch, range(threads), threads) for size in sizes]
 
 
-def graphs(model: Seq2Seq, precision: str) -> Any:
+def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
     """The model in onnxruntime's hands."""
     from regard.fast.graphs import export
     from regard.fast.onnx_runtime import OnnxModel
@@ -99,48 +98,52 @@ def graphs(model: Seq2Seq, precision: str) -> Any:
         return opened
 
 
-def by_ctranslate2(model: Seq2Seq, work: Work, precision: str, listed: bool) -> Run:
+def make_ctranslate2_run(model: Seq2Seq, work: Workload, precision: str, with_shortlist: bool) -> Run:
     """The model as `regard translate --engine ctranslate2` runs it: a worker of one thread for each thread."""
-    from regard.translate.runtime import Runtime
+    from regard.translate.backends.ctranslate2 import CTranslate2Backend
 
     with tempfile.TemporaryDirectory() as folder:
-        exported(model, work, Path(folder), precision, listed)
-        runtime = Runtime(Path(folder), workers=torch.get_num_threads())
-    sources = work.sources().tolist() * torch.get_num_threads()
+        export_ctranslate2(model, work, Path(folder), precision, with_shortlist)
+        runtime = CTranslate2Backend(Path(folder), workers=torch.get_num_threads())
+    sources = work.make_sources().tolist() * torch.get_num_threads()
 
     def run() -> list[int]:
-        found = runtime.within(LENGTH, sources, work.beam, Ranking(), False)
+        found = runtime._search_within_limit(LENGTH, sources, work.beam, Scorer(), False)
         return [len(some[0].tokens) for some in found]
 
     return run
 
 
-def exported(model: Seq2Seq, work: Work, folder: Path, precision: str, listed: bool = False) -> None:
+def export_ctranslate2(
+    model: Seq2Seq, work: Workload, folder: Path, precision: str, with_shortlist: bool = False
+) -> None:
     """Writes a Transformer that never ends a target by itself, for CTranslate2."""
     from regard.fast.ctranslate2 import VMAP, export, spelt
 
     with torch.no_grad():
         # Random weights give logits around 0 to the words; 0 is never among the first of thousands.
         model.decoder.get_submodule("output").get_parameter("weight")[EOS] = 0.0
-    pieces = [str(id) for id in range(work.sizes.words)]
+    pieces = [str(id) for id in range(work.sizes.vocabulary_size)]
     export(model, pieces, pieces, folder, INT8 if precision == INT8 else None)
-    if listed:
-        written = Shortlist(list(range(len(NAMES))), work.shortlist()).written(spelt(pieces), spelt(pieces))
+    if with_shortlist:
+        written = Shortlist(list(range(len(SPECIAL_TOKENS))), work.make_shortlist()).format_vmap(
+            spelt(pieces), spelt(pieces)
+        )
         (folder / VMAP).write_text(written, encoding="utf-8")
 
 
-def training(model: Seq2Seq, work: Work, mixed: bool) -> Run:
+def make_training_run(model: Seq2Seq, work: Workload, mixed: bool) -> Run:
     """Forward, backward and the optimizer that a recipe with `optimizer: adam` has."""
-    adam = optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
-    sources, targets, lengths = work.sources(), work.targets(), torch.full((PAIRS,), TOKENS)
+    adam = build_optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
+    sources, targets, lengths = work.make_sources(), work.make_targets(), torch.full((PAIRS,), TOKENS)
     given, wanted = targets[:, :-1], targets[:, 1:]
 
     def loss() -> Any:
         with halved() if mixed else nullcontext():
-            return model.summed(sources, lengths, given, wanted) / work.tokens
+            return model.loss_sum(sources, lengths, given, wanted) / work.tokens
 
-    return updating(adam, loss)
+    return make_update_run(adam, loss)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

@@ -11,17 +11,17 @@ from sockeye.model import ModelConfig, SockeyeModel, initialize_parameters
 from sockeye.training import ModelWithLoss
 from sockeye.transformer import TransformerConfig
 
-from ..works import DROPOUT, PAIRS, SMOOTHING, TOKENS, Sizes, Work
-from .line import Run, serve, updating
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, PAIRS, SMOOTHING, TOKENS, ModelSizes, Workload
 
 
-def made(work: Work) -> Run | None:
+def build_run(work: Workload) -> Run | None:
     """The work."""
     if work.task != "train" or work.model == "rnn":
         return None
-    model = SockeyeModel(configured(work.sizes)).train()
+    model = SockeyeModel(make_config(work.sizes)).train()
     model.apply(initialize_parameters)
-    sources, targets = work.sources()[..., None].int(), work.targets().int()
+    sources, targets = work.make_sources()[..., None].int(), work.make_targets().int()
     given, labels = targets[:, :-1, None].contiguous(), {C.TARGET_LABEL_NAME: targets[:, 1:].contiguous()}
     lengths = torch.full((PAIRS, 2), TOKENS, dtype=torch.int32)  # of the source, and of what is put before it
     lengths[:, 1] = 0
@@ -30,10 +30,10 @@ def made(work: Work) -> Run | None:
     with_loss = ModelWithLoss(traced, [CrossEntropyLoss(label_smoothing=SMOOTHING)])
     adam = torch.optim.Adam(model.parameters(), 1e-6)
 
-    return updating(adam, lambda: with_loss(sources, lengths, given, lengths[:, 0], labels)[0])
+    return make_update_run(adam, lambda: with_loss(sources, lengths, given, lengths[:, 0], labels)[0])
 
 
-def configured(sizes: Sizes) -> ModelConfig:
+def make_config(sizes: ModelSizes) -> ModelConfig:
     """Its configuration: pre-norm, which is its default, and one matrix for all words."""
     half = TransformerConfig(
         model_size=sizes.size,
@@ -51,7 +51,7 @@ def configured(sizes: Sizes) -> ModelConfig:
         max_seq_len_target=TOKENS,
         depth_key_value=sizes.size,
     )
-    words = EmbeddingConfig(sizes.words, sizes.size, dropout=DROPOUT)
+    words = EmbeddingConfig(sizes.vocabulary_size, sizes.size, dropout=DROPOUT)
     data = DataConfig(
         data_statistics=None,
         max_seq_len_source=TOKENS,
@@ -59,8 +59,8 @@ def configured(sizes: Sizes) -> ModelConfig:
         num_source_factors=1,
         num_target_factors=1,
     )
-    return ModelConfig(data, sizes.words, sizes.words, words, words, half, half)
+    return ModelConfig(data, sizes.vocabulary_size, sizes.vocabulary_size, words, words, half, half)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

@@ -8,19 +8,19 @@ import torch
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
-from ..works import DROPOUT, LENGTH, SMOOTHING, Work
-from .line import Run, serve, updating
+from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
+from benchmarks.peers.workloads import DROPOUT, LENGTH, SMOOTHING, Workload
 
 PAD, EOS = 0, 3
 
 
-def made(work: Work) -> Run | None:
+def build_run(work: Workload) -> Run | None:
     """The work."""
     sizes = work.sizes
     if work.model == "rnn":
         return None
     config = MarianConfig(
-        vocab_size=sizes.words,
+        vocab_size=sizes.vocabulary_size,
         d_model=sizes.size,
         encoder_layers=sizes.layers,
         decoder_layers=sizes.layers,
@@ -40,12 +40,12 @@ def made(work: Work) -> Run | None:
         decoder_start_token_id=PAD,
     )
     model = MarianMTModel(config)
-    return training(model.train(), work) if work.task == "train" else decoding(model.eval(), work)
+    return make_training_run(model.train(), work) if work.task == "train" else make_decoding_run(model.eval(), work)
 
 
-def decoding(model: Any, work: Work) -> Run:
+def make_decoding_run(model: Any, work: Workload) -> Run:
     """Its `generate`."""
-    sources = work.sources()
+    sources = work.make_sources()
     mask = torch.ones_like(sources)
 
     def run() -> list[int]:
@@ -63,10 +63,10 @@ def decoding(model: Any, work: Work) -> Run:
     return run
 
 
-def training(model: Any, work: Work) -> Run:
+def make_training_run(model: Any, work: Workload) -> Run:
     """Its logits and its trainer's optimizer; the loss is PyTorch's, since its own has no label smoothing."""
     adam = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
-    sources, targets = work.sources(), work.targets()
+    sources, targets = work.make_sources(), work.make_targets()
     mask = torch.ones_like(sources)
 
     def loss() -> Any:
@@ -75,8 +75,8 @@ def training(model: Any, work: Work) -> Run:
         ).logits
         return F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), label_smoothing=SMOOTHING)
 
-    return updating(adam, loss)
+    return make_update_run(adam, loss)
 
 
 if __name__ == "__main__":
-    serve(made)
+    answer_requests(build_run)

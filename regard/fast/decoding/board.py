@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.recording import Places
-from regard.symbols import BOS
+from regard.special_tokens import BOS
 
 CHUNK = 8  # steps; an even number, since what a step writes is not where it reads, but where the next one does
 LONGEST = 4096  # tokens that a target may have

@@ -20,8 +20,8 @@ from regard.fast.decoding.parts import Parts
 from regard.fast.decoding.reading import Reading
 from regard.fast.decoding.stepper import Size, Weights
 from regard.fast.recording import Places, Recorder, rounded
+from regard.models.base import AlignmentHead
 from regard.models.hypothesis import Hypothesis
-from regard.models.seq2seq import Viewpoint
 
 Numbers = npt.NDArray[np.int64]
 MOST = 64  # rooms, of one model
@@ -92,7 +92,7 @@ class Finder:
     def __init__(self, weights: Weights, parts: Parts) -> None:
         self.weights, self.parts = weights, parts
         self.places = Places()
-        self.rooms: dict[tuple[Size, Viewpoint | None], Room] = {}
+        self.rooms: dict[tuple[Size, AlignmentHead | None], Room] = {}
         self.recorder = Recorder("decoding")
         self.renewal = self.player(RECORDINGS)
 
@@ -157,7 +157,7 @@ class Finder:
 
     def room(self, size: Size, attention: bool) -> Room:
         """The room of this size; all of them share their memory, and one is used at a time."""
-        key = size, self.weights.decoder.viewpoint if attention else None
+        key = size, self.weights.decoder.alignment_head if attention else None
         room = self.rooms.pop(key, None)
         if room is None:
             if len(self.rooms) >= MOST:

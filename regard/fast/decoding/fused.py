@@ -18,7 +18,7 @@ from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Candidates, Gates, Parts, Piece, Source
 from regard.fast.kernels import power, tile
 from regard.fast.packed.fused import FUSED as PACKED
-from regard.symbols import BOS, EOS, PAD
+from regard.special_tokens import BOS, EOS, PAD
 
 FEW = 8  # rows whose products are made by kernels here
 WORDS, BLOCKS = 4096, 32  # logits that one program looks at, but no more programs for a row than this

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.errors import damaged
+from regard.errors import make_nan_error
 from regard.fast.decoding.board import CHUNK, Wish
 from regard.models.hypothesis import Floats, Hypothesis
-from regard.symbols import EOS
+from regard.special_tokens import EOS
 
 Ints = npt.NDArray[np.int32]
 
@@ -74,7 +74,7 @@ def found(record: Record, wish: Wish) -> list[list[Hypothesis]]:
     searched = steps <= record.done[:, None]
     strange = np.isnan(log_probs) & searched
     if strange.any():
-        raise damaged(int(strange.nonzero()[0].min()) + 1)
+        raise make_nan_error(int(strange.nonzero()[0].min()) + 1)
     real = searched & (log_probs > -np.inf)
     ended = real & (tokens == EOS)
     none = ~ended.any((0, 2))

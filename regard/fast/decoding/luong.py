@@ -17,12 +17,12 @@ from regard.fast.decoding.parts import Gates, Parts, Piece, Source
 from regard.fast.decoding.stepper import Play, Size, States, put
 from regard.fast.decoding.weights import Copies
 from regard.fast.recording import Places
-from regard.models.luong import LuongDecoder, LuongState
-from regard.models.recurrent import RecurrentEncoder
-from regard.models.seq2seq import Seq2Seq
+from regard.models.base import Seq2Seq
+from regard.models.luong2015 import LuongDecoder, LuongState
+from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import Attention, Concat, Dot, General, Global, LSTMCell, Recurrent
-from regard.nn import parts as tensors_of
-from regard.symbols import PAD
+from regard.nn import state_tensors as tensors_of
+from regard.special_tokens import PAD
 
 STRIDE = 4  # words; sources are read as if they had so many, or a multiple of it
 
@@ -135,7 +135,7 @@ class LuongStepper:
         for state, *places in zip(read.recurrent, h, c, strict=True):
             for place, part in zip(places, tensors_of(state), strict=True):
                 put(place, part.repeat_interleave(W, 0))
-        put(fed, read.fed.repeat_interleave(W, 0))
+        put(fed, read.attentional_vector.repeat_interleave(W, 0))
 
     def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
         """The states of rows as they stand: the next step knows which of them it extends."""

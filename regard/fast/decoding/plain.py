@@ -11,7 +11,7 @@ from regard.fast.decoding.board import Board
 from regard.fast.decoding.parts import Candidates, Gates, Parts, Piece, Source
 from regard.fast.packed.plain import PLAIN as PACKED
 from regard.nn import masked_softmax, prefix_mask
-from regard.symbols import BOS, EOS, PAD
+from regard.special_tokens import BOS, EOS, PAD
 
 
 def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.fast.decoding.board import Board
 from regard.fast.decoding.weights import Copies
 from regard.fast.recording import Places
-from regard.models.seq2seq import Decoder
+from regard.models.base import Decoder
 
 # Does work that has a name, once for all: what reads and writes at fixed addresses may be recorded and played back.
 Play = Callable[[Hashable, Callable[[], None]], None]

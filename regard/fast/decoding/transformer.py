@@ -22,10 +22,10 @@ from regard.fast.packed import way as packed_way
 from regard.fast.packed.batch import laid, up
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places
-from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import DecoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.models.base import Seq2Seq
+from regard.models.vaswani2017 import DecoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import prefix_mask
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 
 class Product(NamedTuple):
@@ -179,7 +179,7 @@ class TransformerStepper:
         before, after = self.tables[1 - number % 2], self.tables[number % 2]
         x = parts.enter(board, number, own.words, own.scale, self.places, before, after)
         read, links = self.entered(x), iter(own.after)
-        seen = range(len(own.layers))[own.decoder.viewpoint.layer]
+        seen = range(len(own.layers))[own.decoder.alignment_head.layer]
         for place, (layer, cache) in enumerate(zip(own.layers, self.cache, strict=True)):
             source = self.source[..., 2 * own.size * place : 2 * own.size * (place + 1)]
             qkv = parts.packed.linear(read, *layer.own)
@@ -212,5 +212,5 @@ class TransformerStepper:
         """Where each row looks, R,S: by one head, or the mean of all."""
         A, S, _ = source.shape
         weights = looks(q.view(A, -1, q.shape[1]), source, prefix_mask(self.lengths, S), self.weights.heads)
-        head = self.weights.decoder.viewpoint.head
+        head = self.weights.decoder.alignment_head.head
         return (weights.mean(1) if head is None else weights[:, head]).flatten(0, 1)

@@ -10,7 +10,7 @@ from threading import Lock
 import torch
 from torch import Tensor, nn
 
-from regard.console import say
+from regard.console import log_message
 from regard.fast.decoding import luong, transformer
 from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.finder import Finder
@@ -18,9 +18,9 @@ from regard.fast.decoding.parts import Parts
 from regard.fast.hearing import heard
 from regard.fast.outline import Outline
 from regard.fast.output.way import precision
+from regard.models.base import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import TransformerDecoder
+from regard.models.vaswani2017 import TransformerDecoder
 
 FIRST = 256  # sentences that go the readable way: compiling kernels takes seconds, and is to pay off
 WIDEST = 16  # beam; a program has a sentence's candidates at hand
@@ -69,7 +69,7 @@ class Shortcut:
             failed, self.chances = " ".join(f"{type(error).__name__}: {error}".split())[:200], 0
         self.release()
         torch.cuda.empty_cache()
-        say(f"decoding goes on without kernels of its own, and more slowly: {failed}")
+        log_message(f"decoding goes on without kernels of its own, and more slowly: {failed}")
         return None
 
     def release(self) -> None:
@@ -136,6 +136,6 @@ def parts() -> Parts | None:
     try:
         from regard.fast.decoding import fused
     except ImportError as error:
-        say(f"decoding goes without kernels of its own: {error}")
+        log_message(f"decoding goes without kernels of its own: {error}")
         return None
     return fused.FUSED

@@ -15,7 +15,7 @@ from regard.fast.feeding.loop import Given, Layer, Plan, flat
 from regard.fast.gates import EVERYWHERE, Window
 from regard.fast.halves.way import multiplying
 from regard.fast.hearing import rate
-from regard.models.luong import LuongDecoder, LuongState
+from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.nn import Attention, LocalMonotonic, LocalPredictive, Location, LSTMCell, Memory
 
 
@@ -52,7 +52,7 @@ def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list
     ]
     return Given(
         words.to(dtype),
-        state.fed.to(dtype),
+        state.attentional_vector.to(dtype),
         keys.to(dtype).contiguous(),
         state.memory.values.to(dtype).contiguous(),
         mask,

@@ -1,4 +1,4 @@
-"""Which decoders go by the fast loop, and how: the fast twin of `regard.models.luong.one_by_one`."""
+"""Which decoders go by the fast loop, and how: the fast twin of `regard.models.luong2015.unroll_luong_decoder`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.fast.feeding.layout import prepared, windowed
 from regard.fast.feeding.loop import Plan, fed
 from regard.fast.hearing import heard
 from regard.fast.looping import recorded
-from regard.models.luong import LuongDecoder, LuongState, one_by_one
+from regard.models.luong2015 import LuongDecoder, LuongState, unroll_luong_decoder
 from regard.nn import (
     Attended,
     Attention,
@@ -25,7 +25,7 @@ from regard.nn import (
     LSTMCell,
     Recurrent,
 )
-from regard.nn.alignment import around, offsets
+from regard.nn.alignments import window_offsets, window_positions
 
 WHOLE = 4  # a source of up to so many windows is looked at as a whole; of a longer one the readable loop reads less
 
@@ -35,7 +35,7 @@ def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Ten
     known = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
     if known and words.shape[1] and covers(decoder) and alike(decoder, state, words):
         return played(decoder, state, words, graphs(decoder) if words.is_cuda else None)
-    return recorded(one_by_one, decoder, state, words, drops_input=True)
+    return recorded(unroll_luong_decoder, decoder, state, words, drops_input=True)
 
 
 def played(
@@ -52,7 +52,7 @@ def played(
 
 def seen_through(context: Tensor, weights: Tensor, centre: Tensor, reach: int) -> Attended:
     """Weights B,T,S as those of a window around centres B,T."""
-    positions = around(centre.floor().long(), offsets(reach))
+    positions = window_positions(centre.floor().long(), window_offsets(reach))
     inside = (positions >= 0) & (positions < weights.shape[2])
     return Attended(context, weights.gather(2, positions.clamp(0, weights.shape[2] - 1)) * inside, positions)
 

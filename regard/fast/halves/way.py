@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from regard.console import say
+from regard.console import log_message
 from regard.fast.compiled import MissingError, approved
 from regard.fast.halves.library import library
 from regard.fast.halves.product import Halved
@@ -46,7 +46,7 @@ def halves() -> Halved | None:
         found = Halved(kernels)
         approved(kernels, lambda: tried(found))
     except MissingError as error:
-        say(f"products on this CPU stay in fp32: {error}")
+        log_message(f"products on this CPU stay in fp32: {error}")
         return None
     return found
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.octets.library import Embedding
-from regard.models import transformer
+from regard.models import vaswani2017
 
 FIRST = 256  # positions that are made at a time, at the least
 
@@ -16,7 +16,7 @@ FIRST = 256  # positions that are made at a time, at the least
 class Embedder:
     """A Transformer's embedding as it is now, without dropout, by a table of words. Threads may share it."""
 
-    def __init__(self, words: Tensor, embedding: transformer.Embedding) -> None:
+    def __init__(self, words: Tensor, embedding: vaswani2017.TransformerEmbedding) -> None:
         self.words, self.scale = words, embedding.scale
         self.positions = copy.deepcopy(embedding.positions)
         self.made = torch.empty(0, self.words.shape[1])

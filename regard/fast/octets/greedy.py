@@ -14,7 +14,7 @@ from regard.fast.decoding.board import Wish
 from regard.fast.decoding.harvest import Record, found
 from regard.fast.octets.library import Asked, Going, Words, Written
 from regard.models.hypothesis import Hypothesis
-from regard.symbols import BOS, EOS, PAD
+from regard.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from regard.fast.octets.model import OctetDecoder

@@ -18,7 +18,7 @@ from regard.fast.octets.weights import Weights, in_bytes
 from regard.fast.room import Room
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis
-from regard.models.transformer import TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import TransformerDecoder, TransformerEncoder
 from regard.nn import Attended, prefix_mask
 
 
@@ -61,7 +61,9 @@ class OctetModel:
         nothing = Room(none[..., :0, None], pairs[..., :0, None, :], 0)
         return CachedState(none, pairs, mask, nothing, torch.empty(rows, 0, dtype=torch.long), 0)
 
-    def shortcut(self, _: OctetModel, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]] | None:
+    def device_search(
+        self, _: OctetModel, source: Tensor, lengths: Tensor, wish: Wish
+    ) -> list[list[Hypothesis]] | None:
         """A search by the kernels alone, where each sentence has one hypothesis."""
         if wish.beam > 1:
             return None
@@ -73,7 +75,7 @@ class OctetDecoder(CachedDecoder):
 
     def __init__(self, decoder: TransformerDecoder, embedder: Embedder, kernels: ctypes.CDLL) -> None:
         super().__init__(decoder)
-        self.viewpoint, self.embedder, self.kernels = decoder.viewpoint, embedder, kernels
+        self.alignment_head, self.embedder, self.kernels = decoder.alignment_head, embedder, kernels
         self.weights, self.own = Weights(kernels), Weights(kernels)
         self.stack = self.weights.decoder(decoder)
         self.matrix = in_bytes(decoder.output.weight.detach(), decoder.output.bias)
@@ -114,7 +116,7 @@ class OctetDecoder(CachedDecoder):
 
     def looking(self) -> Viewpoint:
         """From where it looks at the source."""
-        layer, head, _ = self.viewpoint
+        layer, head, _ = self.alignment_head
         return Viewpoint(layer % len(self.layers), -1 if head is None else head)
 
     def space(self, words: Words, last: int) -> Tensor:

@@ -16,7 +16,7 @@ from regard.fast.octets.model import OctetModel
 from regard.fast.octets.product import tried
 from regard.fast.packed.way import EMBEDDING_PARTS, KNOWN
 from regard.models import Seq2Seq
-from regard.models.transformer import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
 
 
 def in_bytes(model: Seq2Seq) -> OctetModel:

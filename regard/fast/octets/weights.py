@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.octets.library import Layer, Norm, Product, Stack
-from regard.models.transformer import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
 DEEP, LEAST = 4, 1e-30  # as in `octets.h`

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.kernels import power
 from regard.fast.output import kernels
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 LOGITS = 2**28  # numbers, of which there are never more at a time
 

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.fast.halves.way import multiplying
 from regard.fast.products import Products
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 LOGITS = 2**23  # numbers, of which there are hardly more at a time
 EVEN = 128  # rows, by which sums over them are quick

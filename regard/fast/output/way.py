@@ -8,20 +8,20 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from regard.console import say
+from regard.console import log_message
 from regard.fast.hearing import heard
 from regard.fast.output import rows
 from regard.fast.output.parts import Losses
 from regard.fast.trial import succeeds
-from regard.models import seq2seq
-from regard.models.bahdanau import BahdanauDecoder
-from regard.models.cho import ChoDecoder
-from regard.models.criterion import CrossEntropy
-from regard.models.luong import LuongDecoder
-from regard.models.readout import DeepOutput
-from regard.models.seq2seq import Seq2Seq
-from regard.models.sutskever import SutskeverDecoder
-from regard.models.transformer import TransformerDecoder
+from regard.models import base
+from regard.models.bahdanau2015 import BahdanauDecoder
+from regard.models.base import Seq2Seq
+from regard.models.cho2014 import ChoDecoder
+from regard.models.losses import CrossEntropy
+from regard.models.luong2015 import LuongDecoder
+from regard.models.rnn_common import DeepOutput
+from regard.models.sutskever2014 import SutskeverDecoder
+from regard.models.vaswani2017 import TransformerDecoder
 
 FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
@@ -36,7 +36,7 @@ def covers(model: Seq2Seq) -> bool:
 
 def last(model: Seq2Seq) -> nn.Linear | None:
     """The output layer, which may have the embedding's matrix; None where a decoder does not say which it is."""
-    found = next(reversed(model.decoder.vocabulary()), None)
+    found = next(reversed(model.decoder.vocabulary_layers()), None)
     return found if type(found) is nn.Linear else None
 
 
@@ -75,11 +75,11 @@ class Thin:
         layer = last(model) if guide is None and covers(model) else None
         losses = None if layer is None or heard(*above(model, layer)) else self.losses(model, layer)
         if layer is None or losses is None:
-            return seq2seq.added_up(model, source, lengths, target_in, target_out, guide)
+            return base.default_loss_sum(model, source, lengths, target_in, target_out, guide)
         settings, given = model.criterion.settings, (source, lengths, target_in, target_out)
         r_drop = settings.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([each, each]) for each in given) if r_drop else given
-        features, _ = model.decoder.features(model.encode(source, lengths), target_in)
+        features, _ = model.decoder.hidden_states(model.encode(source, lengths), target_in)
         h = features.flatten(0, 1).to(precision(layer.weight))
         return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
 
@@ -97,7 +97,7 @@ class Thin:
 
 def say_padded(obstacle: str) -> None:
     """Say why a Transformer is not trained in packed batches."""
-    say(f"training pads its batches, which is slower: {obstacle}")
+    log_message(f"training pads its batches, which is slower: {obstacle}")
 
 
 def here(weights: Sequence[Tensor]) -> bool:
@@ -139,6 +139,6 @@ def fused() -> Losses | None:
     try:
         from regard.fast.output import fused
     except ImportError as error:
-        say(f"the loss goes without kernels of its own: {error}")
+        log_message(f"the loss goes without kernels of its own: {error}")
         return None
     return fused.losses

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.fast.packed.spans import Spans, spans
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 Given = tuple[Tensor, Tensor, Tensor, Tensor]  # source B,S; lengths B; target_in and target_out B,T
 

@@ -18,7 +18,7 @@ from regard.fast.output.fused import losses, product
 from regard.fast.packed import kernels, plain
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 PROGRAMS = 1024  # that share the sums over rows: some for each of a large card's processors
 WIDEST = 128  # numbers of a head that one program holds at once

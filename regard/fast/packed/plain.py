@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard.fast.packed.batch import present
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
-from regard.symbols import PAD
+from regard.special_tokens import PAD
 
 # Not cuDNN's: it plans anew for every shape, which takes longer than a whole update.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]

@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from regard.fast.packed.batch import Batch
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.spans import Spans
-from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import (
+from regard.models.base import Seq2Seq
+from regard.models.vaswani2017 import (
     DecoderLayer,
-    Embedding,
     EncoderLayer,
     PreNorm,
     Residual,
     TransformerDecoder,
+    TransformerEmbedding,
     TransformerEncoder,
 )
 from regard.nn import MultiHeadAttention
@@ -80,7 +80,7 @@ class Flow:
         self.leave(self.parts.feed_forward(self.read, first.weight, first.bias, second.weight), second.bias)
 
 
-def embedded(embedding: Embedding, ids: Tensor, words: Spans) -> Tensor:
+def embedded(embedding: TransformerEmbedding, ids: Tensor, words: Spans) -> Tensor:
     """Ids N -> N,size: each word is a row of its own, that begins at its place."""
     x: Tensor = embedding(ids[:, None], words.places)
     return x[:, 0]

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from regard.console import say
+from regard.console import log_message
 from regard.fast.hearing import Listeners
 from regard.fast.outline import Outline
 from regard.fast.output.way import here, precision, say_padded, takes
@@ -18,17 +18,17 @@ from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
 from regard.fast.trial import succeeds
-from regard.models import seq2seq
-from regard.models.criterion import CrossEntropy
-from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import (
+from regard.models import base
+from regard.models.base import Seq2Seq
+from regard.models.losses import CrossEntropy
+from regard.models.vaswani2017 import (
     DecoderLayer,
-    Embedding,
     EncoderLayer,
     FeedForward,
     PostNorm,
     PreNorm,
     TransformerDecoder,
+    TransformerEmbedding,
     TransformerEncoder,
 )
 from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, SinusoidalPositions
@@ -38,13 +38,13 @@ KNOWN = {
     *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PreNorm, PostNorm),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
 }
-EMBEDDING_PARTS = {Embedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+EMBEDDING_PARTS = {TransformerEmbedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
 OUTER: dict[str, type[nn.Module]] = {
     "": Seq2Seq,
     "encoder": TransformerEncoder,
     "decoder": TransformerDecoder,
-    "encoder.embedding": Embedding,
-    "decoder.embedding": Embedding,
+    "encoder.embedding": TransformerEmbedding,
+    "decoder.embedding": TransformerEmbedding,
 }
 
 
@@ -115,7 +115,7 @@ class Packed:
         self.batches += model.training
         given = (source, lengths, target_in, target_out)
         found = self.quick(model, given) if guide is None else None
-        return seq2seq.added_up(model, source, lengths, target_in, target_out, guide) if found is None else found
+        return base.default_loss_sum(model, source, lengths, target_in, target_out, guide) if found is None else found
 
     def quick(self, model: Seq2Seq, given: Given) -> Tensor | None:
         """By kernels, or on a CPU by parts for it; None where neither will do."""
@@ -206,6 +206,6 @@ def parts() -> Parts | None:
     try:
         from regard.fast.packed import fused
     except ImportError as error:
-        say(f"training goes without kernels of its own: {error}")
+        log_message(f"training goes without kernels of its own: {error}")
         return None
     return fused.FUSED

@@ -1,14 +1,15 @@
 """A sentence about an image."""
 
-from regard.tasks.captioning.captioner import Captioner, load
-from regard.tasks.captioning.embedded import write as embedded
-from regard.tasks.captioning.picture import Picture
-from regard.tasks.captioning.prediction import Caption
-from regard.tasks.captioning.preparation import dev, prepared
-from regard.tasks.captioning.settings import CaptionSettings
-from regard.tasks.task import Task
-from regard.text import VocabularySettings
+from regard.synthetic.captioning import write_captioning_corpus
+from regard.tasks.base import Task
+from regard.tasks.captioning.backbone import CaptionSettings
+from regard.tasks.captioning.images import ImageFile
+from regard.tasks.captioning.predictor import CaptioningPredictor, CaptionPrediction, load
+from regard.tasks.captioning.task import load_captioning_dev_set, prepare_captioning
+from regard.tokenizers import VocabularySettings
 
-__all__ = ["TASK", "Caption", "Captioner", "Picture", "embedded"]
+__all__ = ["TASK", "CaptionPrediction", "CaptioningPredictor", "ImageFile", "write_captioning_corpus"]
 
-TASK = Task(CaptionSettings, VocabularySettings, prepared, load, dev, embedded)
+TASK = Task(
+    CaptionSettings, VocabularySettings, prepare_captioning, load, load_captioning_dev_set, write_captioning_corpus
+)

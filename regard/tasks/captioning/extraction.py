@@ -17,29 +17,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.data.files import COMPRESSED, STANDARD_INPUT, lines, name_of
+from regard.data.readers.text_io import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError
 from regard.tasks.captioning.backbone import Backbone, Pixels
-from regard.tasks.captioning.files import named
-from regard.tasks.captioning.network import Network
-from regard.tasks.captioning.picture import ARRAY, IMAGES, Picture, is_image
+from regard.tasks.captioning.caption_files import parse_image_lines_with_fields
+from regard.tasks.captioning.feature_extractor import FeatureExtractor
+from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, ImageFile, is_image_array
 
-THREADS = min(8, os.cpu_count() or 1)  # that read images
+_READER_THREADS = min(8, os.cpu_count() or 1)  # that read images
 
-Show = Callable[[int], None]  # is told how many more images are done
+_OnProgress = Callable[[int], None]  # is told how many more images are done
 
 
-class Listed(NamedTuple):
+class CaptionFile(NamedTuple):
     """A file of captions: what it will be called, its images, each once, and its lines with the number of an image."""
 
     name: str
-    images: list[Picture]
+    images: list[ImageFile]
     lines: list[tuple[int, dict[str, Any]]]
 
 
-def listed(paths: Sequence[Path]) -> list[Listed]:
+def list_caption_files(paths: Sequence[Path]) -> list[CaptionFile]:
     """What files of captions name; every image is there, and looks like one from the outside."""
-    found = [one(path) for path in paths]
+    found = [_list_caption_file(path) for path in paths]
     names = [file.name for file in found]
     for name in names:
         if names.count(name) > 1:
@@ -47,112 +47,122 @@ def listed(paths: Sequence[Path]) -> list[Listed]:
     return found
 
 
-def one(path: Path) -> Listed:
+def _list_caption_file(path: Path) -> CaptionFile:
     """What one file names."""
-    if path.suffix.lower() in (ARRAY, *IMAGES):
+    if path.suffix.lower() in (ARRAY_SUFFIX, *IMAGE_SUFFIXES):
         raise UserError(f"{path} is a picture; a file is wanted that names pictures, one a line, or - for such a pipe")
     numbers: dict[tuple[Path, int | None], int] = {}
-    images: list[Picture] = []
+    images: list[ImageFile] = []
     rows = []
-    for picture, rest in named(lines(path), path.parent, name_of(path)):
+    for picture, rest in parse_image_lines_with_fields(iterate_lines(path), path.parent, format_path(path)):
         key = picture.path, picture.row
         if key not in numbers:
             numbers[key] = len(images)
-            images.append(checked(picture))
+            images.append(_check_image(picture))
         rows.append((numbers[key], rest))
     if not images:
-        raise UserError(f"{name_of(path)}: no image is named in there")
-    return Listed(stem(path), images, rows)
+        raise UserError(f"{format_path(path)}: no image is named in there")
+    return CaptionFile(_remove_suffixes(path), images, rows)
 
 
-def stem(path: Path) -> str:
+def _remove_suffixes(path: Path) -> str:
     """The name of a file without its endings."""
     if path == STANDARD_INPUT:
         return "captions"
-    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+    return Path(path.stem).stem if path.suffix.lower() in DECOMPRESSORS else path.stem
 
 
-def checked(picture: Picture) -> Picture:
+def _check_image(picture: ImageFile) -> ImageFile:
     """The same, if it is an image."""
-    shape, kind = picture.header()
-    if not is_image(shape, kind):
-        raise picture.wrong(f"{' × '.join(map(str, shape))} numbers of the kind {kind} are no image")
+    shape, kind = picture.read_shape_and_dtype()
+    if not is_image_array(shape, kind):
+        raise picture.make_error(f"{' × '.join(map(str, shape))} numbers of the kind {kind} are no image")
     return picture
 
 
-def room(files: Sequence[Listed], backbone: Backbone) -> int:
+def count_feature_bytes(files: Sequence[CaptionFile], backbone: Backbone) -> int:
     """Bytes that the features take."""
     return sum(len(file.images) for file in files) * int(np.prod(backbone.grid)) * np.dtype(backbone.precision).itemsize
 
 
-def extract(files: Sequence[Listed], network: Network, out: Path, batch: int, show: Show = lambda _: None) -> None:
+def extract_image_features(
+    files: Sequence[CaptionFile],
+    extractor: FeatureExtractor,
+    out: Path,
+    batch_size: int,
+    on_progress: _OnProgress = lambda _: None,
+) -> None:
     """Writes the features of all images into a new folder, which is there when it is whole."""
-    with whole(out, room(files, network.backbone)) as folder:
+    with _create_folder_atomically(out, count_feature_bytes(files, extractor.backbone)) as folder:
         for file in files:
-            put(file, network, folder / f"{file.name}{ARRAY}", batch, show)
-            told = (json.dumps(line, ensure_ascii=False) + "\n" for line in told_of(file, out))
-            (folder / f"{file.name}.jsonl").write_text("".join(told), encoding="utf-8")
-        network.backbone.write(folder)
+            _write_feature_array(file, extractor, folder / f"{file.name}{ARRAY_SUFFIX}", batch_size, on_progress)
+            output_lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in _iterate_output_lines(file, out))
+            (folder / f"{file.name}.jsonl").write_text("".join(output_lines), encoding="utf-8")
+        extractor.backbone.write(folder)
 
 
 @contextmanager
-def whole(out: Path, needed: int) -> Iterator[Path]:
+def _create_folder_atomically(out: Path, needed_bytes: int) -> Iterator[Path]:
     """A folder beside, which takes its name when everything is in it; what fails leaves nothing behind."""
-    refuse(out)
-    beside = out.with_name(f".{out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    check_output_is_new(out)
+    partial_folder = out.with_name(f".{out.name}.part")
+    shutil.rmtree(partial_folder, ignore_errors=True)
+    partial_folder.mkdir(parents=True)
     try:
-        free = shutil.disk_usage(beside).free
-        if needed > free:  # or the system would end the process in the midst of it: that is what maps do
+        free = shutil.disk_usage(partial_folder).free
+        if needed_bytes > free:  # or the system would end the process in the midst of it: that is what maps do
             raise UserError(
-                f"{out}: the features take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB left"
+                f"{out}: the features take {needed_bytes / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB left"
             )
-        yield beside
-        beside.rename(out)
+        yield partial_folder
+        partial_folder.rename(out)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(partial_folder, ignore_errors=True)
         raise
 
 
-def refuse(out: Path) -> None:
+def check_output_is_new(out: Path) -> None:
     """Nothing is written over."""
     if out.exists():
         raise UserError(f"{out} is there already; choose another --out")
 
 
-def put(file: Listed, network: Network, path: Path, batch: int, show: Show) -> None:
+def _write_feature_array(
+    file: CaptionFile, extractor: FeatureExtractor, path: Path, batch_size: int, on_progress: _OnProgress
+) -> None:
     """The features of a file's images, row by row; the disk holds them, not the memory."""
-    backbone = network.backbone
+    backbone = extractor.backbone
     shape = (len(file.images), *backbone.grid)
     table = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(backbone.precision), shape=shape)
-    with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, len(file.images), batch):
-            some = file.images[start : start + batch]
-            grids = network.grids(np.stack(list(pool.map(lambda picture: framed(picture, backbone), some))))
-            finite(grids, some, backbone)
+    with ThreadPoolExecutor(_READER_THREADS) as pool:
+        for start in range(0, len(file.images), batch_size):
+            some = file.images[start : start + batch_size]
+            grids = extractor.extract_grids(
+                np.stack(list(pool.map(lambda picture: _load_cropped_image(picture, backbone), some)))
+            )
+            _check_finite_features(grids, some, backbone)
             table[start : start + len(some)] = grids
-            show(len(some))
+            on_progress(len(some))
     table.flush()
 
 
-def framed(picture: Picture, backbone: Backbone) -> Pixels:
+def _load_cropped_image(picture: ImageFile, backbone: Backbone) -> Pixels:
     """What the network is shown of an image."""
-    return backbone.framed(picture.load(), picture)
+    return backbone.resize_and_crop(picture.load(), picture)
 
 
-def finite(grids: Any, pictures: Sequence[Picture], backbone: Backbone) -> None:
+def _check_finite_features(grids: Any, pictures: Sequence[ImageFile], backbone: Backbone) -> None:
     """Refuses features that are no numbers, or too large for what they are kept in."""
     for grid, picture in zip(grids, pictures, strict=True):
         if not np.isfinite(grid).all():
             help_ = ": --precision float32" if backbone.precision == "float16" else ""
-            raise picture.wrong(f"it has features that {backbone.precision} cannot hold{help_}")
+            raise picture.make_error(f"it has features that {backbone.precision} cannot hold{help_}")
 
 
-def told_of(file: Listed, out: Path) -> Iterator[dict[str, Any]]:
+def _iterate_output_lines(file: CaptionFile, out: Path) -> Iterator[dict[str, Any]]:
     """The lines, which name rows of the array, and the images by their way from the folder."""
     for number, rest in file.lines:
         picture = file.images[number]
         row = {} if picture.row is None else {"row": picture.row}
         original = {"image": os.path.relpath(picture.path.absolute(), out.absolute())} | row
-        yield {"image": f"{file.name}{ARRAY}", "row": number} | rest | {"original": original}
+        yield {"image": f"{file.name}{ARRAY_SUFFIX}", "row": number} | rest | {"original": original}

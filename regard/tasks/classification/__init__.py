@@ -1,13 +1,24 @@
 """A label for a text."""
 
-from regard.tasks.classification.classifier import Classifier, load
-from regard.tasks.classification.embedded import write as embedded
-from regard.tasks.classification.prediction import Classification
-from regard.tasks.classification.preparation import dev, prepared
-from regard.tasks.classification.settings import ClassificationSettings
-from regard.tasks.task import Task
-from regard.text import VocabularySettings
+from regard.synthetic.classification import write_classification_corpus
+from regard.tasks.base import Task
+from regard.tasks.classification.labelled_texts import ClassificationSettings
+from regard.tasks.classification.prediction import ClassificationPrediction
+from regard.tasks.classification.task import (
+    ClassificationPredictor,
+    load,
+    load_classification_dev_set,
+    prepare_classification,
+)
+from regard.tokenizers import VocabularySettings
 
-__all__ = ["TASK", "Classification", "Classifier", "embedded"]
+__all__ = ["TASK", "ClassificationPrediction", "ClassificationPredictor", "write_classification_corpus"]
 
-TASK = Task(ClassificationSettings, VocabularySettings, prepared, load, dev, embedded)
+TASK = Task(
+    ClassificationSettings,
+    VocabularySettings,
+    prepare_classification,
+    load,
+    load_classification_dev_set,
+    write_classification_corpus,
+)

@@ -1,4 +1,4 @@
-"""A label for a text, and what the model looked at."""
+"""What a model says of texts, batch by batch."""
 
 from __future__ import annotations
 
@@ -6,117 +6,192 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from regard.plot import Line
+from regard.data.indexed_dataset import Indices
+from regard.models import Classifier, ClassifierOutput, log_probs
+from regard.plot import WeightedWords
 from regard.search import Floats
-from regard.tasks.classification.outputs import Output
-from regard.text import Labels, Tokenizer
+from regard.tasks.base import map_batches_in_order
+from regard.tasks.classification.dataset import ClassificationDataset
+from regard.tokenizers import LabelVocabulary, Tokenizer
 
-STRONGEST = 3  # hops that are shown beside their mean
+
+class TextOutput(NamedTuple):
+    """Of one text the log-probability of each label, and where the model looked; padding is gone."""
+
+    log_probs: Floats  # L
+    weights: Floats | None  # hops × tokens, or sentences × tokens of the longest
+    sentence_weights: Floats | None  # sentences
 
 
-class Look(Protocol):
+@torch.inference_mode()
+def run_classifier(
+    model: Classifier, dataset: ClassificationDataset, device: torch.device, batch_tokens: int
+) -> list[TextOutput]:
+    """What a model that is not being trained says of each text, in order."""
+
+    def classify_batch(rows: Indices) -> list[TextOutput]:
+        batch = dataset.make_batch(rows).to(device)
+        classified: ClassifierOutput = model(batch.ids, batch.lengths)
+        return [
+            _remove_padding(*one) for one in zip(_split_batch_outputs(classified), batch.lengths.cpu(), strict=True)
+        ]
+
+    return map_batches_in_order(classify_batch, dataset.sizes, batch_tokens)
+
+
+def compute_cross_entropy(log_probs: Floats, labels: Indices) -> float:
+    """The mean of −log p of the right labels, of log-probabilities N,L."""
+    return 0.0 - float(log_probs[np.arange(len(labels)), labels].mean(dtype=np.float64))
+
+
+def _split_batch_outputs(classified: ClassifierOutput) -> list[TextOutput]:
+    """A batch's outputs, text by text."""
+    logits, weights, sentence_weights = classified
+    rows = len(logits)
+    scores = log_probs(logits).cpu().numpy()
+    attention_weights = zip(_split_rows(weights, rows), _split_rows(sentence_weights, rows), strict=True)
+    return [TextOutput(row, *weights_of_text) for row, weights_of_text in zip(scores, attention_weights, strict=True)]
+
+
+def _split_rows(tensor: Tensor | None, rows: int) -> list[Floats] | list[None]:
+    """The rows of a tensor, or as many times nothing."""
+    return [None] * rows if tensor is None else list(tensor.float().cpu().numpy())
+
+
+def _remove_padding(output: TextOutput, lengths: Tensor) -> TextOutput:
+    """Without what stands for padding."""
+    if output.weights is None:
+        return output
+    if output.sentence_weights is None:
+        return output._replace(weights=output.weights[:, : int(lengths)])
+    count, longest = int((lengths > 0).sum()), int(lengths.max())
+    weights, sentence_weights = output.weights[:count, :longest], output.sentence_weights[:count]
+    return output._replace(weights=weights, sentence_weights=sentence_weights)
+
+
+_MAX_SHOWN_HOPS = 3  # hops that are shown beside their mean
+
+
+class AttentionView(Protocol):
     """Tokens, and the weights that they had, if they had any."""
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         ...
 
-    def lines(self) -> list[Line]:
+    def to_lines(self) -> list[WeightedWords]:
         """As people see it."""
         ...
 
 
-class Hops(NamedTuple):
+class HopAttentionView(NamedTuple):
     """Several looks at a text that is read as one."""
 
     tokens: Sequence[str]
     weights: Floats | None  # hops × tokens
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Tokens, and a row of weights for each hop."""
         return {"tokens": self.tokens, "weights": None if self.weights is None else self.weights.tolist()}
 
-    def lines(self) -> list[Line]:
+    def to_lines(self) -> list[WeightedWords]:
         """The mean of the hops, and those that looked hardest at one place."""
         if self.weights is None or not self.tokens:
             return []
-        strongest = np.argsort(-self.weights.max(1), kind="stable")[:STRONGEST] if len(self.weights) > 1 else ()
+        strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_SHOWN_HOPS] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
-        return [Line(name, self.tokens, row.tolist(), darkest=float(row.max())) for name, row in rows.items()]
+        return [
+            WeightedWords(name, self.tokens, row.tolist(), darkest_weight=float(row.max()))
+            for name, row in rows.items()
+        ]
 
 
-class Nested(NamedTuple):
+class HierarchicalAttentionView(NamedTuple):
     """A look at the words of each sentence, and one at the sentences."""
 
     tokens: Sequence[Sequence[str]]
     weights: Sequence[Sequence[float]] | None
     sentence_weights: Sequence[float] | None
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Sentence by sentence."""
         return {"tokens": self.tokens, "weights": self.weights, "sentence_weights": self.sentence_weights}
 
-    def lines(self) -> list[Line]:
+    def to_lines(self) -> list[WeightedWords]:
         """A line for each sentence, with its own weight."""
         if self.weights is None or self.sentence_weights is None:
             return []
         rows = zip(self.tokens, self.weights, self.sentence_weights, strict=True)
         return [
-            Line(str(number), tokens, weights, own, max(weights))
+            WeightedWords(str(number), tokens, weights, own, max(weights))
             for number, (tokens, weights, own) in enumerate(rows, 1)
         ]
 
 
-class Classification(NamedTuple):
+class ClassificationPrediction(NamedTuple):
     """A model's choice."""
 
     label: str
     probabilities: Mapping[str, float]
-    look: Look
+    attention: AttentionView
 
     @property
     def probability(self) -> float:
         """That of the chosen label."""
         return self.probabilities[self.label]
 
-    def line(self) -> str:
+    def to_text(self) -> str:
         """The label, a tab and its probability."""
         return f"{self.label}\t{self.probability:.4f}"
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All probabilities, the tokens and their weights."""
         chosen = {"label": self.label, "probability": self.probability, "probabilities": dict(self.probabilities)}
-        return chosen | self.look.told()
+        return chosen | self.attention.to_dict()
 
-    def looks(self) -> list[Line]:
+    def make_attention_lines(self) -> list[WeightedWords]:
         """What the model looked at."""
-        return self.look.lines()
+        return self.attention.to_lines()
 
-    def overlay(self) -> None:
+    def make_image_overlay(self) -> None:
         """There is no image."""
         return
 
 
-def classification(
-    output: Output, document: Sequence[Sequence[int]], labels: Labels, tokenizer: Tokenizer, by_sentence: bool
-) -> Classification:
+def make_classification_prediction(
+    output: TextOutput,
+    token_ids: Sequence[Sequence[int]],
+    labels: LabelVocabulary,
+    tokenizer: Tokenizer,
+    is_hierarchical: bool,
+) -> ClassificationPrediction:
     """What a model said of a text with these ids, in words."""
-    chances = np.exp(output.log_probs).tolist()
-    probabilities = {labels.name(id): chance for id, chance in enumerate(chances)}
-    look = nested(output, document, tokenizer) if by_sentence else hops(output, document, tokenizer)
-    return Classification(labels.name(int(output.log_probs.argmax())), probabilities, look)
+    label_probabilities = np.exp(output.log_probs).tolist()
+    probabilities = {labels.find_name(id): probability for id, probability in enumerate(label_probabilities)}
+    attention = (
+        _make_hierarchical_view(output, token_ids, tokenizer)
+        if is_hierarchical
+        else _make_hop_view(output, token_ids, tokenizer)
+    )
+    return ClassificationPrediction(labels.find_name(int(output.log_probs.argmax())), probabilities, attention)
 
 
-def hops(output: Output, document: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Hops:
+def _make_hop_view(output: TextOutput, token_ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> HopAttentionView:
     """Where a model looked that reads a text as one."""
-    return Hops([piece for ids in document for piece in tokenizer.pieces(ids)], output.weights)
+    return HopAttentionView(
+        [token for ids in token_ids for token in tokenizer.convert_ids_to_tokens(ids)], output.weights
+    )
 
 
-def nested(output: Output, document: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Nested:
+def _make_hierarchical_view(
+    output: TextOutput, token_ids: Sequence[Sequence[int]], tokenizer: Tokenizer
+) -> HierarchicalAttentionView:
     """Where a model looked that reads sentence by sentence."""
-    tokens = [tokenizer.pieces(ids) for ids in document]
+    tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in token_ids]
     if output.weights is None or output.sentence_weights is None:
-        return Nested(tokens, None, None)
-    weights = [row[: len(ids)].tolist() for row, ids in zip(output.weights, document, strict=True)]
-    return Nested(tokens, weights, output.sentence_weights.tolist())
+        return HierarchicalAttentionView(tokens, None, None)
+    weights = [row[: len(ids)].tolist() for row, ids in zip(output.weights, token_ids, strict=True)]
+    return HierarchicalAttentionView(tokens, weights, output.sentence_weights.tolist())

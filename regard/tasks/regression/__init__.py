@@ -1,13 +1,19 @@
 """Numbers for each step of a series of numbers."""
 
-from regard.tasks.regression.embedded import write as embedded
-from regard.tasks.regression.follower import Follower, load
-from regard.tasks.regression.prediction import tracks
-from regard.tasks.regression.preparation import dev, prepared
-from regard.tasks.regression.settings import NoText, NumberSettings
-from regard.tasks.regression.validation import Validator
-from regard.tasks.task import Task
+from regard.synthetic.regression import write_regression_corpus
+from regard.tasks.base import Task
+from regard.tasks.regression.predictor import RegressionPredictor, load, make_dev_example_series
+from regard.tasks.regression.series import NoTextSettings, RegressionSettings
+from regard.tasks.regression.task import RegressionValidator, load_regression_dev_set, prepare_regression
 
-__all__ = ["TASK", "Follower", "Validator", "embedded"]
+__all__ = ["TASK", "RegressionPredictor", "RegressionValidator", "write_regression_corpus"]
 
-TASK = Task(NumberSettings, NoText, prepared, load, dev, embedded, tracks)
+TASK = Task(
+    RegressionSettings,
+    NoTextSettings,
+    prepare_regression,
+    load,
+    load_regression_dev_set,
+    write_regression_corpus,
+    make_dev_example_series,
+)

@@ -1,12 +1,11 @@
 """A label for each word of a sentence."""
 
-from regard.tasks.tagging.embedded import write as embedded
-from regard.tasks.tagging.preparation import dev, prepared
-from regard.tasks.tagging.settings import TagDataSettings, TagTextSettings
-from regard.tasks.tagging.tagger import Tagger, load
-from regard.tasks.tagging.validation import Validator
-from regard.tasks.task import Task
+from regard.synthetic.tagging import write_tagging_corpus
+from regard.tasks.base import Task
+from regard.tasks.tagging.conll import TagDataSettings, TagTextSettings
+from regard.tasks.tagging.predictor import TaggingPredictor, load
+from regard.tasks.tagging.task import TaggingValidator, load_tagging_dev_set, prepare_tagging
 
-__all__ = ["TASK", "Tagger", "Validator", "embedded"]
+__all__ = ["TASK", "TaggingPredictor", "TaggingValidator", "write_tagging_corpus"]
 
-TASK = Task(TagDataSettings, TagTextSettings, prepared, load, dev, embedded)
+TASK = Task(TagDataSettings, TagTextSettings, prepare_tagging, load, load_tagging_dev_set, write_tagging_corpus)

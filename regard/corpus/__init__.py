@@ -1,0 +1,1 @@
+"""Tools for parallel corpora: filters, statistics, downloads, archives and writers."""

@@ -1,0 +1,209 @@
+"""Language codes: ISO 639 codes of two and three letters that name the same language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from regard.data.readers.text_io import to_single_line
+from regard.errors import UserError
+
+# Each language of ISO 639-1, then its other codes: of ISO 639-2 and 639-3, deprecated ones, and the individual language
+# that is meant by the code of a macrolanguage (`cmn` by `zh`).
+_ISO_CODES = """
+aa-aar ab-abk ae-ave af-afr ak-aka am-amh an-arg ar-ara-arb as-asm av-ava ay-aym az-aze ba-bak be-bel bg-bul bh-bih
+bi-bis bm-bam bn-ben bo-bod-tib br-bre bs-bos ca-cat ce-che ch-cha co-cos cr-cre cs-ces-cze cu-chu cv-chv cy-cym-wel
+da-dan de-deu-ger dv-div dz-dzo ee-ewe el-ell-gre en-eng eo-epo es-spa et-est-ekk eu-eus-baq fa-fas-per-pes ff-ful
+fi-fin fj-fij fo-fao fr-fra-fre fy-fry ga-gle gd-gla gl-glg gn-grn gu-guj gv-glv ha-hau he-heb-iw hi-hin ho-hmo hr-hrv
+ht-hat hu-hun hy-hye-arm hz-her ia-ina id-ind-in ie-ile ig-ibo ii-iii ik-ipk io-ido is-isl-ice it-ita iu-iku ja-jpn
+jv-jav-jw ka-kat-geo kg-kon ki-kik kj-kua kk-kaz kl-kal km-khm kn-kan ko-kor kr-kau ks-kas ku-kur kv-kom kw-cor ky-kir
+la-lat lb-ltz lg-lug li-lim ln-lin lo-lao lt-lit lu-lub lv-lav-lvs mg-mlg mh-mah mi-mri-mao mk-mkd-mac ml-mal mn-mon-khk
+mr-mar ms-msa-may-zsm mt-mlt my-mya-bur na-nau nb-nob nd-nde ne-nep-npi ng-ndo nl-nld-dut nn-nno no-nor nr-nbl nv-nav
+ny-nya oc-oci oj-oji om-orm or-ori-ory os-oss pa-pan pi-pli pl-pol ps-pus pt-por qu-que rm-roh rn-run ro-ron-rum-mo-mol
+ru-rus rw-kin sa-san sc-srd sd-snd se-sme sg-sag sh-hbs si-sin sk-slk-slo sl-slv sm-smo sn-sna so-som sq-sqi-alb sr-srp
+ss-ssw st-sot su-sun sv-swe sw-swa-swh ta-tam te-tel tg-tgk th-tha ti-tir tk-tuk tl-tgl tn-tsn to-ton tr-tur ts-tso
+tt-tat tw-twi ty-tah ug-uig uk-ukr ur-urd uz-uzb ve-ven vi-vie vo-vol wa-wln wo-wol xh-xho yi-yid-ji yo-yor za-zha
+zh-zho-chi-cmn zu-zul
+"""
+_SHORTEST_CODES = {code: codes.partition("-")[0] for codes in _ISO_CODES.split() for code in codes.split("-")}
+_NORWEGIAN = frozenset({"nb", "nn"})  # two written languages, and `no` names either
+
+
+@lru_cache(maxsize=1000)
+def normalize_language_code(code: str) -> str:
+    """Return a code in small letters with hyphens and the shortest code of its language: `de-at` for `deu_AT`."""
+    language, hyphen, rest = code.lower().replace("_", "-").partition("-")
+    return _SHORTEST_CODES.get(language, language) + hyphen + rest
+
+
+def find_language(code: str) -> str | None:
+    """Return the language of a code without script and region; None for what is no code, such as `txt` and `source`.
+
+    A name of two letters counts as a code, one of three only if the language has one of two as well.
+
+    >>> find_language("de-AT"), find_language("ger"), find_language("txt")
+    ('de', 'de', None)
+    """
+    language = normalize_language_code(code).partition("-")[0]
+    return language if language.isalpha() and len(language) == 2 else None
+
+
+def matches_language(code: str, wanted: str) -> bool:
+    """Whether a file's language is the one that is wanted: `en-US` and `eng` are `en`, `en` is not `en-US`.
+
+    `nb` and `nn` are not `no`, for one file may hold both.
+    """
+    code, wanted = normalize_language_code(code), normalize_language_code(wanted)
+    return code == wanted or code.startswith(f"{wanted}-")
+
+
+def are_different_languages(one: str | None, other: str | None) -> bool:
+    """Return True for codes of different languages, such as `en` and `deu`; `en` and `en-US` are one language."""
+    languages = {find_language(code) for code in (one, other) if code} - {None}
+    return len(languages) == 2 and not ("no" in languages and languages & _NORWEGIAN)
+
+
+_LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+_SIDE_OPTIONS = ("which is {}", "--{}", "data.{}=")  # a side in messages: in a sentence, as an option, as a recipe key
+_REGION_SUFFIX = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
+
+
+class LanguageError(UserError):
+    """A file does not hold the languages that were requested."""
+
+
+class LanguageRequest(NamedTuple):
+    """The languages that were asked for, and those that the file's name speaks of.
+
+    Without `names` the languages asked for are there to choose among those of the file; with it they are also the names
+    of the two sides of a file that names none.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    from_file_name: tuple[str, str] | None = None
+    allow_unnamed: bool = True
+
+    def check_unnamed_file(self, where: str) -> None:
+        """Refuses a choice where there is none: the file does not say which languages it holds."""
+        if not self.allow_unnamed and (self.source or self.target):
+            raise UserError(
+                f"{where} names no languages, so that --source and --target have nothing to choose from: leave them out"
+            )
+
+
+class LanguagePair(NamedTuple):
+    """The two languages to read. Not `sure`: they are all that was seen so far, and a third must not go unheard."""
+
+    source: str
+    target: str
+    is_final: bool
+
+
+def _is_language_code(name: str) -> bool:
+    """Whether a name may be that of a language: en, deu, pt-BR, zh_Hans."""
+    return _LANGUAGE_CODE.fullmatch(name) is not None
+
+
+def find_language_columns(names: Iterable[str], request: LanguageRequest) -> list[str]:
+    """The names of columns that may be languages. `id` counts the rows, unless Indonesian is meant."""
+    codes = [name for name in dict.fromkeys(names) if _is_language_code(name)]
+    meant = "id" in (
+        find_language(code) for code in (request.source, request.target, *(request.from_file_name or ())) if code
+    )
+    return codes if meant or len(codes) < 3 else [code for code in codes if code != "id"]
+
+
+def deduplicate_languages(codes: Iterable[str]) -> list[str]:
+    """The languages in their order, each once, by its widest code: `en` where there are both `en-US` and `en`."""
+    found = list(dict.fromkeys(codes))
+    return list(
+        dict.fromkeys(min((other for other in found if matches_language(code, other)), key=len) for code in found)
+    )
+
+
+def merge_regions(codes: Sequence[str]) -> list[str]:
+    """More than two languages as two where they differ by region alone.
+
+    >>> merged(["en-GB", "en-US", "de-AT"]), merged(["en", "pt-BR"]), merged(["en", "zh-Hans", "zh-Hant"])
+    (['en', 'de'], ['en', 'pt-BR'], ['en', 'zh-Hans', 'zh-Hant'])
+    """
+    wide = list(dict.fromkeys(_REGION_SUFFIX.sub("", normalize_language_code(code)) for code in codes))
+    return wide if len(codes) > 2 and len(wide) == 2 else list(codes)
+
+
+def choose_language_pair(
+    available: Sequence[str], request: LanguageRequest, where: str, declared_source: str | None = None
+) -> LanguagePair:
+    """Source and target among the languages of a file that may hold several; `first` is its own word for the source."""
+    asked = [code for code in (request.source, request.target) if code]
+    if not all(_has_language(available, code) for code in asked):
+        raise _make_language_error(asked, available, where)
+    if request.source and request.target:
+        return LanguagePair(request.source, request.target, is_final=True)
+    if not asked and request.from_file_name and all(_has_language(available, code) for code in request.from_file_name):
+        return LanguagePair(*request.from_file_name, is_final=True)
+    kinds = merge_regions(deduplicate_languages(available))
+    if len(kinds) < 2:
+        raise UserError(f"{where} holds one language only ({format_languages(available)}); a pair has two")
+    if asked:
+        kinds = [
+            code for code in kinds if not matches_language(code, asked[0]) and not matches_language(asked[0], code)
+        ]
+    if len(kinds) != 2 - len(asked):
+        sides = [side for side, code in (("source", request.source), ("target", request.target)) if not code]
+        which, options, keys = (" and ".join(form.format(side) for side in sides) for form in _SIDE_OPTIONS)
+        raise UserError(
+            f"{where} holds {format_languages(available)}; say {which} by code ({options}, in training {keys}; en also means en-US)"
+        )
+    if asked:
+        return LanguagePair(request.source or kinds[0], request.target or kinds[0], is_final=False)
+    if declared_source and (matches_language(kinds[1], declared_source) or matches_language(declared_source, kinds[1])):
+        kinds.reverse()
+    return LanguagePair(kinds[0], kinds[1], is_final=False)
+
+
+def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
+    """Whether a file of two sides is to be read the other way round; `codes` are its languages, "" where unknown."""
+    if not any(codes):
+        request.check_unnamed_file(where)
+    if _match_as_far_as_known(codes, (request.source, request.target)):
+        other_way = (
+            request.from_file_name is not None
+            and not _match_as_far_as_known(codes, request.from_file_name)
+            and _match_as_far_as_known(codes[::-1], request.from_file_name)
+        )
+        return other_way and not (request.source or request.target)
+    if _match_as_far_as_known(codes[::-1], (request.source, request.target)):
+        return True
+    raise _make_language_error([code for code in (request.source, request.target) if code], codes, where)
+
+
+def _match_as_far_as_known(codes: Sequence[str], wanted: Sequence[str | None]) -> bool:
+    """Whether two languages are the two that are wanted, as far as both are known."""
+    return all(not want or not code or matches_language(code, want) for code, want in zip(codes, wanted, strict=True))
+
+
+def _has_language(available: Iterable[str], wanted: str) -> bool:
+    """Whether a language is among others."""
+    return any(matches_language(code, wanted) for code in available)
+
+
+def find_matching_code(available: Collection[str], wanted: str) -> str | None:
+    """The one among a file's languages that is meant: by the very code, else the first that is narrower."""
+    if wanted in available:
+        return wanted
+    codes = [code for code in available if matches_language(code, wanted)]
+    return next((code for code in codes if matches_language(wanted, code)), codes[0] if codes else None)
+
+
+def _make_language_error(requested: Sequence[str], available: Sequence[str], where: str) -> LanguageError:
+    """What is said where a file has other languages than those asked for."""
+    return LanguageError(f"{where} holds {format_languages(available)}, not {' and '.join(requested)}")
+
+
+def format_languages(codes: Sequence[str]) -> str:
+    """Languages for a message."""
+    return ", ".join(to_single_line(code) for code in dict.fromkeys(codes) if code) or "no named language"

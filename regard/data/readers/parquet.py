@@ -1,0 +1,120 @@
+"""Parquet tables, read some rows at a time."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from regard.data.language_pair import LanguageRequest, choose_language_pair, find_language_columns, find_matching_code
+from regard.data.readers.text_io import DECOMPRESSORS, format_path, open_decompressed, to_single_line
+from regard.data.sentence_pair import Pair
+from regard.errors import UserError
+
+_ROWS_PER_BATCH = 1024
+_BUFFER_BYTES = 1 << 20  # bytes of a column that are read at once: a row group may be larger than memory
+
+
+class _PairColumns(NamedTuple):
+    """Where source and target are: two columns, or two fields of one column `inside`."""
+
+    source: str
+    target: str
+    parent: str | None = None
+
+    def format_column_path(self, side: str) -> str:
+        """A side's name as Parquet has it."""
+        return side if self.parent is None else f"{self.parent}.{side}"
+
+
+def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """Columns `source` and `target`, or two called by their languages' codes, or a struct `translation` of such."""
+    with _open_table(path) as file:
+        columns = _choose_columns(file.schema_arrow, request, path)
+        names = [columns.format_column_path(side) for side in (columns.source, columns.target)]
+        for batch in file.iter_batches(_ROWS_PER_BATCH, columns=names, use_threads=False):
+            sides = (_extract_side(batch, side, columns) for side in (columns.source, columns.target))
+            yield from map(Pair, *sides)
+
+
+def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
+    """The names of the two columns, where they are languages."""
+    with _open_table(path) as file:
+        columns = _choose_columns(file.schema_arrow, request, path)
+    return None if columns == _PairColumns("source", "target") else (columns.source, columns.target)
+
+
+@contextmanager
+def _open_table(path: Path) -> Iterator[Any]:
+    """The open table."""
+    import pyarrow
+    from pyarrow import parquet
+
+    with _open_seekable(path) as file:
+        try:
+            yield parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            said = to_single_line(error)
+            raise UserError(f"{format_path(path)} is damaged or not a Parquet file: {said}") from error
+
+
+@contextmanager
+def _open_seekable(path: Path) -> Iterator[IO[bytes]]:
+    """The file, or a copy on disk of what can be read only once: a table is read from its end."""
+    with open_decompressed(path) as file:
+        if path.is_file() and path.suffix.lower() not in DECOMPRESSORS:
+            yield file
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy
+
+
+def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> _PairColumns:
+    """The columns of source and target."""
+    from pyarrow import types
+
+    names = [field.name for field in schema if _is_text_type(field.type)]
+    if {"source", "target"} <= set(names):
+        request.check_unnamed_file(format_path(path))
+        return _PairColumns("source", "target")
+    inside = None
+    if "translation" in schema.names and types.is_struct(schema.field_role("translation").type):
+        inside = "translation"
+        names = [field.name for field in schema.field_role(inside).type if _is_text_type(field.type)]
+    codes = find_language_columns(names, request)
+    if len(codes) < 2:
+        there = to_single_line(", ".join(schema.names)) or "(none)"
+        raise UserError(
+            f"{format_path(path)} has the columns {there}; pairs are in `source` and `target`, in two columns called by "
+            f"their languages' codes, or in a `translation` of such"
+        )
+    sides = choose_language_pair(codes, request, format_path(path))
+    return _PairColumns(
+        find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or "", inside
+    )
+
+
+def _is_text_type(dtype: Any) -> bool:
+    """Whether a column holds text."""
+    from pyarrow import types
+
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    return bool(types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype))
+
+
+def _extract_side(batch: Any, side: str, columns: _PairColumns) -> list[str]:
+    """A side of some rows; what is missing is empty."""
+    from pyarrow import compute
+
+    found = batch.column(side) if columns.parent is None else batch.column(columns.parent)
+    if columns.parent is not None:
+        found = compute.struct_field(found, [side])
+    return [text or "" for text in found.to_pylist()]

@@ -1,0 +1,79 @@
+"""Gettext's PO files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.data.language_pair import LanguageRequest, is_reversed
+from regard.data.readers.text_io import format_path, open_decompressed, to_single_line
+from regard.data.sentence_pair import Pair, collapse_whitespace
+from regard.errors import UserError
+
+_CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]+)")
+
+if TYPE_CHECKING:
+    from translate.storage.pypo import pofile, pounit
+
+
+def read_po(path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """Every translated message: not the header, nothing fuzzy, obsolete or untranslated; contexts count for nothing."""
+    file = _parse_po_file(path)
+    turned = is_reversed(("", _find_target_language(file)), request, format_path(path))
+    for unit in file.fsdp_units:
+        if not (unit.isheader() or unit.isobsolete() or unit.isfuzzy()):
+            for pair in _iterate_plural_pairs(unit):
+                if all(pair):
+                    yield Pair(pair.target, pair.source) if turned else pair
+
+
+def _iterate_plural_pairs(unit: pounit) -> Iterator[Pair]:
+    """The message and its translation; of one with plurals the singular with the first form, the plural with the last.
+
+    Those are forms for one and for many in every language; where there is one form alone, it stands for both.
+    """
+    whole = unit.source, unit.target
+    sides = [side.strings for side in whole] if unit.hasplural() else [[side] for side in whole]
+    sources, targets = ([collapse_whitespace(str(text)) for text in side] for side in sides)
+    yield Pair(sources[0], targets[0])
+    if len(sources) > 1:
+        yield Pair(sources[-1], targets[-1])
+
+
+def _parse_po_file(path: Path) -> pofile:
+    """The file as translate-toolkit reads it; whole, as such files are small."""
+    try:
+        from translate.storage.poparser import PoParseError
+        from translate.storage.pypo import pofile
+    except ImportError as error:
+        raise UserError(
+            f"{format_path(path)}: PO files need translate-toolkit; install it with pip install 'regard[formats]'"
+        ) from error
+    with open_decompressed(path) as file:
+        content = file.read()
+    try:
+        return pofile.parsestring(convert_to_utf8(content))
+    except PoParseError as error:
+        where = f"{format_path(path)}:{error.parse_state.lineno}"
+        raise UserError(f"{where}: damaged or not a PO file: {to_single_line(error)}") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{format_path(path)}:{line}: not {error.encoding}, as the header says it is") from error
+    except (ValueError, LookupError) as error:
+        raise UserError(f"{format_path(path)} is damaged or not a PO file: {to_single_line(error)}") from error
+
+
+def convert_to_utf8(content: bytes) -> bytes:
+    """The file in UTF-8, whatever encoding its header names: translate-toolkit reads others by halves."""
+    named = _CHARSET.search(content)
+    if named is None or named[1] == b"CHARSET":  # as gettext leaves it until somebody fills it in
+        return content
+    encoding = named[1].decode("ascii")
+    return content.decode(encoding).replace(f"charset={encoding}", "charset=UTF-8", 1).encode()
+
+
+def _find_target_language(file: pofile) -> str:
+    """The language that is translated into, "" where the header does not say."""
+    return file.gettargetlanguage() or ""

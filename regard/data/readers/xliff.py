@@ -1,0 +1,87 @@
+"""XLIFF, 1.x and 2.x."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.data.language_pair import LanguageRequest, is_reversed
+from regard.data.readers import xml_stream
+from regard.data.readers.text_io import format_path
+from regard.data.sentence_pair import Pair, collapse_whitespace
+
+_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex"})  # codes of the document that was translated
+UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "initial"})
+
+
+class _XliffUnit(NamedTuple):
+    """A translated sentence, and the languages of the file that it is in, "" where that does not say."""
+
+    line: int
+    codes: tuple[str, str]
+    pair: Pair
+
+
+def read_xliff(path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """What has a translation, turned round where the languages that were asked for say so."""
+    turned: dict[tuple[str, str], bool] = {}
+    for unit in _iterate_units(path):
+        if unit.codes not in turned:
+            turned[unit.codes] = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
+        yield Pair(unit.pair.target, unit.pair.source) if turned[unit.codes] else unit.pair
+
+
+def find_xliff_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
+    """Those of the first translated sentence, as they are read."""
+    with closing(_iterate_units(path)) as everything:
+        for unit in everything:
+            reverse = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
+            source, target = unit.codes[::-1] if reverse else unit.codes
+            return (source, target) if source and target else None
+    return None
+
+
+def _iterate_units(path: Path) -> Generator[_XliffUnit]:
+    """The translated sentences: of 1.x a whole <trans-unit>, of 2.x a <segment>."""
+    whole = codes = ("", "")
+    for event, element in xml_stream.iterate_elements(
+        path, "xliff", ["trans-unit", "unit"], start_tags=["xliff", "file"]
+    ):
+        if event == "start":
+            source = element.get("source-language") or element.get("srcLang")
+            target = element.get("target-language") or element.get("trgLang")
+            codes = (source or whole[0], target or whole[1])
+            whole = codes if xml_stream.find_local_name(element) == "xliff" else whole
+            continue
+        holders = (
+            [element]
+            if xml_stream.find_local_name(element) == "trans-unit"
+            else xml_stream.find_children(element, "segment")
+        )
+        for holder in holders if _is_translatable(element) else ():
+            for pair in _extract_pairs(holder, format_path(path)):
+                yield _XliffUnit(holder.sourceline, codes, pair)
+
+
+def _extract_pairs(holder: xml_stream.Element, name: str) -> Iterator[Pair]:
+    """Source and target where both have text and nobody says that the target is only a placeholder."""
+    for source in xml_stream.find_children(holder, "source")[:1]:
+        for target in xml_stream.find_children(holder, "target")[:1]:
+            if (target.get("state") or holder.get("state")) in UNTRANSLATED_STATES:
+                continue
+            pair = Pair(
+                *(collapse_whitespace(xml_stream.extract_text(side, _NATIVE_CODES, name)) for side in (source, target))
+            )
+            if all(pair):
+                yield pair
+
+
+def _is_translatable(element: xml_stream.Element) -> bool:
+    """What must not be translated is there for context; its target, if any, is its source. Groups hand this down."""
+    while element is not None:
+        if element.get("translate"):
+            return bool(element.get("translate") != "no")
+        element = element.getparent()
+    return True

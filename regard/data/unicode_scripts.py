@@ -1,0 +1,100 @@
+"""The writing systems of letters."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+
+from regard.data.language_pair import normalize_language_code
+from regard.errors import UserError, format_suggestion
+
+# By a word of the letters' names in Unicode. A Japanese sentence mixes three of them, so they go together.
+_SCRIPTS_BY_NAME_WORD = {
+    "LATIN": "latin",
+    "GREEK": "greek",
+    "CYRILLIC": "cyrillic",
+    "ARMENIAN": "armenian",
+    "GEORGIAN": "georgian",
+    "HEBREW": "hebrew",
+    "ARABIC": "arabic",
+    "SYRIAC": "syriac",
+    "ETHIOPIC": "ethiopic",
+    "DEVANAGARI": "devanagari",
+    "BENGALI": "bengali",
+    "GURMUKHI": "gurmukhi",
+    "GUJARATI": "gujarati",
+    "ORIYA": "oriya",
+    "TAMIL": "tamil",
+    "TELUGU": "telugu",
+    "KANNADA": "kannada",
+    "MALAYALAM": "malayalam",
+    "SINHALA": "sinhala",
+    "THAI": "thai",
+    "LAO": "lao",
+    "TIBETAN": "tibetan",
+    "MYANMAR": "myanmar",
+    "KHMER": "khmer",
+    "MONGOLIAN": "mongolian",
+    "HANGUL": "hangul",
+    "CJK": "cjk",
+    "IDEOGRAPHIC": "cjk",
+    "HIRAGANA": "cjk",
+    "KATAKANA": "cjk",
+    "KATAKANA-HIRAGANA": "cjk",
+    "BOPOMOFO": "cjk",
+}
+_SYMBOL_WORDS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "ROMAN", "SCRIPT", "BLACK-LETTER"}
+_SYMBOL_WORDS |= {"DOUBLE-STRUCK", "ITALIC"}
+_KNOWN_SCRIPTS = sorted(set(_SCRIPTS_BY_NAME_WORD.values()))
+_UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
+_UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
+    {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}
+)
+_MAIN_SCRIPT_FRACTION = 0.75  # a side has a usual script where so many of its letters share one
+
+
+@cache
+def find_script(character: str) -> str | None:
+    """A letter's script, `other` for a rare one; None for what is no letter, or belongs to no script (ª, µ, ℝ)."""
+    if not unicodedata.category(character).startswith("L"):
+        return None
+    name = unicodedata.name(character, "").split()
+    found = next((_SCRIPTS_BY_NAME_WORD[word] for word in name if word in _SCRIPTS_BY_NAME_WORD), "other")
+    return None if found == "other" and _SYMBOL_WORDS & set(name) else found
+
+
+def count_scripts(characters: Mapping[str, int]) -> Counter[str]:
+    """How many letters of each script there are among counted characters."""
+    counts: Counter[str] = Counter()
+    for character, count in characters.items():
+        if (found := find_script(character)) is not None:
+            counts[found] += count
+    return counts
+
+
+def find_main_script(characters: Mapping[str, int]) -> str | None:
+    """The script of a text; None where it mixes several, or has no letters."""
+    counts = count_scripts(characters)
+    name, most = counts.most_common(1)[0] if counts else ("", 0)
+    return name if most and most >= _MAIN_SCRIPT_FRACTION * counts.total() else None
+
+
+def has_spaces(text: str, language: str | None = None) -> bool:
+    """Whether words are separated by spaces, by the language's code or by the script of most letters.
+
+    >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
+    (True, False, False)
+    """
+    if language and normalize_language_code(language).partition("-")[0] in _UNSPACED_LANGUAGES:
+        return False
+    counts = count_scripts(Counter(text))
+    return 2 * sum(counts[name] for name in _UNSPACED_SCRIPTS) <= counts.total()
+
+
+def check_script_name(name: str) -> str:
+    """A script by its name."""
+    if name not in _KNOWN_SCRIPTS:
+        raise UserError(f"there is no script {name!r} here{format_suggestion(name, _KNOWN_SCRIPTS)}")
+    return name

@@ -1,0 +1,82 @@
+"""LibreOffice's documents, .odt and .odp: each paragraph is a passage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from regard.documents.archive import DocumentLimits, ZipEntry, parse_zip_document
+from regard.documents.base import DocumentError, ParsedDocument
+from regard.documents.tagged_text import (
+    MAX_TAG_DEPTH,
+    InlineNode,
+    OutputFragment,
+    TaggedText,
+    make_literal,
+    nest_tag_pairs,
+)
+from regard.documents.xml_tree import TEXT_NODE, XmlElement, parse_xml, parse_xml_paragraphs
+
+NAMESPACES = {"urn:oasis:names:tc:opendocument:xmlns:text:1.0": "text"}
+ODF_MIMETYPE_PREFIX = "application/vnd.oasis.opendocument."
+TEXT_PARTS = ("content.xml", "styles.xml")  # headers and footers are in the second
+PARAGRAPH_ELEMENTS = frozenset(("text:p", "text:h"))
+INLINE_CONTAINERS = frozenset(("text:span", "text:a", "text:meta"))
+DROPPED_ELEMENTS = frozenset(("text:soft-page-break",))  # where a page ended with the old words
+SEPARATOR_ELEMENTS = frozenset(("text:tab", "text:line-break", "text:s"))
+TRACKED_CHANGES = frozenset(("text:tracked-changes",))
+RANGE_MARKER = re.compile(
+    r"text:(bookmark|reference-mark|change|alphabetical-index-mark|toc-mark|user-index-mark)-(start|end)"
+)
+
+
+def parse_odt(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
+    """An .odt file."""
+    return _parse_odf_document(entries, "text", limits)
+
+
+def parse_odp(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
+    """An .odp file."""
+    return _parse_odf_document(entries, "presentation", limits)
+
+
+def _parse_odf_document(entries: Mapping[str, ZipEntry], document_type: str, limits: DocumentLimits) -> ParsedDocument:
+    """A document of a kind."""
+    said = entries["mimetype"].data[:100].decode("ascii", "replace").strip() if "mimetype" in entries else "nothing"
+    if said not in (ODF_MIMETYPE_PREFIX + document_type, f"{ODF_MIMETYPE_PREFIX}{document_type}-template"):
+        raise DocumentError(
+            f"is not what its ending says: its type is {said!r} and not {ODF_MIMETYPE_PREFIX + document_type!r}"
+        )
+    if "META-INF/manifest.xml" in entries and b"encryption-data" in entries["META-INF/manifest.xml"].data:
+        raise DocumentError("is protected by a password")
+    if TEXT_PARTS[0] not in entries:
+        raise DocumentError(f"has no {TEXT_PARTS[0]}")
+    return parse_zip_document(entries, {name: _parse_odf_part for name in TEXT_PARTS if name in entries}, limits)
+
+
+def _parse_odf_part(content: bytes) -> ParsedDocument:
+    """A part of such a document."""
+    source, root = parse_xml(content, NAMESPACES)
+    found = root.find_descendants(PARAGRAPH_ELEMENTS, excluding=TRACKED_CHANGES)
+    return parse_xml_paragraphs(source, root, found, lambda element: TaggedText(_iterate_odf_nodes(element, 0)))
+
+
+def _iterate_odf_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
+    """What is inside a paragraph, or inside something in it that goes around words."""
+    for child in element.children:
+        if child.name == TEXT_NODE:
+            yield InlineNode(child.markup)
+        elif child.name in INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH:
+            inside = nest_tag_pairs(_iterate_odf_nodes(child, depth + 1))
+            yield InlineNode(
+                opening=[make_literal(child.opening)], children=inside, closing=[make_literal(child.closing)]
+            )
+        elif half := RANGE_MARKER.fullmatch(child.name):
+            key = f"{half[1]} {child.find_attribute('name') or child.find_attribute('id') or child.find_attribute('change-id')}"
+            yield InlineNode(
+                opening=[OutputFragment(None, child.serialize)], pair_key=key, is_opening=half[2] == "start"
+            )
+        elif child.name not in DROPPED_ELEMENTS:
+            yield InlineNode(
+                opening=[OutputFragment(None, child.serialize)], separates_words=child.name in SEPARATOR_ELEMENTS
+            )

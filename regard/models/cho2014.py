@@ -1,0 +1,130 @@
+"""Cho et al. 2014, Learning phrase representations using RNN encoder-decoder for statistical machine translation.
+
+The source is summed up in one vector c, which the decoder reads at every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.base import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.models.losses import CrossEntropy
+from regard.models.rnn_common import (
+    CELLS,
+    Bridge,
+    DeepOutput,
+    RecurrentInitSettings,
+    build_encoder,
+    init_orthogonal_,
+    make_embedding,
+    tie_weights,
+)
+from regard.models.settings_checks import check_positive
+from regard.nn import Recurrent, State, hidden_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoSettings(RecurrentInitSettings):
+    """The `model` section of `cho2014`."""
+
+    bidirectional: bool = False
+    maxout: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "maxout")
+
+
+class ChoState(NamedTuple):
+    """Between two steps: the summary c, and each layer's state."""
+
+    context: Tensor
+    recurrent: list[State]
+
+
+class ChoDecoder(Decoder):
+    """h'_t = f(h'_{t-1}, [E y_{t-1}; c]) with h'_0 = tanh(V' c), c = tanh(V h_N); the output reads h'_t, y_{t-1} and c.
+
+    `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as in the authors' code.
+    """
+
+    computation_order = ("c", "h_t")
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        summary: nn.Linear,
+        bridge: Bridge,
+        recurrent: Recurrent,
+        output: DeepOutput,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.summary = summary
+        self.bridge = bridge
+        self.recurrent = recurrent
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> ChoState:
+        """C from the top layer's last state, h'_0 of every layer from c."""
+        c = torch.tanh(self.summary(hidden_state(encoded.state[-1])))
+        return ChoState(c, self.bridge.from_vector(c))
+
+    def plot_state(self, state: ChoState) -> Tensor:
+        """The top layer's h."""
+        return hidden_state(state.recurrent[-1])
+
+    def vocabulary_layers(self) -> list[nn.Module]:
+        """E and W_o."""
+        return [self.embedding, self.output.W_o]
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V."""
+        return Decoded(self.output(*self._compute_readout_inputs(encoded, target_in)), None)
+
+    def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
+        """The maxout layer's."""
+        return self.output.compute_maxout(*self._compute_readout_inputs(encoded, target_in)), None
+
+    def _compute_readout_inputs(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The states, words and contexts that the readout reads: nothing waits for attention, so all at once."""
+        words = self.dropout(self.embedding(target_in))
+        state = self.start(encoded)
+        c = state.context[:, None].expand(-1, words.shape[1], -1)
+        lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        h, _ = self.recurrent(torch.cat((words, c), -1), lengths, state.recurrent)
+        return h, words, c
+
+    def step(self, state: ChoState, tokens: Tensor) -> tuple[Tensor, ChoState, None]:
+        """Tokens B -> log-probabilities B,V."""
+        word = self.dropout(self.embedding(tokens))
+        h, recurrent = self.recurrent.step(torch.cat((word, state.context), -1), state.recurrent)
+        logits = self.output(h, word, state.context)
+        return log_probs(logits), ChoState(state.context, recurrent), None
+
+
+def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size = settings.size, settings.embedding_size
+    cell = CELLS[settings.cell]
+    maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
+    decoder = ChoDecoder(
+        make_embedding(target_size, word_size),
+        nn.Linear(settings.memory_size, size),
+        Bridge(size, size, settings.layers, cell.num_state_tensors),
+        Recurrent(cell, word_size + size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
+        DeepOutput(size, word_size, size, maxout, target_size, settings.dropout),
+        settings.dropout,
+    )
+    if settings.tie:
+        tie_weights(decoder.embedding, decoder.output.W_o, "maxout gives")
+    model = Seq2Seq(build_encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        init_orthogonal_(model)
+    return model

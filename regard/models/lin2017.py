@@ -1,0 +1,100 @@
+"""Lin et al. 2017, A structured self-attentive sentence embedding: several looks at a text, each a row of a matrix.
+
+Equations are those of the paper's section 2; the output is that of its appendix, a multi-layer perceptron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
+from regard.models.losses import CrossEntropy
+from regard.models.settings_checks import check_fraction, check_nonnegative, check_positive
+from regard.nn import MaxPooling, MeanPooling, Recurrent, StructuredSelfAttention, prefix_mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinSettings(ClassifierSettings):
+    """The `model` section of `lin2017`."""
+
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    attention: int = 350
+    hops: int = 30
+    penalty: float = 0.1
+    mlp: int = 2000
+    word_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "attention", "hops", "mlp")
+        check_nonnegative(self, "penalty")
+        check_fraction(self, "word_dropout")
+
+
+class LinClassifier(Classifier):
+    """H of a bidirectional LSTM (eq. 1–4), M = A H (eq. 6, 7), a perceptron over M, and the penalty on A (eq. 8).
+
+    With another pooling in the place of attention, M is one row: the mean or the maximum of H.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        recurrent: Recurrent,
+        pooling: nn.Module,
+        perceptron: nn.Module,
+        criterion: CrossEntropy,
+        penalty_coefficient: float,
+        dropout: float,
+    ) -> None:
+        super().__init__(criterion)
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.pooling = pooling
+        self.perceptron = perceptron
+        self.penalty_coefficient = penalty_coefficient
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
+        """Ids B,S with lengths B -> logits B,L and weights A B,hops,S."""
+        H, _ = self.recurrent(self.dropout(self.embedding(ids)), lengths)
+        M, weights = self.pooling(H, prefix_mask(lengths, ids.shape[1]))
+        return ClassifierOutput(self.perceptron(M.flatten(1)), weights)
+
+    def attention_penalty(self, output: ClassifierOutput) -> Tensor | float:
+        """The coefficient times ‖A Aᵀ − I‖²_F of each text (eq. 8), summed up."""
+        if output.weights is None or not self.penalty_coefficient:
+            return 0.0
+        return self.penalty_coefficient * StructuredSelfAttention.penalty(output.weights).sum()
+
+
+def build(settings: LinSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> LinClassifier:
+    """The model of the settings, for a vocabulary and a number of labels."""
+    recurrent = settings.make_encoder(settings.embedding_size)
+    width = recurrent.output_size
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "attention": lambda: StructuredSelfAttention(width, settings.attention, settings.hops),
+        "max": MaxPooling,
+        "mean": MeanPooling,
+    }
+    rows = settings.hops if settings.pooling == "attention" else 1
+    perceptron = nn.Sequential(
+        nn.Dropout(settings.dropout),
+        nn.Linear(rows * width, settings.mlp),
+        nn.ReLU(),
+        nn.Dropout(settings.dropout),
+        nn.Linear(settings.mlp, target_size),
+    )
+    return LinClassifier(
+        settings.make_word_embedding(source_size),
+        recurrent,
+        makers[settings.pooling](),
+        perceptron,
+        criterion,
+        settings.penalty,
+        settings.word_dropout,
+    )

@@ -1,0 +1,78 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.models.settings_checks import check_fraction
+from regard.nn import Attended
+from regard.special_tokens import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The `loss` section of a recipe."""
+
+    label_smoothing: float = 0.0
+    per: Literal["token", "sentence"] = "token"
+    guided: float = 0.0
+    r_drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fraction(self, "label_smoothing")
+        if self.guided < 0:
+            raise ValueError(f"guided must be at least 0, not {self.guided}")
+        if self.r_drop < 0:
+            raise ValueError(f"r_drop must be at least 0, not {self.r_drop}")
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−Σ log p(y_t), with a share `label_smoothing` of the mass spread evenly over the vocabulary (Szegedy 2016).
+
+    Divided by the number of target tokens, or of sentences, as Sutskever and Luong do: with gradients clipped at a
+    fixed norm the two are different recipes.
+    """
+
+    settings: LossSettings
+
+    def __call__(self, logits: Tensor, target_out: Tensor) -> Tensor:
+        """Logits B,T,V and ids B,T -> the sum over a batch; PAD counts for nothing."""
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            target_out.flatten(),
+            ignore_index=PAD,
+            reduction="sum",
+            label_smoothing=self.settings.label_smoothing,
+        )
+
+    def guided_alignment_loss(self, attended: Attended, guide: Tensor) -> Tensor:
+        """−Σ_t Σ_s g_t(s) log a_t(s), weighed, the sum over a batch (Chen et al. 2016, guided alignment training).
+
+        `guide` B,T,S is where each target token should look; a row of zeros asks for nothing.
+        """
+        soft_attended = (
+            attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
+        )
+        weights = soft_attended.dense(guide.shape[2])
+        return -self.settings.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
+
+    def r_drop_loss(self, logits: Tensor, target_out: Tensor) -> Tensor:
+        """α/4 · Σ_t [KL(p‖q) + KL(q‖p)], p and q of two passes with other dropout: R-Drop (Liang 2021, eq. 4), halved.
+
+        `logits` 2B,T,V are those of the first pass, then of the second. Halved like the two cross-entropies, so that
+        the loss is that of one pass where the passes agree.
+        """
+        p, q = logits.log_softmax(-1, dtype=torch.float32).chunk(2)
+        divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # Σ (p−q)(log p − log q) is the sum of both divergences
+        return self.settings.r_drop / 4 * divergence.masked_fill(target_out.chunk(2)[0] == PAD, 0.0).sum()
+
+    def loss_count(self, target_out: Tensor) -> Tensor:
+        """What the sum is divided by: tokens, or sentences that have any."""
+        real = target_out != PAD
+        return real.sum() if self.settings.per == "token" else real.any(1).sum()

@@ -1,0 +1,139 @@
+"""From a recipe to a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from regard.config import parse_settings
+from regard.errors import UserError, format_suggestion
+from regard.models import (
+    bahdanau2015,
+    cho2014,
+    cui2017,
+    lin2017,
+    luong2015,
+    mino2017,
+    schuster1997,
+    sutskever2014,
+    vaswani2017,
+    xu2015,
+    xu2015_caption,
+    xu2015_hard,
+    yang2016,
+)
+from regard.models.base import Model
+from regard.models.losses import CrossEntropy, LossSettings
+from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
+
+ModelBuilder = Callable[[Any, int, int, CrossEntropy], Model]
+PLUGIN_VARIABLE = "REGARD_IMPORT"  # names modules that add kinds of their own
+
+MODELS: dict[str, tuple[type, ModelBuilder]] = {
+    "bahdanau": (bahdanau2015.BahdanauSettings, bahdanau2015.build),
+    "caption-hard": (xu2015_caption.HardCaptionSettings, xu2015_caption.build_hard_caption),
+    "caption-soft": (xu2015_caption.SoftCaptionSettings, xu2015_caption.build_soft_caption),
+    "cho": (cho2014.ChoSettings, cho2014.build),
+    "cui": (cui2017.CuiSettings, cui2017.build),
+    "lin": (lin2017.LinSettings, lin2017.build),
+    "luong": (luong2015.LuongSettings, luong2015.build),
+    "mino": (mino2017.MinoSettings, mino2017.build),
+    "schuster": (schuster1997.SchusterSettings, schuster1997.build),
+    "schuster-regression": (schuster1997.SequenceNetworkSettings, schuster1997.build_regression),
+    "sutskever": (sutskever2014.SutskeverSettings, sutskever2014.build),
+    "transformer": (vaswani2017.TransformerSettings, vaswani2017.build),
+    "xu-hard": (xu2015_hard.HardAttentionSettings, xu2015_hard.build),
+    "xu-soft": (xu2015.XuSettings, xu2015.build),
+    "yang": (yang2016.YangSettings, yang2016.build),
+}
+
+
+def build(config: str | Mapping[str, Any], source_size: int, target_size: int, **overrides: Any) -> Any:
+    """A model by its recipe's name, or by a recipe as a mapping, for vocabularies of the given sizes.
+
+    A `Seq2Seq`, where the recipe's task is to write; whatever the task, a `Model`.
+    Overrides are keys of the recipe's `model` section: `build("luong2015-global", 8000, 8000, size=256, score="dot")`.
+    """
+    recipe = _fill_model_defaults(read_recipe(config) if isinstance(config, str) else config)
+    recipe = resolve_auto_sizes(override(recipe, {f"model.{key}": value for key, value in overrides.items()}))
+    model = dict(recipe["model"])
+    kind = model.pop("kind")
+    if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
+        model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even where they are of one size
+    settings_class, builder = _load_registered_models()[kind]
+    settings: Any = parse_settings(settings_class, model, "model")
+    criterion = CrossEntropy(parse_settings(LossSettings, recipe.get("loss", {}), "loss"))
+    try:
+        return _zero_padding_embeddings_(builder(settings, source_size, target_size, criterion))
+    except ValueError as error:
+        raise UserError(f"model: {error}") from error
+
+
+def _fill_model_defaults(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe whose `model` section has every key that its kind of model has."""
+    model = recipe.get("model", {})
+    kind = model.get("kind")
+    if not isinstance(kind, str) or kind not in _load_registered_models():
+        raise UserError(
+            f"there is no model.kind {kind!r}{format_suggestion(str(kind), MODELS)} (one of your own: {PLUGIN_VARIABLE} names its module)"
+        )
+    defaults = {field.name: field.default for field in dataclasses.fields(MODELS[kind][0])}
+    return {**recipe, "model": {**defaults, **model}}
+
+
+def _load_registered_models() -> dict[str, tuple[type, ModelBuilder]]:
+    """All kinds of models, with those that modules named in REGARD_IMPORT, by commas, have added to `KINDS`.
+
+    A variable reaches every process that a command starts. That a run should name what is imported would not do: a run
+    may be a stranger's.
+    """
+    for name in filter(None, os.environ.get(PLUGIN_VARIABLE, "").split(",")):
+        if name not in sys.modules and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UserError(f"{PLUGIN_VARIABLE} names {name!r}, which cannot be imported: {error}") from error
+    return MODELS
+
+
+def _zero_padding_embeddings_(model: Model) -> Model:
+    """The model with zeros for PAD in its embeddings to begin with, whatever they were initialised with."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            with torch.no_grad():
+                module.weight[module.padding_idx].zero_()
+    return model
+
+
+_INIT_FUNCTIONS = {"normal_", "uniform_", "zero_", "fill_"}
+
+
+class SkipInit(TorchFunctionMode):
+    """First weights are not drawn: on device meta there is nothing to fill, and PyTorch is slow to find that out."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if getattr(function, "__name__", "") in _INIT_FUNCTIONS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+def build_on_meta(config: str | Mapping[str, Any], source_size: int, target_size: int) -> Any:
+    """The model that `build` would give, with the names and shapes of its weights, on device meta."""
+    with torch.device("meta"), SkipInit():
+        return build(config, source_size, target_size)

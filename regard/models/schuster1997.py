@@ -1,0 +1,243 @@
+"""Schuster & Paliwal 1997, Bidirectional recurrent neural networks, and what the paper compares them with.
+
+Each word gets one of a few classes: y_t = g(V h_t + c), g the softmax. The networks differ in what h_t has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.models.base import Model
+from regard.models.losses import CrossEntropy
+from regard.models.rnn_common import CELLS, make_embedding
+from regard.models.settings_checks import check_fraction, check_nonnegative, check_positive
+from regard.nn import LSTMCell, Recurrent, prefix_mask, reversal_indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceNetworkSettings:
+    """What reads, whatever it reads and whatever is made of it: the `model` section of `schuster1997-regression`."""
+
+    network: Literal["brnn", "rnn", "tdnn", "mlp"] = "brnn"
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    size: int = 128
+    layers: int = 1
+    dropout: float = 0.0
+    residual: bool = False
+    delay: int = 0
+    window: int = 2
+
+    def __post_init__(self) -> None:
+        check_fraction(self, "dropout")
+        check_positive(self, "size", "layers")
+        check_nonnegative(self, "delay", "window")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchusterSettings(SequenceNetworkSettings):
+    """The `model` section of `schuster1997`."""
+
+    embedding: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "embedding")
+
+    @property
+    def embedding_size(self) -> int:
+        """Width of an embedding."""
+        return self.size if self.embedding is None else self.embedding
+
+
+class SequenceNetwork(Protocol):
+    """What reads a sentence, or numbers over time."""
+
+    output_size: int
+
+    def __call__(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """X B,S,I, zero past each end, with `lengths` B -> h B,S,output_size."""
+        ...
+
+
+class BiRNN(nn.Module):
+    """h_t = [h^f_t; h^b_t]: all words up to t, and all from t on; no link leads from one direction to the other.
+
+    h^f_t = f(W^f x_t + U^f h^f_{t-1} + b^f) and h^b_t = f(W^b x_t + U^b h^b_{t+1} + b^b), so that with V = [V^f V^b]
+    the output is the paper's y_t = g(V^f h^f_t + V^b h^b_t + c). The directions meet there and nowhere else, however
+    many layers they have. States begin at 0.
+    """
+
+    def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
+        super().__init__()
+        self.ahead, self.back = _make_rnn(settings, input_size), _make_rnn(settings, input_size)
+        self.output_size = 2 * settings.size
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """X B,S,I -> B,S,2H."""
+        reversal = reversal_indices(lengths, x.shape[1])[..., None]
+        forwards, _ = self.ahead(x, lengths)
+        backwards, _ = self.back(x.gather(1, reversal.expand_as(x)), lengths)
+        return torch.cat((forwards, backwards.gather(1, reversal.expand_as(backwards))), -1)
+
+
+class DelayedRNN(nn.Module):
+    """h_t is the state after word t + delay: all words up to there, none beyond. After its end a sentence is zeros."""
+
+    def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
+        super().__init__()
+        self.ahead = _make_rnn(settings, input_size)
+        self.delay = settings.delay
+        self.output_size = settings.size
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """X B,S,I -> B,S,H."""
+        states, _ = self.ahead(F.pad(x, (0, 0, 0, self.delay)), lengths + self.delay)
+        late: Tensor = states[:, self.delay :]
+        return late
+
+
+class WindowedMLP(nn.Module):
+    """Tanh units over windows, the same at every place: h^l_t = tanh(W^l [h^{l-1}_{t-w}; …; h^{l-1}_{t+w}] + b^l).
+
+    `windows` has a window for each layer, so many words to each side. Beyond its ends a sentence is zeros.
+    """
+
+    def __init__(self, settings: SequenceNetworkSettings, input_size: int, windows: list[int]) -> None:
+        super().__init__()
+        widths = [input_size] + [settings.size] * (settings.layers - 1)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(width, settings.size, 2 * window + 1, padding=window)
+            for width, window in zip(widths, windows, strict=True)
+        )
+        self.dropout = nn.Dropout(settings.dropout)
+        self.residual = settings.residual
+        self.output_size = settings.size
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """X B,S,I -> B,S,H."""
+        real = prefix_mask(lengths, x.shape[1])[..., None]
+        for layer, convolution in enumerate(self.convolutions):
+            inputs = self.dropout(x) if layer else x
+            outputs = torch.tanh(convolution(inputs.transpose(1, 2)).transpose(1, 2)) * real
+            x = outputs + x if self.residual and layer else outputs
+        return x
+
+
+class Tagger(Model):
+    """What is known of a word is a sum of embeddings; a network reads the words, and a class is chosen for each."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        network: SequenceNetwork,
+        output: nn.Linear,
+        criterion: CrossEntropy,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.network = network
+        self.output = output
+        self.criterion = criterion
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Features B,S,F of words, 0 adds nothing, and lengths B -> logits B,S,V; V counts PAD, which is no class."""
+        real = prefix_mask(lengths, source.shape[1])[..., None]
+        words = self.dropout(self.embedding(source).sum(2)) * real
+        logits: Tensor = self.output(self.dropout(self.network(words, lengths)))
+        return logits
+
+    def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy with the classes B,S, summed up over a batch; PAD counts for nothing."""
+        return self.criterion(self(source, lengths), target)
+
+    def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What that sum is divided by."""
+        return self.criterion.loss_count(target)
+
+
+def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:
+    """One direction."""
+    return Recurrent(
+        CELLS[settings.cell],
+        input_size,
+        settings.size,
+        settings.layers,
+        dropout=settings.dropout,
+        residual=settings.residual,
+    )
+
+
+def build_network(settings: SequenceNetworkSettings, input_size: int) -> SequenceNetwork:
+    """What the settings ask for, for vectors of a width. All layers of a TDNN have the window, an MLP's first alone."""
+    window, above = settings.window, settings.layers - 1
+    makers: dict[str, Callable[[], SequenceNetwork]] = {
+        "brnn": lambda: BiRNN(settings, input_size),
+        "rnn": lambda: DelayedRNN(settings, input_size),
+        "tdnn": lambda: WindowedMLP(settings, input_size, [window] * settings.layers),
+        "mlp": lambda: WindowedMLP(settings, input_size, [window] + [0] * above),
+    }
+    return makers[settings.network]()
+
+
+def build(settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Tagger:
+    """The model of the settings. Embeddings begin small, several are added up for a word; forget gates begin open."""
+    if criterion.settings.guided or criterion.settings.r_drop:
+        raise ValueError("loss.guided and loss.r_drop are of models that translate; one that tags has neither")
+    words = make_embedding(source_size, settings.embedding_size)
+    reader = build_network(settings, settings.embedding_size)
+    nn.init.normal_(words.weight, std=settings.embedding_size**-0.5)
+    output = nn.Linear(reader.output_size, target_size)
+    model = Tagger(words, reader, output, criterion, settings.dropout)
+    init_forget_bias_(model)
+    return model
+
+
+def init_forget_bias_(model: nn.Module) -> None:
+    """Forget gates begin open."""
+    for module in model.modules():
+        if isinstance(module, LSTMCell):
+            nn.init.constant_(module.bias_ih.chunk(4)[1], 1.0)
+
+
+class Regressor(Model):
+    """A network reads numbers over time, and a linear layer makes numbers of its states."""
+
+    def __init__(self, network: SequenceNetwork, output: nn.Linear, dropout: float) -> None:
+        super().__init__()
+        self.network = network
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Inputs B,S,I and the numbers of real steps B -> outputs B,S,O; those past an end mean nothing."""
+        real = prefix_mask(lengths, source.shape[1])[..., None]
+        outputs: Tensor = self.output(self.dropout(self.network(source * real, lengths)))
+        return outputs
+
+    def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Σ (y − ŷ)² over all real steps and all outputs of a batch."""
+        real = prefix_mask(lengths, source.shape[1])[..., None]
+        errors: Tensor = (self(source, lengths).to(target.dtype) - target) * real
+        return errors.square().sum()
+
+    def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """How many numbers that is a sum over."""
+        return lengths.sum() * target.shape[2]
+
+
+def build_regression(
+    settings: SequenceNetworkSettings, source_size: int, target_size: int, criterion: CrossEntropy
+) -> Regressor:
+    """The model that reads `source_size` numbers a step and gives `target_size`; `criterion` is for labels."""
+    reader = build_network(settings, source_size)
+    model = Regressor(reader, nn.Linear(reader.output_size, target_size), settings.dropout)
+    init_forget_bias_(model)
+    return model

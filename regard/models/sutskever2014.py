@@ -1,0 +1,110 @@
+"""Sutskever, Vinyals & Le 2014, Sequence to sequence learning with neural networks.
+
+The decoder starts from the encoder's last state and sees the source no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.base import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.models.losses import CrossEntropy
+from regard.models.rnn_common import (
+    CELLS,
+    RecurrentInitSettings,
+    build_encoder,
+    init_uniform_,
+    make_bridge,
+    make_embedding,
+    tie_weights,
+)
+from regard.nn import Recurrent, State, hidden_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SutskeverSettings(RecurrentInitSettings):
+    """The `model` section of `sutskever2014`."""
+
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    bidirectional: bool = False
+    reverse: bool = True
+
+
+class SutskeverState(NamedTuple):
+    """Between two steps: each layer's state."""
+
+    recurrent: list[State]
+
+
+class SutskeverDecoder(Decoder):
+    """p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
+
+    computation_order = ("h_t",)
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        recurrent: Recurrent,
+        output: nn.Linear,
+        bridge: Callable[[Sequence[State]], list[State]] = list,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.output = output
+        self.bridge = bridge
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> SutskeverState:
+        """The encoder's last states."""
+        return SutskeverState(self.bridge(encoded.state))
+
+    def plot_state(self, state: SutskeverState) -> Tensor:
+        """The top layer's h."""
+        return hidden_state(state.recurrent[-1])
+
+    def vocabulary_layers(self) -> list[nn.Module]:
+        """E and W."""
+        return [self.embedding, self.output]
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Target_in B,T -> logits B,T,V."""
+        h, _ = self.hidden_states(encoded, target_in)
+        return Decoded(self.output(h), None)
+
+    def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
+        """The top layer's h_t: nothing waits for attention, so all at once."""
+        words = self.dropout(self.embedding(target_in))
+        lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        h, _ = self.recurrent(words, lengths, self.start(encoded).recurrent)
+        return self.dropout(h), None
+
+    def step(self, state: SutskeverState, tokens: Tensor) -> tuple[Tensor, SutskeverState, None]:
+        """Tokens B -> log-probabilities B,V."""
+        h, recurrent = self.recurrent.step(self.dropout(self.embedding(tokens)), state.recurrent)
+        return log_probs(self.output(self.dropout(h))), SutskeverState(recurrent), None
+
+
+def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
+    """The model of the settings."""
+    size, word_size = settings.size, settings.embedding_size
+    cell = CELLS[settings.cell]
+    decoder = SutskeverDecoder(
+        make_embedding(target_size, word_size),
+        Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
+        nn.Linear(size, target_size),
+        make_bridge(settings),
+        settings.dropout,
+    )
+    if settings.tie:
+        tie_weights(decoder.embedding, decoder.output, "states have")
+    model = Seq2Seq(build_encoder(settings, source_size), decoder, criterion)
+    if settings.initialisation == "paper":
+        init_uniform_(model, 0.08)
+    return model

@@ -1,0 +1,53 @@
+"""Xu et al. 2015, Show, attend and tell, as it was made: sentences about images.
+
+The decoders are those of `xu` and `hard`, whole; what they look at are the places of a grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.models.base import Seq2Seq
+from regard.models.image_encoder import ImageEncoderSettings, build_image_encoder
+from regard.models.losses import CrossEntropy
+from regard.models.rnn_common import build_score
+from regard.models.settings_checks import check_nonnegative
+from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel, build_decoder_parts
+from regard.models.xu2015_hard import HardAttentionBaseSettings, HardAttentionDecoder, HardAttentionModel
+from regard.nn import Attention, Global, Hard
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftCaptionSettings(XuBaseSettings, ImageEncoderSettings):
+    """The `model` section of `xu2015-soft-caption`."""
+
+    doubly_stochastic: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_nonnegative(self, "doubly_stochastic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardCaptionSettings(HardAttentionBaseSettings, ImageEncoderSettings):
+    """The `model` section of `xu2015-hard-caption`."""
+
+
+def build_soft_caption(
+    settings: SoftCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
+) -> Seq2Seq:
+    """Soft attention over places with `source_size` features."""
+    attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
+    decoder = XuDecoder(*build_decoder_parts(settings, target_size, Attention(attention_score, Global())))
+    return XuModel(build_image_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
+
+
+def build_hard_caption(
+    settings: HardCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
+) -> Seq2Seq:
+    """Hard attention over them."""
+    attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
+    decoder = HardAttentionDecoder(
+        *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings
+    )
+    return HardAttentionModel(build_image_encoder(settings, source_size), decoder, criterion, settings)

@@ -1,0 +1,114 @@
+"""Yang et al. 2016, Hierarchical attention networks: words make sentences, sentences make the document.
+
+The GRU is the paper's (section 2.1), with the reset gate behind the product, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
+from regard.models.losses import CrossEntropy
+from regard.models.settings_checks import check_positive
+from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent, prefix_mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class YangSettings(ClassifierSettings):
+    """The `model` section of `yang2016`."""
+
+    attention: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "attention")
+
+    @property
+    def context_size(self) -> int:
+        """Width of u_w and u_s."""
+        return 2 * self.size if self.attention is None else self.attention
+
+
+class PooledDocument(NamedTuple):
+    """A document in one vector, with nothing that was looked at."""
+
+    vector: Tensor  # B,size
+    word_weights: None = None
+    sentence_weights: None = None
+
+
+class HierarchicalPooling(nn.Module):
+    """The same way up without attention (HN-AVE and HN-MAX in the paper's section 3.2)."""
+
+    def __init__(self, pooling: nn.Module, sentence_encoder: nn.Module) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.sentence_encoder = sentence_encoder
+
+    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> PooledDocument:
+        """Word states B,N,S,size with a mask B,N,S, and the mask B,N of the sentences."""
+        vectors, _ = self.pooling(words.flatten(0, 1), word_mask.flatten(0, 1))
+        sentences, _ = self.sentence_encoder(vectors.unflatten(0, words.shape[:2]), sentence_mask.sum(1))
+        return PooledDocument(self.pooling(sentences, sentence_mask)[0])
+
+
+class YangClassifier(Classifier):
+    """h_it of the words, s_i of the sentences, v of the document (eq. 1–10), p = softmax(W_c v + b_c) (eq. 11)."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        recurrent: Recurrent,
+        hierarchy: nn.Module,
+        output: nn.Linear,
+        criterion: CrossEntropy,
+        dropout: float,
+    ) -> None:
+        super().__init__(criterion)
+        self.embedding = embedding
+        self.recurrent = recurrent
+        self.hierarchy = hierarchy
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
+        """Ids B,N,S with the words of each sentence B,N, 0 behind the last -> logits B,L, weights B,N,S and B,N."""
+        word_mask = prefix_mask(lengths.flatten(), ids.shape[2]).view(ids.shape)
+        document = self.hierarchy(self.encode_words(ids, lengths), word_mask, lengths > 0)
+        logits = self.output(self.dropout(document.vector))
+        return ClassifierOutput(logits, document.word_weights, document.sentence_weights)
+
+    def encode_words(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """h_it of each word, B,N,S,2u; no time is spent on sentences that are not there."""
+        real = lengths > 0
+        if not real.any():
+            return self.embedding.weight.new_zeros(*ids.shape, self.recurrent.output_size)
+        states, _ = self.recurrent(self.dropout(self.embedding(ids[real])), lengths[real])
+        return torch.zeros(*ids.shape, states.shape[-1], dtype=states.dtype, device=states.device).index_put(
+            (real,), states
+        )
+
+
+def build(settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> YangClassifier:
+    """The model of the settings, for a vocabulary and a number of labels."""
+    recurrent = settings.make_encoder(settings.embedding_size)
+    width = recurrent.output_size
+    above = settings.make_encoder(width)
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "attention": lambda: HierarchicalAttention(width, settings.context_size, above, width),
+        "max": lambda: HierarchicalPooling(MaxPooling(), above),
+        "mean": lambda: HierarchicalPooling(MeanPooling(), above),
+    }
+    return YangClassifier(
+        settings.make_word_embedding(source_size),
+        recurrent,
+        makers[settings.pooling](),
+        nn.Linear(width, target_size),
+        criterion,
+        settings.dropout,
+    )

@@ -1,0 +1,117 @@
+"""Several systems side by side: one figure of each, or a curve of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, NamedTuple
+
+from regard.evaluate import LengthGroup
+from regard.plot.heatmap import escape_dollar_signs, hide_axes_frame
+from regard.plot.matplotlib_figure import make_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")  # so that lines can be told apart without their colours
+
+
+def plot_bars(
+    values: Mapping[str, float],
+    title: str,
+    published: Mapping[str, float] | None = None,
+    deviations: Mapping[str, float] | None = None,
+) -> Figure:
+    """A bar for each system, the first above; a diamond where somebody has published another figure of it."""
+    figure = make_figure(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
+    axes = figure.add_subplot()
+    names = list(values)
+    off = [(deviations or {}).get(name, 0.0) for name in names] if deviations else None
+    drawn = axes.barh(range(len(names)), list(values.values()), color="tab:blue", height=0.6, xerr=off, ecolor="0.25")
+    axes.bar_label(drawn, [f" {value:.4g}" for value in values.values()], fontsize="small", color="0.25")
+    told = {names.index(name): value for name, value in (published or {}).items()}
+    if told:
+        x, y = list(told.values()), list(told)
+        axes.plot(x, y, "D", color="0.15", markersize=6, markeredgecolor="white", label="paper", linestyle="none")
+        axes.legend(frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    axes.set_yticks(range(len(names)), [escape_dollar_signs(name) for name in names])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.set_title(escape_dollar_signs(title), fontsize="medium", loc="left")
+    hide_axes_frame(axes)
+    return figure
+
+
+def plot_curves(
+    lines: Mapping[str, Sequence[Sequence[float | str]]],
+    title: str,
+    x_label: str,
+    y_label: str,
+    log_scale: bool = False,
+) -> Figure:
+    """A line for each system through its points (x, y); where x are words, such as ranges, they stand in a row."""
+    from matplotlib.ticker import LogLocator
+
+    figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=110)
+    axes = figure.add_subplot()
+    for (name, points), marker, dash in zip(lines.items(), cycle(MARKERS), cycle(DASHES), strict=False):
+        x, y = ([point[place] for point in points] for place in (0, 1))
+        axes.plot(x, y, marker=marker, linestyle=dash, label=escape_dollar_signs(name))
+    if log_scale:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        places = sorted({point[0] for points in lines.values() for point in points})
+        axes.set_xticks(places, [f"{place:,}" for place in places])
+        axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(axis="y", color="0.9")
+    axes.set_title(escape_dollar_signs(title), fontsize="medium", loc="left")
+    axes.legend(frameon=False, fontsize="small")
+    hide_axes_frame(axes)
+    return figure
+
+
+def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
+    """Each system's groups, all of the same test set, from short to long; below each, how many sentences it has."""
+    figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=150)
+    axes = figure.add_subplot()
+    for name, groups in systems.items():
+        axes.plot(range(len(groups)), [group.bleu for group in groups], marker="o", label=escape_dollar_signs(name))
+    first = next(iter(systems.values()))
+    axes.set_xticks(range(len(first)), [f"{group.words}\n{group.pairs:,} pairs" for group in first])
+    axes.set_xlabel("words of the source")
+    axes.set_ylabel("BLEU")
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", color="0.9")
+    hide_axes_frame(axes)
+    if len(systems) > 1:
+        axes.legend(frameon=False)
+    return figure
+
+
+class PredictedSeries(NamedTuple):
+    """Two curves over the same steps."""
+
+    reference: Sequence[float]
+    prediction: Sequence[float]
+
+
+def plot_predicted_series(series: Sequence[PredictedSeries]) -> Figure:
+    """One below the other."""
+    figure = make_figure(figsize=(7.2, 2.2 * len(series)), layout="constrained", dpi=150)
+    for number, one in enumerate(series, 1):
+        axes = figure.add_subplot(len(series), 1, number)
+        axes.plot(one.reference, color="0.6", linewidth=3, label="right")
+        axes.plot(one.prediction, color="C0", linewidth=1.2, label="model")
+        axes.grid(axis="y", color="0.9")
+        hide_axes_frame(axes)
+    axes.set_xlabel("step of time")
+    figure.axes[0].legend(frameon=False, ncols=2)
+    return figure

@@ -1,0 +1,97 @@
+"""An empty picture. matplotlib is imported when the first is made: most commands make none, and it takes its time."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from regard.console import log_message
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontEntry
+
+CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
+SCRIPTS = (  # that have a "Noto Sans" font of their name, which is also the first word of the names of their characters
+    *("ADLAM", "ARABIC", "ARMENIAN", "BALINESE", "BENGALI", "CHEROKEE", "COPTIC", "DEVANAGARI", "ETHIOPIC", "GEORGIAN"),
+    *("GOTHIC", "GUJARATI", "GURMUKHI", "HEBREW", "JAVANESE", "KANNADA", "KHMER", "LAO", "MALAYALAM", "MONGOLIAN"),
+    *("MYANMAR", "NKO", "ORIYA", "RUNIC", "SINHALA", "SUNDANESE", "SYRIAC", "TAMIL", "TELUGU", "THAANA", "THAI"),
+    *("TIFINAGH", "VAI"),
+)
+
+
+def make_figure(figsize: tuple[float, float], dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
+    """Width and height in inches."""
+    return _make_figure_class()(figsize=figsize, dpi=dpi, layout=layout)
+
+
+@cache
+def _make_figure_class() -> type[Figure]:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    class Picture(Figure):
+        """A figure whose text falls back to other installed fonts; characters that none has are reported once."""
+
+        def draw(self, renderer: Any) -> None:
+            for axes in self.axes:
+                axes.get_xticklabels(), axes.get_yticklabels()  # which gives them their text
+            for text in self.findobj(Text):
+                families = dict.fromkeys([*text.get_fontfamily(), *map(_find_fallback_family, text.get_text())])
+                text.set_fontfamily([family for family in families if family is not None])
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"Glyph \d+ ")
+                super().draw(renderer)
+
+    return Picture
+
+
+@cache
+def _find_fallback_family(character: str) -> str | None:
+    """Return an installed font family for a character that the default font lacks; None if it has it or none does."""
+    from matplotlib.font_manager import FontProperties, findfont
+
+    if character.isascii() or _has_character(findfont(FontProperties()), character):
+        return None
+    family = next((entry.name for entry in _list_fallback_fonts() if _has_character(entry.fname, character)), None)
+    if family is None:
+        _report_missing_character(character)
+    return family
+
+
+def _list_fallback_fonts() -> list[FontEntry]:
+    from matplotlib.font_manager import fontManager
+
+    fonts = [
+        font for font in fontManager.ttflist if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))
+    ]
+    return sorted(fonts, key=lambda font: (not font.name.startswith("Noto Sans"), font.name))
+
+
+def _has_character(path: str, character: str) -> bool:
+    return ord(character) in _read_code_points(path)
+
+
+@cache
+def _read_code_points(path: str) -> frozenset[int]:
+    """Return the characters of a font file; opening the files anew for each character would be slow."""
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(get_font(path).get_charmap())
+    except (OSError, RuntimeError):  # a font of coloured pictures, or a damaged one
+        return frozenset()
+
+
+_reported: list[str] = []  # at most one: a log is not to be filled with characters
+
+
+def _report_missing_character(character: str) -> None:
+    if not _reported:
+        _reported.append(character)
+        script = unicodedata.name(character, "").split(" ")[0]
+        font = "CJK" if script.startswith(CJK) else script.title() if script in SCRIPTS else None
+        advice = "" if font is None else f": install Noto Sans {font}"
+        log_message(f"no installed font has {character} (U+{ord(character):04X}), which pictures show as a box{advice}")

@@ -1,0 +1,73 @@
+"""Is attention sparse? Entropy, and the share of weights that are as good as none, for each mechanism."""
+
+from __future__ import annotations
+
+from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
+from regard.reproduce.experiments.luong2015_table4_architectures import make_luong_training
+from regard.reproduce.metrics import measure_translation
+from regard.reproduce.presets import make_translation_training
+from regard.reproduce.significance import expect_above, expect_higher, expect_lower
+
+CORPUS = {"small": "simple", "full": "mixed-ende"}
+LUONG_VARIANTS = (
+    ("global", "dot"),
+    ("global", "general"),
+    ("global", "concat"),
+    ("global", "location"),
+    ("local-m", "general"),
+    ("local-p", "general"),
+)
+
+
+def _build_sparsity_rows(scale: str) -> list[ExperimentRow]:
+    """The runs of other experiments, looked at in another way."""
+    corpus = CORPUS[scale]
+    return [
+        *(
+            ExperimentRow(f"{alignment} ({score})", [make_luong_training(scale, alignment, score)])
+            for alignment, score in LUONG_VARIANTS
+        ),
+        *(
+            ExperimentRow(name, [make_translation_training(name, corpus)])
+            for name in ("bahdanau2015", "xu2015-soft", "vaswani2017-base")
+        ),
+    ]
+
+
+CONTENT_BASED_ROWS = (
+    "global (dot)",
+    "global (general)",
+    "global (concat)",
+    "bahdanau2015",
+    "xu2015-soft",
+    "vaswani2017-base",
+)
+ATTENTION_SPARSITY = Experiment(
+    name="sparse",
+    title="Is attention sparse?",
+    source="asked of Bahdanau 2015 (figure 3), Luong 2015 (figure 7) and Vaswani 2017: the pictures look sparse, no "
+    "figure is given; a softmax never gives a zero",
+    description="Weights of the references' words over the source, its end included. Outside a window weights are 0; those "
+    "of a Transformer are its last layer's, mean of the heads.",
+    rows=_build_sparsity_rows,
+    measure=measure_translation,
+    columns=("entropy", "faint", "bleu", "aer"),
+    claims=(
+        *(
+            Claim(f"{name}: more than half of the weights are under 0.01", expect_above("faint", name, 0.5), "ours")
+            for name in CONTENT_BASED_ROWS
+        ),
+        Claim(
+            "location looks less sharply than dot (entropy)",
+            expect_higher("entropy", "global (location)", than="global (dot)"),
+            "ours",
+        ),
+        Claim(
+            "a window makes attention sharper: local-p against global, general (entropy)",
+            expect_lower("entropy", "local-p (general)", than="global (general)"),
+            "ours",
+        ),
+    ),
+    charts=(BarChart("entropy", "Entropy of a word's weights, nats"), BarChart("faint", "Share of weights under 0.01")),
+    cpu_minutes=5,
+)

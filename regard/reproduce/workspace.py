@@ -1,0 +1,153 @@
+"""What figures were measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import yaml
+
+from regard.console import log_message
+from regard.reproduce.corpora import CorpusFiles, find_corpus, prepare_corpus
+from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec, compute_digest
+from regard.runs import Run
+from regard.runs.summary import summarize_run
+from regard.training import train
+from regard.version import VERSION
+
+
+def _describe_hardware() -> dict[str, Any]:
+    """This machine."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+
+
+# Measured results are cached under these names of earlier versions; their checkpoints may be gone.
+MEASUREMENT_IDS = {
+    "metrics.measure_translation": ("regard.reproduce.measures", "translation"),
+    "metrics.measure_unknown_replacement": ("regard.reproduce.measures", "replaced"),
+    "throughput.measure_translation_and_speed": ("regard.reproduce.speed", "timed"),
+    "experiments.luong2015_table4_architectures._measure_architecture": (
+        "regard.reproduce.experiments.architectures",
+        "measure",
+    ),
+    "experiments.cho2014_cells._measure_cell": ("regard.reproduce.experiments.cells", "measure"),
+    "experiments.schuster1997_directions._measure_direction": ("regard.reproduce.experiments.directions", "measure"),
+}
+Measure: TypeAlias = "Callable[[Workspace, ExperimentRow], MetricValues]"
+
+
+class Workspace:
+    """A folder: `corpora`, `runs`, and a folder for the results of each scale."""
+
+    def __init__(self, out: Path, scale: str) -> None:
+        self.out = out
+        self.scale = scale
+
+    @property
+    def results_folder(self) -> Path:
+        """Where tables and pages are."""
+        return self.out / self.scale
+
+    def get_corpus(self, name: str) -> CorpusFiles:
+        """The files of a corpus, which are made where they are not there."""
+        return prepare_corpus(name, self.out / "corpora")
+
+    def run_folder(self, training: TrainingSpec) -> Path:
+        """Where a run is, or will be."""
+        return self.out / "runs" / training.name
+
+    def train_or_resume(self, training: TrainingSpec) -> Path:
+        """The folder of a finished run: as it is there, gone on with, or trained from the beginning."""
+        folder = self.run_folder(training)
+        if self.is_trained(training):
+            return folder
+        if Run(folder).exists and Run(folder).list_steps():
+            log_message(f"{folder} goes on from step {Run(folder).find_newest_step()}")
+            train(training.recipe, None, folder, resume=True)
+        else:
+            corpus = self.get_corpus(training.corpus)
+            train(training.recipe, corpus.train, folder, dev=corpus.dev, **training.changes)
+        return folder
+
+    def is_trained(self, training: TrainingSpec) -> bool:
+        """Whether a run is there, and finished."""
+        return self.run_folder(training).is_dir() and summarize_run(self.run_folder(training)).finished
+
+    def measure_row(self, measure: Measure, row: ExperimentRow) -> MetricValues:
+        """What a measure finds of a row; of a row with runs it is kept beside the first of them.
+
+        What was measured needs no weights any more: checkpoints may be gone.
+        """
+        if not row.trainings:
+            return measure(self, row)
+        path = self.measurement_path(measure, row)
+        if not self.is_measured(measure, row):
+            for training in row.trainings:
+                self.train_or_resume(training)
+            values = measure(self, row)
+            path.parent.mkdir(exist_ok=True)
+            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+            told = {"of": _describe_measurement(measure, row), "values": values, "hardware": _describe_hardware()}
+            beside.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
+            beside.replace(path)
+        found: MetricValues = json.loads(path.read_text(encoding="utf-8"))["values"]
+        return found
+
+    def is_measured(self, measure: Measure, row: ExperimentRow) -> bool:
+        """Whether a row with runs was measured already."""
+        return bool(row.trainings) and self.measurement_path(measure, row).is_file()
+
+    def measurement_path(self, measure: Measure, row: ExperimentRow) -> Path:
+        """Where that is, once it was measured."""
+        return (
+            self.run_folder(row.trainings[0])
+            / "measures"
+            / f"{compute_digest(_describe_measurement(measure, row))}.json"
+        )
+
+    def read_hardware(self, measure: Measure, row: ExperimentRow) -> dict[str, Any]:
+        """What a row was measured on: this machine, but where it was kept."""
+        kept = row.trainings and json.loads(self.measurement_path(measure, row).read_text(encoding="utf-8"))
+        return dict(kept.get("hardware", {})) if kept else _describe_hardware()
+
+    def format_train_command(self, training: TrainingSpec) -> str:
+        """What trains the same by hand."""
+        corpus = find_corpus(training.corpus, self.out / "corpora")
+        dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
+        changes = [f"{key}={_format_override_value(value)}" for key, value in training.changes.items()]
+        where = ["--recipe", training.recipe, "--out", self.run_folder(training)]
+        return _join_shell_words(["regard", "train", *corpus.train, *dev, *where, *changes])
+
+
+def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
+    """All that makes what is measured of a row with runs."""
+    names = [training.name for training in row.trainings]
+    known = f"{measure.__module__}.{measure.__qualname__}"
+    module, name = MEASUREMENT_IDS.get(
+        known.removeprefix("regard.reproduce."), (measure.__module__, measure.__qualname__)
+    )
+    return [VERSION, module, name, names, dict(row.options)]
+
+
+def _format_override_value(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
+
+
+def _join_shell_words(words: Sequence[object]) -> str:
+    """Words as a shell takes them."""
+    return shlex.join(map(str, words))

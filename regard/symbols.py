@@ -1,4 +1,0 @@
-"""The four ids that every vocabulary begins with."""
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-NAMES = ("<pad>", "<unk>", "<s>", "</s>")

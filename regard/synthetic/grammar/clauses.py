@@ -1,0 +1,219 @@
+"""The clause, the grammar's synchronous rule: one abstract record, two word orders.
+
+German keeps its verb in two brackets. The finite verb stands second, first (questions, and after a subordinate clause
+that opens the sentence) or last (subordinate clauses); prefix, participle and infinitive close the clause. Between them
+stand pronouns, time, dative, accusative, "nicht", manner, place. English says objects, manner, place, time.
+"""
+
+from dataclasses import dataclass
+
+from regard.synthetic.grammar import english_morphology as en
+from regard.synthetic.grammar import german_morphology as de
+from regard.synthetic.grammar import phrases as ph
+from regard.synthetic.grammar.lexeme import Adjective, Adverbial, Modal, Verb
+from regard.synthetic.grammar.phrases import Nominal, PrepositionalPhrase, Pronoun, Token
+
+VERB_SECOND, VERB_FIRST, VERB_LAST = "second", "first", "last"
+
+
+@dataclass(slots=True)
+class Clause:
+    """Who does what to whom, when, how and where; filled in place by place.
+
+    `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
+    opens the clause: "subject", "direct", "time", "place", "asked", or "" for a question without a question word.
+    `relative` is a clause about the subject or the direct object, as `host` says; its front is a relative pronoun.
+    """
+
+    verb: Verb
+    subject: Nominal
+    tense: str = "present"
+    modal: Modal | None = None
+    negated: bool = False
+    direct: Nominal | None = None
+    indirect: Nominal | None = None
+    recipient_last: bool = False
+    complement: PrepositionalPhrase | None = None
+    predicate: Adjective | None = None
+    very: bool = False
+    frequency: Adverbial | None = None
+    manner: Adverbial | None = None
+    means: Adverbial | None = None
+    place: PrepositionalPhrase | None = None
+    time: Adverbial | None = None
+    asked: Adverbial | None = None
+    front: str = "subject"
+    relative: "Clause | None" = None
+    host: str = "subject"
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the finite verb is in a past form."""
+        return self.modal.is_past if self.modal else self.tense in {"past", "pluperfect"}
+
+
+def realize_english_clause(clause: Clause, path: str, inverted: bool = False, elided: bool = False) -> list[Token]:
+    """The English words: inverted in a question, elided where the subject was said before."""
+    auxiliary, denial, main = _realize_english_verb(clause, path, inverted)
+    subject = (
+        []
+        if elided
+        else ph.realize_english_phrase(clause.subject, path + ".subject")
+        + _realize_english_relative(clause, path, "subject")
+    )
+    front = [] if clause.front in {"", "subject"} else _realize_english_part(clause, clause.front, path)
+    order = [front, auxiliary, subject] if inverted else [front, subject, auxiliary]
+    order += [denial, _realize_english_part(clause, "frequency", path), main, *_realize_english_rest(clause, path)]
+    return [token for part in order for token in part]
+
+
+def _realize_english_verb(clause: Clause, path: str, inverted: bool) -> tuple[list[Token], list[Token], list[Token]]:
+    verb, modal, person = clause.verb, clause.modal, clause.subject.person
+    helper, own, base = (path + ".finite",), (path + ".verb",), verb.english[0]
+    denial: list[Token] = [("not", (path + ".not",))] if clause.negated else []
+    supported = clause.negated or inverted
+    if modal and modal.base:
+        do: list[Token] = [(en.inflect_do(person, modal.is_past), helper)] if supported else []
+        want = modal.base if supported else en.inflect_modal(modal, person)
+        return do, denial, [(want, helper), ("to", helper), (base, own)]
+    if modal and modal.english == "can" and clause.negated:
+        return [("cannot", (*helper, path + ".not"))], [], [(base, own)]
+    if modal:
+        return [(en.inflect_modal(modal, person), helper)], denial, [(base, own)]
+    if clause.tense in {"perfect", "pluperfect"}:
+        return [(en.inflect_have(person, clause.is_past), helper)], denial, [(verb.english[3], own)]
+    if clause.tense == "future":
+        return [("will", helper)], denial, [(base, own)]
+    if verb.frame == "be":
+        return [(en.inflect_verb(verb, clause.is_past, person), own)], denial, []
+    if supported:
+        return [(en.inflect_do(person, clause.is_past), helper)], denial, [(base, own)]
+    return [], [], [(en.inflect_verb(verb, clause.is_past, person), own)]
+
+
+def _realize_english_rest(clause: Clause, path: str) -> list[list[Token]]:
+    names = ("direct", "indirect", "manner", "complement", "predicate", "means", "place", "time")
+    part = {name: [] if name == clause.front else _realize_english_part(clause, name, path) for name in names}
+    direct, indirect = part["direct"], part["indirect"]
+    particle: list[Token] = [(clause.verb.particle, (path + ".verb",))] if clause.verb.particle else []
+    if clause.verb.is_particle_movable and isinstance(clause.direct, Pronoun):
+        objects = [direct, particle]
+    elif clause.recipient_last:
+        objects = [direct, [("to", (path + ".indirect.case",))], indirect]
+    else:
+        objects = [particle, indirect, direct]
+    adjuncts = [part[name] for name in names[2:]]
+    return [*objects, *adjuncts, _realize_english_relative(clause, path, "direct")]
+
+
+def _realize_english_part(clause: Clause, name: str, path: str) -> list[Token]:
+    part = getattr(clause, name)
+    if part is None:
+        return []
+    path = f"{path}.{name}"
+    if isinstance(part, Adjective):
+        very: list[Token] = [("very", (path + ".very",))] if clause.very else []
+        return [*very, (part.english, (path,))]
+    if isinstance(part, PrepositionalPhrase):
+        return ph.realize_english_prepositional(part, path)
+    if isinstance(part, Adverbial):
+        return ph.realize_english_adverbial(part, path)
+    return ph.realize_english_phrase(part, path, objective=True)
+
+
+def _realize_english_relative(clause: Clause, path: str, host: str) -> list[Token]:
+    if clause.relative is None or clause.host != host:
+        return []
+    inner = path + ".relative"
+    closing: list[Token] = [(",", (inner + ".close",))] if host == "subject" else []
+    return [(",", (inner + ".open",)), *realize_english_clause(clause.relative, inner), *closing]
+
+
+def realize_german_clause(clause: Clause, path: str, order: str = VERB_SECOND, elided: bool = False) -> list[Token]:
+    """The German words with the finite verb second, first or last."""
+    finite, closing = _realize_german_verb(clause, path, joined=order == VERB_LAST)
+    front = "" if order == VERB_FIRST else clause.front
+    opening = _realize_german_part(clause, front, path) if front else []
+    said = {front, "subject"} if elided else {front}
+    middle = [
+        token
+        for name in _order_middle_field(clause, order)
+        if name not in said
+        for token in _realize_german_part(clause, name, path)
+    ]
+    body = [*opening, *middle, *closing, finite] if order == VERB_LAST else [*opening, finite, *middle, *closing]
+    return body + _realize_german_relative(clause, path, "direct")
+
+
+def _order_middle_field(clause: Clause, order: str) -> list[str]:
+    pronouns = {name: part for name in ("direct", "indirect") if isinstance(part := getattr(clause, name), Pronoun)}
+    # a short pronoun slips in before a full subject (heute sieht ihn der Mann), unless it could be the subject itself
+    distinct = all(
+        part.inflect_german(_choose_case(clause, name)) != part.inflect_german("nom") for name, part in pronouns.items()
+    )
+    slips = distinct and order != VERB_LAST and not isinstance(clause.subject, Pronoun)
+    early = [*pronouns, "subject", "time"] if slips else ["subject", *pronouns, "time"]
+    if not isinstance(clause.indirect, Pronoun):
+        early.append("indirect")
+    late = ["frequency", "negation", "manner", "means"]
+    if clause.direct is None or isinstance(clause.direct, Pronoun):
+        objects = late
+    else:
+        objects = [*late, "direct"] if ph.is_indefinite(clause.direct) else ["direct", *late]
+    return [*early, *objects, "place", "complement", "predicate"]
+
+
+def _realize_german_verb(clause: Clause, path: str, joined: bool) -> tuple[Token, list[Token]]:
+    verb, person = clause.verb, clause.subject.person
+    helper, own = (path + ".finite",), (path + ".verb",)
+    if clause.modal:
+        return (de.inflect_modal(clause.modal, person), helper), [(verb.prefix + verb.german[0], own)]
+    if clause.tense in {"perfect", "pluperfect"}:
+        return (de.inflect_auxiliary(verb.auxiliary, person, clause.is_past), helper), [
+            (verb.prefix + verb.german[3], own)
+        ]
+    if clause.tense == "future":
+        return (de.inflect_auxiliary("werden", person, past=False), helper), [(verb.prefix + verb.german[0], own)]
+    stem = de.inflect_verb(verb, clause.is_past, person)
+    if joined or not verb.prefix:
+        return (verb.prefix + stem, (*own, *helper)), []
+    return (stem, (*own, *helper)), [(verb.prefix, own)]
+
+
+def _realize_german_part(clause: Clause, name: str, path: str) -> list[Token]:
+    if name == "negation":
+        return [("nicht", (path + ".not",))] if clause.negated and not _is_negated_by_kein(clause) else []
+    part = getattr(clause, name)
+    if part is None:
+        return []
+    inner = f"{path}.{name}"
+    if isinstance(part, Adjective):
+        very: list[Token] = [("sehr", (inner + ".very",))] if clause.very else []
+        return [*very, (part.german, (inner,))]
+    if isinstance(part, PrepositionalPhrase):
+        return ph.realize_german_prepositional(part, inner)
+    if isinstance(part, Adverbial):
+        return ph.realize_german_adverbial(part, inner)
+    denial = path + ".not" if name == "direct" and _is_negated_by_kein(clause) else ""
+    return ph.realize_german_phrase(part, _choose_case(clause, name), inner, denial) + _realize_german_relative(
+        clause, path, name, inside=True
+    )
+
+
+def _is_negated_by_kein(clause: Clause) -> bool:
+    return clause.negated and clause.direct is not None and ph.is_indefinite(clause.direct)
+
+
+def _choose_case(clause: Clause, name: str) -> str:
+    if name == "subject":
+        return "nom"
+    return "dat" if name == "indirect" or clause.verb.frame == "dat" else "acc"
+
+
+def _realize_german_relative(clause: Clause, path: str, host: str, inside: bool = False) -> list[Token]:
+    # a clause about the object moves behind everything else, one about the subject stays with it
+    if clause.relative is None or clause.host != host or inside != (host == "subject"):
+        return []
+    inner = path + ".relative"
+    closing: list[Token] = [(",", (inner + ".close",))] if inside else []
+    return [(",", (inner + ".open",)), *realize_german_clause(clause.relative, inner, VERB_LAST), *closing]

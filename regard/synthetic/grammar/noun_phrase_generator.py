@@ -1,0 +1,288 @@
+"""Draws noun phrases: who and what the sentences are about."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from regard.synthetic.grammar.function_words import AROUND, LOCATIONS, UPON
+from regard.synthetic.grammar.lexeme import Noun
+from regard.synthetic.grammar.lexicon import (
+    HE,
+    HUMAN,
+    PRONOUNS,
+    SHE,
+    SPEAKER,
+    THEY,
+    WE,
+    find_adjectives,
+    find_nouns,
+    is_of_kind,
+)
+from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase, Pronoun
+
+
+@dataclass(frozen=True, slots=True)
+class _DeterminerFrequencies:
+    """The determiners usual in a place, each as often as it is listed, and what else is usual there.
+
+    `share` is that of plurals, `owned` that of possessives, and `adorned` that of adjectives after an ein-word: their
+    endings are the most various, so they are the ones to be shown often.
+    """
+
+    singular: tuple[str, ...]
+    plural: tuple[str, ...]
+    plural_people: tuple[str, ...]
+    mass_nouns: tuple[str, ...]
+    plural_probability: float
+    possessive_probability: float
+    adjective_probability: float
+
+
+_QUANTIFIERS = ("two", "three", "many", "some")
+_SUBJECT_DETERMINERS = _DeterminerFrequencies(
+    singular=("the",) * 10 + ("a",) * 5 + ("this",) * 2 + ("every", "no"),
+    plural=("the",) * 5 + ("this",) * 2 + _QUANTIFIERS,
+    plural_people=("the",) * 5 + ("this",) * 2 + _QUANTIFIERS,
+    mass_nouns=("the", "the", "this"),
+    plural_probability=0.27,
+    possessive_probability=0.2,
+    adjective_probability=0.45,
+)
+_INANIMATE_DETERMINERS = _DeterminerFrequencies(
+    singular=("the",) * 5 + ("a",) * 5 + ("this", "every", "no"),
+    plural=("the",) * 3 + ("this", *_QUANTIFIERS),
+    plural_people=(),
+    mass_nouns=("the", "the", "this"),
+    plural_probability=0.2,
+    possessive_probability=0.4,
+    adjective_probability=0.85,
+)
+_OBJECT_DETERMINERS = _DeterminerFrequencies(
+    singular=("the",) * 8 + ("a",) * 8 + ("this",) * 2,
+    plural=("the",) * 5 + ("",) * 4 + ("this", *_QUANTIFIERS),
+    plural_people=("the",) * 5 + ("this", *_QUANTIFIERS),
+    mass_nouns=("the", "", ""),
+    plural_probability=0.3,
+    possessive_probability=0.16,
+    adjective_probability=0.5,
+)
+_NEGATED_OBJECT_DETERMINERS = _DeterminerFrequencies(
+    singular=("the",) * 3 + ("a",) * 4 + ("this",),
+    plural=("the", "the", "", "", "this"),
+    plural_people=("the", "the", "this"),
+    mass_nouns=("the", "", ""),
+    plural_probability=0.3,
+    possessive_probability=0.16,
+    adjective_probability=0.5,
+)
+_DEFINITE_DETERMINERS = _DeterminerFrequencies(
+    singular=("the",) * 5 + ("this",),
+    plural=("the",),
+    plural_people=("the",),
+    mass_nouns=("the",),
+    plural_probability=0.25,
+    possessive_probability=0.16,
+    adjective_probability=0.5,
+)
+_LOCATION_DETERMINERS = ("the",) * 12 + ("a",) * 3 + ("this",)
+
+_POSSESSIVES = ("my", "his", "her", "our", "their")
+_POSSESSIVE_BY_PRONOUN = {
+    SPEAKER.english: "my",
+    HE.english: "his",
+    SHE.english: "her",
+    WE.english: "our",
+    THEY.english: "their",
+}
+# what a phrase with "of" gives an owner to, and what else people call theirs
+_NOUNS_WITH_OWNER = (
+    "kin",
+    "pet",
+    "thing",
+    "clothing",
+    "car",
+    "bicycle",
+    "text",
+    "house",
+    "garden",
+    "room",
+    "friend",
+    "neighbor",
+)
+_NOUNS_WITH_POSSESSIVE = (
+    *_NOUNS_WITH_OWNER,
+    "farm",
+    "furniture",
+    "idea",
+    "teacher",
+    "doctor",
+    "colleague",
+    "guest",
+    "child",
+    "school",
+    "city",
+)
+_COORDINATED_KINDS = ("person", "youth")
+_CARRIED = ("coat", "hat", "jacket", "bag", "umbrella", "suitcase", "dog")
+
+_OUTER_ADJECTIVES = ("big", "small", "beautiful", "friendly", "dirty", "cheap")
+_INNER_ADJECTIVES = ("red", "blue", "black", "white", "old", "young")
+_UNGRADED_ADJECTIVES = (*_INNER_ADJECTIVES[:4], "delicious", "new")
+_ANIMATE_KINDS = (*HUMAN, "pet", "farm", "wild")
+# spoken of one at a time
+_SINGULAR_ONLY = ("furniture", "building", "room", "nature", "town", "mother", "father", "grandmother")
+_ONLY_INTO = ("city", "village", "kitchen", "room", "office", "garden")
+
+
+class NounPhraseGenerator:
+    """Draws phrases that fit a verb, no noun twice in one sentence."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.used_nouns: list[str] = []
+
+    def start_sentence(self) -> None:
+        """Start a new sentence."""
+        self.used_nouns.clear()
+
+    def draw_bool(self, probability: float) -> bool:
+        """True in that share of the calls."""
+        return self.random.random() < probability
+
+    def draw_noun(self, kinds: tuple[str, ...]) -> Noun:
+        """A noun of the kinds, if possible one that the sentence does not have yet."""
+        pool = find_nouns(kinds)
+        word = self.random.choice(pool)
+        for _ in range(4):
+            if word.english not in self.used_nouns:
+                break
+            word = self.random.choice(pool)
+        self.used_nouns.append(word.english)
+        return word
+
+    def draw_subject(self, kinds: tuple[str, ...], speaker_weight: int = 1) -> Nominal:
+        """Who does it; `speaker` is how much more often "I" comes than any other pronoun."""
+        human = "person" in kinds
+        if human and self.draw_bool(0.36 if speaker_weight > 1 else 0.28):
+            return self.random.choice((*(SPEAKER,) * speaker_weight, *PRONOUNS[1:]))
+        if human and self.draw_bool(0.04):
+            return CoordinatedPhrase(
+                NounPhrase(self.draw_noun(_COORDINATED_KINDS)), NounPhrase(self.draw_noun(_COORDINATED_KINDS))
+            )
+        # few, but neuter people are among them
+        word = self.draw_noun(("youth",) if human and "youth" in kinds and self.draw_bool(0.15) else kinds)
+        phrase = self._draw_phrase(
+            word, _POSSESSIVES, _SUBJECT_DETERMINERS if word.kind in _ANIMATE_KINDS else _INANIMATE_DETERMINERS
+        )
+        if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
+            held = NounPhrase(self.draw_noun(_CARRIED), phrase.determiner)
+            return replace(phrase, companion=PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(held, 0.3)))
+        return phrase
+
+    def draw_object(self, kinds: tuple[str, ...], subject: Nominal, negated: bool = False) -> Nominal:
+        """Whom or what it is done to; what is denied must read well with kein or nicht."""
+        if "person" in kinds and self.draw_bool(0.22):
+            return self._draw_other_pronoun(subject)
+        return self._draw_owned_phrase(kinds, subject, _NEGATED_OBJECT_DETERMINERS if negated else _OBJECT_DETERMINERS)
+
+    def draw_definite_object(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
+        """A definite phrase or a pronoun: for recipients, and after a preposition in a denial."""
+        if "person" in kinds and self.draw_bool(0.3):
+            return self._draw_other_pronoun(subject)
+        return self._draw_owned_phrase(kinds, subject, _DEFINITE_DETERMINERS)
+
+    def draw_which_phrase(self, kinds: tuple[str, ...]) -> NounPhrase:
+        """What a question with "which" asks about."""
+        word = self.draw_noun(kinds)
+        plural = not (word.is_mass or is_of_kind(word, _SINGULAR_ONLY)) and self.draw_bool(0.3)
+        return self._add_adjectives(NounPhrase(word, "which", plural), 0.2)
+
+    def draw_location(self, kinds: tuple[str, ...]) -> PrepositionalPhrase:
+        """Where it happens."""
+        word = self.draw_noun(kinds)
+        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
+        around = word.kind == "building" and self.draw_bool(0.3)
+        preposition = self.random.choice(AROUND) if around else LOCATIONS.get(word.english, ("in", "in"))
+        return PrepositionalPhrase(*preposition, "dat", phrase)
+
+    def draw_furniture_location(self, kinds: tuple[str, ...], case: str, seated: bool) -> PrepositionalPhrase:
+        """On, next to or under a piece of furniture, where nobody sits under it."""
+        phrase = self._add_adjectives(
+            NounPhrase(self.draw_noun(kinds), self.random.choice(_LOCATION_DETERMINERS)), 0.22
+        )
+        return PrepositionalPhrase(*self.random.choice(UPON[:2] if seated else UPON), case, phrase)
+
+    def draw_destination(self, kinds: tuple[str, ...], on_foot: bool) -> PrepositionalPhrase:
+        """Where the way leads: to a place, or into one."""
+        word = self.draw_noun(kinds)
+        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
+        enterable = on_foot and word.english not in LOCATIONS and self.draw_bool(0.4)
+        if enterable or word.english in _ONLY_INTO:
+            return PrepositionalPhrase("into", "in", "acc", phrase)
+        return PrepositionalPhrase("to", "zu", "dat", phrase)
+
+    def _draw_other_pronoun(self, subject: Nominal) -> Pronoun:
+        speakers = (SPEAKER, WE) if subject in (SPEAKER, WE) else ()
+        return self.random.choice([pronoun for pronoun in PRONOUNS if pronoun not in speakers])
+
+    def _draw_owned_phrase(
+        self, kinds: tuple[str, ...], subject: Nominal, frequencies: _DeterminerFrequencies
+    ) -> NounPhrase:
+        word = self.draw_noun(kinds)
+        childless = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
+        strange = childless and word.english in {"son", "daughter"}
+        return self._draw_phrase(word, ("my", "our") if strange else _choose_possessives(subject), frequencies)
+
+    def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: _DeterminerFrequencies) -> NounPhrase:
+        if word.is_mass:
+            return self._add_adjectives(NounPhrase(word, self.random.choice(frequencies.mass_nouns)), 0.3)
+        kin = word.kind == "kin"
+        plural = not is_of_kind(word, _SINGULAR_ONLY) and self.draw_bool(
+            0.12 if word.kind == "clothing" else frequencies.plural_probability
+        )
+        if word.kind == "clothing" and possessives == ("their",):
+            plural = True
+        many = frequencies.plural_people if word.kind in HUMAN else frequencies.plural
+        if is_of_kind(word, _NOUNS_WITH_POSSESSIVE) and self.draw_bool(
+            0.7 if kin else frequencies.possessive_probability
+        ):
+            return self._add_adjectives(
+                NounPhrase(word, self.random.choice(possessives), plural),
+                0.42 if kin else frequencies.adjective_probability,
+            )
+        phrase = NounPhrase(
+            word, "the" if kin else self.random.choice(many if plural else frequencies.singular), plural
+        )
+        if phrase.determiner == "the" and is_of_kind(word, _NOUNS_WITH_OWNER) and (kin or self.draw_bool(0.16)):
+            phrase = replace(phrase, owner=self._draw_owner(kin))
+        return self._add_adjectives(phrase, frequencies.adjective_probability if phrase.determiner == "a" else 0.24)
+
+    def _draw_owner(self, of_kin: bool) -> NounPhrase:
+        word = self.draw_noun(("person",) if of_kin else (self.random.choice(HUMAN),))
+        if word.kind == "kin":
+            return NounPhrase(word, self.random.choice(_POSSESSIVES))
+        return self._add_adjectives(NounPhrase(word, "the", self.draw_bool(0.25)), 0.15)
+
+    def _add_adjectives(self, phrase: NounPhrase, probability: float) -> NounPhrase:
+        if not self.draw_bool(probability):
+            return phrase
+        fitting = find_adjectives(phrase.noun)
+        word = self.random.choice(fitting)
+        inner = [other for other in fitting if other.english in _INNER_ADJECTIVES and other.english != word.english]
+        if word.english in _OUTER_ADJECTIVES and inner and self.draw_bool(0.3):
+            return replace(phrase, adjectives=(word, self.random.choice(inner)))
+        very = (
+            phrase.determiner in {"the", "a", ""} and word.english not in _UNGRADED_ADJECTIVES and self.draw_bool(0.12)
+        )
+        return replace(phrase, adjectives=(word,), very=very)
+
+
+def _choose_possessives(subject: Nominal) -> tuple[str, ...]:
+    if isinstance(subject, Pronoun):
+        return (
+            (_POSSESSIVE_BY_PRONOUN[subject.english],) if subject.english in _POSSESSIVE_BY_PRONOUN else ("my", "our")
+        )
+    if subject.person == "p":
+        return ("their",)
+    if isinstance(subject, NounPhrase) and subject.noun.kind in HUMAN:
+        return {"m": ("his",), "f": ("her",)}.get(subject.noun.gender, ("my", "our"))
+    return ("my", "our")

@@ -1,0 +1,186 @@
+"""Noun phrases and prepositional phrases, written once and spoken in two languages.
+
+A token is a word and the names of the meanings it carries. A name is a path in the abstract sentence, as in
+"0.subject.noun", so two words of the two languages translate each other exactly when they share a name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regard.synthetic.grammar import english_morphology as en
+from regard.synthetic.grammar import german_morphology as de
+from regard.synthetic.grammar.lexeme import Adjective, Adverbial, Noun
+
+Token = tuple[str, tuple[str, ...]]
+
+_INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
+
+
+@dataclass(frozen=True, slots=True)
+class Pronoun:
+    """A pronoun of any sort: (subject, object) in English, (nominative, accusative, dative) in German.
+
+    `person` is "1", "3" or "p"; a relative or interrogative pronoun knows the noun that it stands for.
+    """
+
+    english: tuple[str, str]
+    german: tuple[str, str, str]
+    person: str
+    noun: Noun | None = None
+
+    def inflect_german(self, case: str) -> str:
+        """The German pronoun in its case."""
+        return self.german[("nom", "acc", "dat").index(case)]
+
+
+@dataclass(frozen=True, slots=True)
+class NounPhrase:
+    """A noun with what belongs to it; the determiner is the English singular word, "" for none."""
+
+    noun: Noun
+    determiner: str = "the"
+    plural: bool = False
+    adjectives: tuple[Adjective, ...] = ()
+    very: bool = False
+    owner: "NounPhrase | None" = None
+    companion: "PrepositionalPhrase | None" = None
+
+    @property
+    def person(self) -> str:
+        """The person a verb agrees with."""
+        return "p" if self.plural else "3"
+
+    @property
+    def gender(self) -> str:
+        """The German gender, or "p"."""
+        return "p" if self.plural else self.noun.gender
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatedPhrase:
+    """Two noun phrases joined by "and"."""
+
+    left: NounPhrase
+    right: NounPhrase
+
+    @property
+    def person(self) -> str:
+        """The person a verb agrees with."""
+        return "p"
+
+
+Nominal = Pronoun | NounPhrase | CoordinatedPhrase
+
+
+@dataclass(frozen=True, slots=True)
+class PrepositionalPhrase:
+    """A preposition in both languages, the case it asks for in German, and its noun phrase."""
+
+    english: str
+    german: str
+    case: str
+    nominal: Nominal
+
+
+def make_relative_pronoun(phrase: NounPhrase) -> Pronoun:
+    """The pronoun by which a relative clause refers to the phrase."""
+    human = phrase.noun.kind in {"person", "kin", "youth"}
+    words = ("who", "whom") if human else ("which", "which")
+    return Pronoun(words, de.find_relative_pronoun(phrase.noun, phrase.plural), phrase.person, phrase.noun)
+
+
+def is_indefinite(nominal: Nominal) -> bool:
+    """Whether the phrase brings something new, which German likes to say late."""
+    return isinstance(nominal, NounPhrase) and nominal.determiner in _INDEFINITE_DETERMINERS
+
+
+def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False) -> list[Token]:
+    """The English words of a noun phrase."""
+    if isinstance(nominal, Pronoun):
+        return [(nominal.english[objective], (path + ".noun",))]
+    if isinstance(nominal, CoordinatedPhrase):
+        left, right = (
+            realize_english_phrase(nominal.left, path + ".left"),
+            realize_english_phrase(nominal.right, path + ".right"),
+        )
+        return [*left, ("and", (path + ".and",)), *right]
+    words: list[Token] = [("very", (path + ".very",))] if nominal.very else []
+    words += [(word.english, (f"{path}.{index}",)) for index, word in enumerate(nominal.adjectives)]
+    words.append((en.inflect_noun(nominal.noun, nominal.plural), (path + ".noun",)))
+    if nominal.determiner:
+        words.insert(0, (en.inflect_article(nominal.determiner, nominal.plural, words[0][0]), (path + ".the",)))
+    if nominal.owner:
+        words += [("of", (path + ".owner.case",)), *realize_english_phrase(nominal.owner, path + ".owner")]
+    if nominal.companion:
+        words += realize_english_prepositional(nominal.companion, path + ".with")
+    return words
+
+
+def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = "") -> list[Token]:
+    """The German words of a noun phrase; a denial (the name of "not") turns its article into kein.
+
+    The first word also carries the case, for the English preposition ("of", "to") that German has no word for.
+    """
+    if isinstance(nominal, Pronoun):
+        return [(nominal.inflect_german(case), (path + ".noun", path + ".case"))]
+    if isinstance(nominal, CoordinatedPhrase):
+        left, right = (
+            realize_german_phrase(nominal.left, case, path + ".left"),
+            realize_german_phrase(nominal.right, case, path + ".right"),
+        )
+        return [*left, ("und", (path + ".and",)), *right]
+    determiner = "no" if denial else nominal.determiner
+    words: list[Token] = []
+    if determiner:
+        names = (path + ".the", path + ".case", denial) if denial else (path + ".the", path + ".case")
+        words.append((de.inflect_article(determiner, nominal.gender, case), names))
+    if nominal.very:
+        words.append(("sehr", (path + ".very",)))
+    for index, word in enumerate(nominal.adjectives):
+        words.append((de.inflect_adjective(word, determiner, nominal.gender, case), (f"{path}.{index}",)))
+    words.append((de.inflect_noun(nominal.noun, nominal.plural, case), (path + ".noun",)))
+    if nominal.owner:
+        words += realize_german_phrase(nominal.owner, "gen", path + ".owner")
+    if nominal.companion:
+        words += realize_german_prepositional(nominal.companion, path + ".with")
+    return words
+
+
+def realize_english_prepositional(phrase: PrepositionalPhrase, path: str) -> list[Token]:
+    """The English words of a prepositional phrase."""
+    words: list[Token] = [(word, (path + ".in",)) for word in phrase.english.split()]
+    return words + realize_english_phrase(phrase.nominal, path, objective=True)
+
+
+def realize_german_prepositional(phrase: PrepositionalPhrase, path: str) -> list[Token]:
+    """The German words of a prepositional phrase; preposition and article melt where they can."""
+    words = realize_german_phrase(phrase.nominal, phrase.case, path)
+    name = path + ".in"
+    first, names = words[0]
+    melted = de.contract_preposition(phrase.german, first)
+    if melted and isinstance(phrase.nominal, NounPhrase):
+        return [(melted, (name, *names)), *words[1:]]
+    return [(phrase.german, (name,)), *words]
+
+
+def realize_english_adverbial(phrase: Adverbial, path: str) -> list[Token]:
+    """The English words of a fixed phrase."""
+    return [(word, (f"{path}.{unit}",)) for word, unit in phrase.english]
+
+
+def realize_german_adverbial(phrase: Adverbial, path: str) -> list[Token]:
+    """The German words of a fixed phrase."""
+    return [(word, (f"{path}.{unit}",)) for word, unit in phrase.german]
+
+
+def iterate_noun_phrases(nominal: Nominal) -> Iterator[NounPhrase]:
+    """Every full noun phrase in it, from the outside in."""
+    if isinstance(nominal, CoordinatedPhrase):
+        yield from iterate_noun_phrases(nominal.left)
+        yield from iterate_noun_phrases(nominal.right)
+    elif isinstance(nominal, NounPhrase):
+        yield nominal
+        if nominal.owner:
+            yield from iterate_noun_phrases(nominal.owner)
+        if nominal.companion:
+            yield from iterate_noun_phrases(nominal.companion.nominal)

@@ -1,0 +1,247 @@
+"""Draws sentences: statements, questions, and two clauses joined in every way the grammar knows."""
+
+from random import Random
+
+from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
+from regard.synthetic.grammar.clauses import Clause
+from regard.synthetic.grammar.function_words import AND, BUT, SUBORDINATORS, THAT, WHEN, WHERE, WHETHER, WHITHER, WHY
+from regard.synthetic.grammar.lexeme import Verb
+from regard.synthetic.grammar.lexicon import (
+    HE,
+    HUMAN,
+    SHE,
+    SPEAKER,
+    THEY,
+    WHAT,
+    WHO,
+    find_noun,
+    find_verb,
+    find_verbs,
+    find_verbs_with_subject,
+)
+from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, Pronoun
+from regard.synthetic.grammar.sentences import Sentence
+
+_STATEMENT_MODES = (
+    ("present",) * 9 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 3 + ("modal",) * 5 + ("modal-past",)
+)
+_QUESTION_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
+# one does not hope that somebody must do something
+_HOPE_TENSES = tuple(tenses for tenses in THAT.tenses if not tenses[1].startswith("modal"))
+_CONTENT_CLAUSE_VERBS = find_verbs("that", "whether")
+_ONE_OBJECT_VERBS = tuple(verb for verb in find_verbs("acc", "dat") if "person" in verb.subjects)
+_WHAT_QUESTION_VERBS = tuple(verb for verb in _ONE_OBJECT_VERBS if verb.frame == "acc" and "person" not in verb.objects)
+_WHOM_QUESTION_VERBS = tuple(verb for verb in _ONE_OBJECT_VERBS if "person" in verb.objects)
+_WHERE_QUESTION_VERBS = tuple(verb for verb in find_verbs("none", "acc", "dat", "prep") if verb.places)
+_OPENING_VERBS = tuple(map(find_verb, ("sleep", "see", "love", "help", "read", "be", "be")))
+_HUMAN_ACTION_VERBS = tuple(
+    verb for verb in find_verbs_with_subject(find_noun("teacher")) if not verb.is_stative and "bus" not in verb.subjects
+)
+_MOTION_VERBS = tuple(verb for verb in find_verbs("goal", "ride") if verb.english[0] != "come")
+
+
+class SentenceGenerator:
+    """Draws sentences from a random stream."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.clauses = ClauseGenerator(random)
+
+    def draw_sentence(self) -> Sentence:
+        """One sentence that can be read in one way only."""
+        while True:
+            self.clauses.noun_phrases.start_sentence()
+            sentence = self._draw_any_sentence()
+            clauses = (sentence.first, sentence.first.relative, sentence.second)
+            if not any(_is_tense_ambiguous(clause) or _is_rare_verb_form(clause) for clause in clauses):
+                return sentence
+
+    def _draw_any_sentence(self) -> Sentence:
+        draw = self.random.random()
+        if draw < 0.5:
+            return self._draw_statement()
+        if draw < 0.63:
+            return self._draw_question()
+        if draw < 0.78:
+            return self._draw_complex_sentence()
+        return self._draw_content_clause_sentence() if draw < 0.86 else self._draw_compound_sentence()
+
+    def _draw_bool(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def _draw_statement(self) -> Sentence:
+        clause = self.clauses.draw_clause(self.random.choice(_STATEMENT_MODES))
+        if clause.time and self._draw_bool(0.5):
+            clause.front = "time"
+        elif clause.place and self._draw_bool(0.45):
+            clause.front = "place"
+        if self._draw_bool(0.24):
+            self.clauses.add_relative_clause(clause)
+        return Sentence("statement", clause)
+
+    def _draw_question(self) -> Sentence:
+        mode, draw = self.random.choice(_QUESTION_MODES), self.random.random()
+        if draw < 0.42:
+            # the German verb opens the sentence, so that only a few verbs get to be seen with a capital
+            verb = (
+                self.random.choice(_OPENING_VERBS)
+                if mode in {"present", "past"}
+                else self.random.choice(_HUMAN_ACTION_VERBS)
+            )
+            clause = self._draw_question_clause(mode, verb, adjunct_factor=0.8)
+            clause.front = ""
+            return Sentence("question", clause)
+        if draw < 0.55:
+            return Sentence(
+                "question", self.clauses.draw_clause(mode, self.random.choice(_ONE_OBJECT_VERBS), WHO, 0.4, 0.0)
+            )
+        if draw < 0.72:
+            return Sentence("question", self._draw_object_question(mode))
+        return Sentence("question", self._draw_adverbial_question(mode))
+
+    def _draw_question_clause(self, mode: str, verb: Verb | None = None, adjunct_factor: float = 0.3) -> Clause:
+        while True:
+            clause = self.clauses.draw_clause(mode, verb, adjunct_factor=adjunct_factor, negation_probability=0.0)
+            if clause.subject is not SPEAKER and not _has_determiner(clause.subject, ("no", "every", "some")):
+                clause.frequency = None
+                return clause
+
+    def _draw_object_question(self, mode: str) -> Clause:
+        draw = self.random.random()
+        pool = _WHAT_QUESTION_VERBS if draw < 0.4 else _WHOM_QUESTION_VERBS if draw < 0.65 else _ONE_OBJECT_VERBS
+        clause = self._draw_question_clause(mode, self.random.choice(pool))
+        clause.front = "direct"
+        clause.direct = (
+            WHAT
+            if draw < 0.4
+            else WHO
+            if draw < 0.65
+            else self.clauses.noun_phrases.draw_which_phrase(clause.verb.objects)
+        )
+        return clause
+
+    def _draw_adverbial_question(self, mode: str) -> Clause:
+        draw = self.random.random()
+        if draw < 0.3:
+            clause = self._draw_question_clause(mode, self.random.choice(_WHERE_QUESTION_VERBS))
+            clause.asked, clause.place = WHERE, None
+        elif draw < 0.45:
+            clause = self._draw_question_clause(mode, self.random.choice(_MOTION_VERBS))
+            clause.asked, clause.complement = WHITHER, None
+        elif draw < 0.7:
+            clause = self._draw_question_clause(mode, self.clauses.draw_action_verb())
+            clause.asked, clause.time = WHEN, None
+        else:
+            clause = self._draw_question_clause(mode)
+            clause.asked = WHY
+        clause.front = "asked"
+        return clause
+
+    def _draw_complex_sentence(self) -> Sentence:
+        conjunction = self.random.choice(SUBORDINATORS)
+        main, subordinate = self.random.choice(conjunction.tenses)
+        timely = conjunction.english in {"while", "when", "before", "after"}
+        leading = self._draw_bool(0.4)
+        early, late = (subordinate, main) if leading else (main, subordinate)
+        first = self._draw_event_clause(early, timely)
+        second = self._draw_following_clause(late, first, timely)
+        if leading:
+            return Sentence("leading", second, first, conjunction)
+        return Sentence("trailing", first, second, conjunction)
+
+    def _draw_content_clause_sentence(self) -> Sentence:
+        verb = self.random.choice(_CONTENT_CLAUSE_VERBS)
+        hopeful = verb.english[0] == "hope"
+        main, subordinate = self.random.choice(_HOPE_TENSES if hopeful else THAT.tenses)
+        first = self.clauses.draw_clause(main, verb, negation_probability=0.0 if hopeful else 0.14)
+        doubtful = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
+        return Sentence(
+            "trailing", first, self._draw_following_clause(subordinate, first), WHETHER if doubtful else THAT
+        )
+
+    def _draw_compound_sentence(self) -> Sentence:
+        conjunction = self.random.choice((AND, AND, BUT))
+        one, other = self.random.choice(conjunction.tenses)
+        first = self.clauses.draw_clause(one, adjunct_factor=0.3)
+        if conjunction is AND and _is_active(first.subject) and self._draw_bool(0.5):
+            verb = self._draw_other_verb(first, is_at_one_time=True)
+            return Sentence(
+                "shared", first, self.clauses.draw_clause(other, verb, first.subject, 0.3, 0.0), conjunction
+            )
+        second = (
+            self.clauses.draw_clause(other, adjunct_factor=0.3)
+            if conjunction is AND
+            else self._draw_following_clause(other, first)
+        )
+        return Sentence("joined", first, second, conjunction)
+
+    def _draw_following_clause(self, mode: str, earlier: Clause, is_at_one_time: bool = False) -> Clause:
+        """A clause that goes on from an earlier one, often about the same person."""
+        pronoun = _find_pronoun(earlier.subject)
+        if pronoun and self._draw_bool(0.5):
+            return self._draw_event_clause(
+                mode, is_at_one_time, self._draw_other_verb(earlier, is_at_one_time), pronoun
+            )
+        return self._draw_event_clause(mode, is_at_one_time)
+
+    def _draw_event_clause(
+        self, mode: str, is_at_one_time: bool = False, verb: Verb | None = None, subject: Nominal | None = None
+    ) -> Clause:
+        """What may be the cause or the occasion of something else: a deed, or how somebody is."""
+        if verb is None and not is_at_one_time and self._draw_bool(0.15):
+            verb, subject = VERB_BE, self.clauses.noun_phrases.draw_subject(HUMAN)
+        clause = self.clauses.draw_clause(
+            mode, verb or self.clauses.draw_action_verb(), subject, 0.3, 0.0 if is_at_one_time else 0.14
+        )
+        if not is_at_one_time:
+            return clause
+        # a moment is neither every day nor about everybody or nobody
+        if _has_determiner(clause.subject, ("no", "every")):
+            return self._draw_event_clause(mode, is_at_one_time, verb, subject)
+        clause.time = clause.frequency = None
+        return clause
+
+    def _draw_other_verb(self, earlier: Clause, is_at_one_time: bool = False) -> Verb:
+        """Something else that the subject can do or be."""
+        subject = earlier.subject
+        word = subject.noun if isinstance(subject, NounPhrase) else None
+        pool = find_verbs_with_subject(word or find_noun("teacher"))
+        taken = earlier.verb.english
+        return self.random.choice(
+            [verb for verb in pool if verb.english != taken and not (is_at_one_time and verb.is_stative)]
+        )
+
+
+def _find_pronoun(subject: Nominal) -> Pronoun | None:
+    """The pronoun that takes a person up again."""
+    if isinstance(subject, Pronoun):
+        return subject
+    if isinstance(subject, NounPhrase) and subject.noun.kind not in HUMAN:
+        return None
+    if _has_determiner(subject, ("no", "every")):
+        return None
+    if subject.person == "p" or isinstance(subject, CoordinatedPhrase):
+        return THEY
+    return {"m": HE, "f": SHE}.get(subject.noun.gender)
+
+
+def _has_determiner(subject: Nominal, determiners: tuple[str, ...]) -> bool:
+    return isinstance(subject, NounPhrase) and subject.determiner in determiners
+
+
+def _is_active(subject: Nominal) -> bool:
+    return not isinstance(subject, NounPhrase) or (subject.noun.kind in (*HUMAN, "pet") and subject.determiner != "no")
+
+
+def _is_tense_ambiguous(clause: Clause | None) -> bool:
+    """Whether the clause reads as present and as past: "they read"."""
+    if clause is None or clause.modal or clause.tense != "past" or clause.subject.person == "3":
+        return False
+    return clause.verb.english[0] == clause.verb.english[2]
+
+
+def _is_rare_verb_form(clause: Clause | None) -> bool:
+    """Whether the German verb would be a form too rare to learn: "ich … anrufe"."""
+    if clause is None or clause.modal or clause.tense != "present":
+        return False
+    return clause.subject is SPEAKER and bool(clause.verb.prefix)

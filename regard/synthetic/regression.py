@@ -1,0 +1,55 @@
+"""Series that come with regard: what is to be found at each step is made of numbers before it and behind it.
+
+A stream of random numbers from −1 to 1, and the weighted sum of those within ten steps before and twenty behind, the
+weights falling off linearly on both sides, as in the paper's artificial data (Schuster & Paliwal 1997):
+y_t = Σ_{d=1..10} x_{t-d} (1 − d/10) / 10 + Σ_{d=0..20} x_{t+d} (1 − d/20) / 20. Beyond its ends a series is zeros.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.synthetic.corpus import SyntheticCorpus
+
+_STEPS_BEFORE, _STEPS_AFTER = 10, 20
+_LENGTH_RANGE = (60, 100)  # of a series: at least, at most
+SPLIT_SIZES = {"train": 400, "dev": 40, "test": 100}
+SMALL_MODEL_OVERRIDES: dict[str, Any] = {
+    "model.size": 32,
+    "training.steps": 600,
+    "training.batch_tokens": 1600,
+    "training.learning_rate": 0.01,
+    "training.validate_every": 100,
+    "training.checkpoint_every": 100,
+}
+
+
+def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
+    """`train.txt`, `dev.txt` and `test.txt`, two columns of numbers, and what makes a recipe small."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    paths = {}
+    for name, size in SPLIT_SIZES.items():
+        paths[name] = folder / f"{name}.txt"
+        drawn = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
+        paths[name].write_text("\n".join(map(_format_series_columns, drawn)), encoding="utf-8")
+    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
+
+
+def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The weighted sum around each step."""
+    offsets = np.arange(-_STEPS_BEFORE, _STEPS_AFTER + 1)
+    weights = np.where(
+        offsets < 0, (1 + offsets / _STEPS_BEFORE) / _STEPS_BEFORE, (1 - offsets / _STEPS_AFTER) / _STEPS_AFTER
+    )
+    wide = np.concatenate([np.zeros(_STEPS_BEFORE), x, np.zeros(_STEPS_AFTER)])
+    return np.convolve(wide, weights[::-1], "valid")
+
+
+def _format_series_columns(x: npt.NDArray[np.float64]) -> str:
+    """A line for each step: the number, and what is to be found."""
+    return "".join(f"{one:.6f} {sought:.6f}\n" for one, sought in zip(x, compute_target(x), strict=True))

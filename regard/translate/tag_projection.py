@@ -1,0 +1,408 @@
+"""Where tags go in a translation: around what their words became by the alignment, or around the whole sentence."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.evaluate import Link
+from regard.tokenizers.urls import URL_OR_PLACEHOLDER
+from regard.translate.markup import (
+    ANY_TAG,
+    SENTENCE_END,
+    URL_CONTEXT,
+    WORD_SEPARATING_TAG,
+    InlineMarkup,
+    ParsedMarkup,
+    TagNode,
+    is_word_start,
+)
+
+TOKEN = re.compile(r"\S+")  # what links refer to
+# Marks that stand apart, as in French (`« non » !`, `50 %`), are a part of the word that they belong to.
+OPENING_MARK = re.compile(r"[^\w\s]*[«‹]")
+CLOSING_MARK = re.compile(r"[!?:;%»›][^\w\s]*")
+MIN_LINKED_FRACTION = 1 / 3  # of the source's words, in an alignment that can place tags
+
+Side = Literal["start", "end"]
+
+
+def restore_markup(parsed: ParsedMarkup, translations: Sequence[str], links: Sequence[Sequence[Link]]) -> str:
+    """Join the translations of the segments, each with its tags, and what was between the segments."""
+    out = parsed.separators[0]
+    for piece, text, some, after in zip(parsed.blocks, translations, links, parsed.separators[1:], strict=True):
+        out += write_tags(place_tags(piece, text, some), text, 0, len(text), parsed.entities) + after
+    return out
+
+
+def place_tags(inline: InlineMarkup, text: str, links: Sequence[Link]) -> list[TagNode]:
+    """Return the tags of a segment with positions in its translation."""
+    single = _find_single_marks(inline)
+    source, target = (
+        WordSpans(inline.plain_text, single),
+        WordSpans(text, {right for left, right in links if left in single}),
+    )
+    placer = TagPlacer(source, target, links)
+    if len(placer.linked_source_words) < MIN_LINKED_FRACTION * len(source.spans) and _has_unaligned_pair(
+        inline.tags, source, placer.target_words_of
+    ):
+        return placer.place_around_sentence(inline.tags, 0, 0, len(text))
+    return placer.place_by_links(inline.tags, 0, len(text))
+
+
+def count_unaligned_tags(inline: InlineMarkup, links: Sequence[Link]) -> int:
+    """Count the tags that no link places; addresses do not count."""
+    source = WordSpans(inline.plain_text, _find_single_marks(inline))
+    linked = {source.word_of_token[left] for left, _ in links}
+    count = 0
+    for node in _iterate_tags(inline.tags):
+        words = _find_placing_words(node, source)
+        is_address = URL_OR_PLACEHOLDER.fullmatch(ANY_TAG.sub("", node.opening)) is not None
+        count += bool(words) and linked.isdisjoint(words) and not is_address
+    return count
+
+
+def _iterate_tags(nodes: Sequence[TagNode]) -> Iterator[TagNode]:
+    """Yield the tags and all that are inside them, in no particular order."""
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        left += node.children
+        yield node
+
+
+def _find_single_marks(inline: InlineMarkup) -> set[int]:
+    """Find the detached marks that a pair goes around without their word, by their number among the source's tokens."""
+    tokens = list(TOKEN.finditer(inline.plain_text))
+    marks = [bool(CLOSING_MARK.fullmatch(token[0]) or OPENING_MARK.fullmatch(token[0])) for token in tokens]
+    starts, ends = [token.start() for token in tokens], [token.end() for token in tokens]
+    single: set[int] = set()
+    for node in _iterate_tags(inline.tags):
+        inside = range(bisect_right(ends, node.start), bisect_left(starts, node.end))
+        if all(marks[token] for token in inside):  # stops at the first word
+            single.update(inside)
+    return single
+
+
+def _has_unaligned_pair(nodes: Sequence[TagNode], source: WordSpans, linked: Collection[int]) -> bool:
+    """Return True if there is a pair around words none of which has a link."""
+    return any(
+        (words := source.find_touched(node.start, node.end)) and not any(word in linked for word in words)
+        for node in _iterate_tags(nodes)
+        if not node.is_standalone
+    )
+
+
+def _find_placing_words(node: TagNode, source: WordSpans) -> range:
+    """Find the source words whose links place a tag: those inside it, or those beside it.
+
+    Around all words, and before the first or behind the last one, a tag needs no link.
+    """
+    if node.end > node.start:
+        words = source.find_touched(node.start, node.end)
+        return words if len(words) < len(source.spans) else range(0)
+    before = bisect_left(source.starts, node.start) - 1
+    if before < 0 or node.start >= source.spans[-1][1]:
+        return range(0)
+    return range(before, before + 1 if node.start < source.spans[before][1] else before + 2)
+
+
+def _has_letters_or_digits(text: str) -> bool:
+    """Return True if there is a letter or a digit in a text."""
+    return any(map(str.isalnum, text))
+
+
+class WordSpans:
+    """The words of a text with their positions: a word may have marks of punctuation before and after its core.
+
+    Args:
+        text: Plain text.
+        single: Numbers of the tokens that are words of their own although they are detached marks.
+    """
+
+    def __init__(self, text: str, single: Collection[int] = ()) -> None:
+        self.text = text
+        self.spans: list[tuple[int, int]] = []
+        self.word_of_token: list[int] = []  # the word of each token
+        self.mark_counts: dict[int, tuple[int, int]] = {}
+        opened = False
+        for number, token in enumerate(TOKEN.finditer(text)):
+            closes = bool(CLOSING_MARK.fullmatch(token[0]))
+            joined = bool(self.spans) and (opened or closes) and number not in single and number - 1 not in single
+            start = self.spans.pop()[0] if joined else token.start()
+            self.spans.append((start, token.end()))
+            self.word_of_token.append(len(self.spans) - 1)
+            opened = not (closes and joined) and bool(OPENING_MARK.fullmatch(token[0]))
+        self.starts = [start for start, _ in self.spans]
+
+    def count_marks(self, word: int) -> tuple[int, int]:
+        """Count the characters at a word's beginning, and at its end, that are neither letters nor digits."""
+        if word not in self.mark_counts:  # thousands of tags may be in one long word
+            start, end = self.spans[word]
+            letters = [position for position in range(start, end) if self.text[position].isalnum()]
+            self.mark_counts[word] = (letters[0] - start, end - 1 - letters[-1]) if letters else (end - start, 0)
+        return self.mark_counts[word]
+
+    def find_cores(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Find the words in a stretch of text, without the marks at their ends."""
+        for word in self.find_touched(start, end):
+            (left, right), (before, after) = self.spans[word], self.count_marks(word)
+            left, right = max(left + before, start), min(right - after, end)
+            if _has_letters_or_digits(self.text[left:right]):
+                yield left, right
+
+    def find_touched(self, start: int, end: int) -> range:
+        """Find the words that a stretch of text has a part of."""
+        first = bisect_right(self.starts, start) - 1
+        if first < 0 or self.spans[first][1] <= start:
+            first += 1
+        return range(first, max(first, bisect_left(self.starts, end)))
+
+
+@dataclass
+class TagClaim:
+    """The words of the translation, from `first` up to `end`, that a tag goes around, and how many it needs."""
+
+    node: TagNode
+    needed: int
+    first: int
+    end: int
+    lendable: int = 0  # words at its beginning that are for the neighbours before it, which find too few free ones
+    limit: int = 0  # the latest end that leaves the tags behind it what they need
+
+    @property
+    def is_met(self) -> bool:
+        """Return True if it has the words that it needs."""
+        return self.end - self.first >= self.needed
+
+
+class TagPlacer:
+    """Tags with positions in the source become tags with positions in the target."""
+
+    def __init__(self, source: WordSpans, target: WordSpans, links: Sequence[Link]) -> None:
+        self.source = source
+        self.target = target
+        self.target_words_of: dict[int, set[int]] = {}
+        for left, right in links:
+            self.target_words_of.setdefault(source.word_of_token[left], set()).add(target.word_of_token[right])
+        self.linked_source_words = sorted(self.target_words_of)
+        self.needed_words: dict[int, int] = {}  # words of the translation, by the id of a tag of the source
+
+    def place_around_sentence(self, nodes: Sequence[TagNode], source_low: int, low: int, high: int) -> list[TagNode]:
+        """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
+
+        Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
+        """
+        pairs = [node for node in nodes if not node.is_standalone and node.end > node.start]
+        longest = max(pairs, key=lambda node: node.end - node.start, default=None)
+        made: list[TagNode] = []
+        passed = False
+        for node in nodes:
+            passed |= node is longest or (longest is None and node.start > source_low)
+            start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
+            made.append(TagNode(node.opening, start, node.closing, end, node.spaces_around, node.added_spaces))
+        self.fill_empty_pairs(nodes, made, low, high)
+        for node, placed in zip(nodes, made, strict=True):
+            placed.children = self.place_around_sentence(node.children, node.start, placed.start, placed.end)
+        return made
+
+    def place_by_links(self, nodes: Sequence[TagNode], low: int, high: int) -> list[TagNode]:
+        """Put neighbours where their words went, within the bounds of their parent, none reaching into another."""
+        moved = sorted(
+            ((node, self.place_by_own_links(node, low, high)) for node in nodes),
+            key=lambda pair: (pair[1].start, pair[1].end),
+        )
+        made = [placed for _, placed in moved]
+        _remove_overlaps(made, low)
+        self.fill_empty_pairs([node for node, _ in moved], made, low, high)
+        for node, placed in moved:
+            placed.children = self.place_by_links(node.children, placed.start, placed.end)
+        return made
+
+    def place_by_own_links(self, node: TagNode, low: int, high: int) -> TagNode:
+        """Put one tag where its words went, without those inside it."""
+        start, end = (
+            (self.find_position(node.start),) * 2 if node.is_standalone else self.find_span(node.start, node.end)
+        )
+        start = min(max(start, low), high)
+        return TagNode(
+            node.opening, start, node.closing, min(max(end, start), high), node.spaces_around, node.added_spaces
+        )
+
+    def count_needed(self, node: TagNode) -> int:
+        """Count the words that a tag needs so that it is not empty, nor any pair inside it that had words."""
+        if id(node) not in self.needed_words:
+            own = int(_has_letters_or_digits(self.source.text[node.start : node.end]))
+            self.needed_words[id(node)] = max(own, sum(map(self.count_needed, node.children)))
+        return self.needed_words[id(node)]
+
+    def fill_empty_pairs(self, nodes: Sequence[TagNode], placed_nodes: Sequence[TagNode], low: int, high: int) -> None:
+        """Give pairs that lost their words the nearest free one, else one of a neighbour that has more than it needs.
+
+        If no neighbour has, the tags between such a pair and the next spare word move on by a word. `made` are
+        neighbours in the order of the translation, and `nodes` those that they were in the source. Where there are
+        fewer words than pairs, some stay empty.
+        """
+        spans: list[tuple[int, int]] = []
+        claims: list[TagClaim] = []
+        reached = low
+        for node, placed in zip(nodes, placed_nodes, strict=True):
+            needed = self.count_needed(node)
+            if self.target.text[placed.start : placed.end].strip():
+                spans += self.target.find_cores(reached, placed.start)
+                first = len(spans)
+                spans += list(self.target.find_cores(placed.start, placed.end)) or [(placed.start, placed.end)]
+                claims.append(TagClaim(placed, max(needed, 1), first, len(spans)))
+                reached = placed.end
+            elif needed:
+                claims.append(TagClaim(placed, needed, -1, -1))
+        if all(claim.is_met for claim in claims):
+            return
+        spans += self.target.find_cores(reached, high)
+        starts = [start for start, _ in spans]
+        for claim in claims:
+            if claim.first < 0:
+                claim.first = claim.end = bisect_left(starts, claim.node.start)
+        _fit_claims(_drop_unmet_claims(claims, len(spans)), spans)
+        limit = high
+        for placed in reversed(placed_nodes):
+            if not self.target.text[placed.start : placed.end].strip():  # without words, it stays before the next one
+                placed.start, placed.end = min(placed.start, limit), min(placed.end, limit)
+            limit = placed.start
+        _remove_overlaps(placed_nodes, low)
+
+    def find_span(self, start: int, end: int) -> tuple[int, int]:
+        """Find what the words of a stretch were translated to; one without links stays beside its neighbour."""
+        words = self.source.find_touched(start, end)
+        reached = [right for word in words for right in self.target_words_of.get(word, ())]
+        if not reached:
+            return (self.find_position(start),) * 2
+        return (
+            self.find_position_in_word(words[0], start, min(reached), "start"),
+            self.find_position_in_word(words[-1], end, max(reached), "end"),
+        )
+
+    def find_position_in_word(self, word: int, position: int, target_word: int, side: Side) -> int:
+        """Find where a position in or beside a source word is in the target word that it became.
+
+        Among marks of punctuation it keeps its distance from the word's edge; inside the letters it is at their edge.
+        """
+        (start, end), (left, right) = self.source.spans[word], self.target.spans[target_word]
+        if self.source.text[start:end] == self.target.text[left:right]:
+            return left + min(max(position - start, 0), end - start)
+        before, after = self.source.count_marks(word)
+        target_before, target_after = self.target.count_marks(target_word)
+        if side == "start" or (before and position - start <= before < end - start):
+            inside = before and position - start < before
+            return left + (min(max(position - start, 0), target_before) if inside else target_before)
+        inside = after and end - position < after
+        return right - (min(max(end - position, 0), target_after) if inside else target_after)
+
+    def find_position(self, position: int) -> int:
+        """Find where a position of the source is in the target: before what the next word became, or after the last."""
+        before = bisect_left(self.source.starts, position) - 1  # the last word that begins before it
+        is_glued = before >= 0 and position <= self.source.spans[before][1]
+        following, earlier = (
+            bisect_left(self.linked_source_words, before + 1),
+            bisect_right(self.linked_source_words, before) - 1,
+        )
+        if following < len(self.linked_source_words) and (not is_glued or earlier < 0):
+            word = self.linked_source_words[following]
+            return self.target.spans[min(self.target_words_of[word])][0]
+        if earlier >= 0:
+            word = self.linked_source_words[earlier]
+            position = min(position, self.source.spans[word][1])
+            return self.find_position_in_word(word, position, max(self.target_words_of[word]), "end")
+        return len(self.target.text) if before >= 0 else 0
+
+
+def _remove_overlaps(nodes: Sequence[TagNode], low: int) -> None:
+    """Move tags behind what the tags before them reach."""
+    for node in nodes:
+        node.start = max(node.start, low)
+        low = node.end = max(node.end, node.start)
+
+
+def _drop_unmet_claims(claims: Sequence[TagClaim], words: int) -> Sequence[TagClaim]:
+    """Leave out so many tags without words, the last ones, that those left find enough words."""
+    if sum(claim.needed for claim in claims) <= words:
+        return claims
+    for claim in claims:
+        claim.needed = 1
+    empty = [number for number, claim in enumerate(claims) if not claim.is_met]
+    dropped = set(empty[len(empty) - max(len(claims) - words, 0) :])
+    return [claim for number, claim in enumerate(claims) if number not in dropped]
+
+
+def _fit_claims(claims: Sequence[TagClaim], spans: Sequence[tuple[int, int]]) -> None:
+    """Give each tag as many words as it needs, and change as little as possible."""
+    reached = lacking = 0
+    for claim in claims:
+        if claim.is_met:
+            claim.lendable = max(lacking - (claim.first - reached), 0)
+            reached, lacking = claim.end, 0
+        else:
+            lacking += claim.needed
+    limit = len(spans)
+    for claim in reversed(claims):
+        claim.limit = limit
+        limit -= claim.needed
+        if claim.is_met:
+            limit = min(limit, claim.end - claim.needed, claim.first + claim.lendable)
+    reached = 0
+    for claim in claims:
+        first = max(min(claim.first, claim.limit - claim.needed), reached)
+        reached = max(min(claim.end, claim.limit), first + claim.needed)
+        is_empty = claim.first == claim.end
+        if is_empty or first != claim.first:
+            claim.node.start = spans[first][0]
+        if is_empty or reached != claim.end:
+            claim.node.end = spans[reached - 1][1]
+
+
+def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
+    """Write a stretch of text with tags in it."""
+    out, position, last = "", low, ""
+    for node in nodes:
+        between = _escape_entities(text[position : node.start], entities)
+        out += between
+        always = WORD_SEPARATING_TAG.match(node.opening)
+        if node.added_spaces[0] and out.endswith(" ") and (always or SENTENCE_END.search(out[-URL_CONTEXT:-1])):
+            out = out[:-1]
+        if node.is_standalone:
+            left, right = node.spaces_around
+            following = text[node.start : node.start + URL_CONTEXT]
+            is_glued_left, is_glued_right = _find_sides_extending_url(
+                out[-1:] if between else last, node.opening, following
+            )
+            space_left = " " if (left and out and not out[-1].isspace()) or is_glued_left else ""
+            space_right = " " if (right and is_word_start(following[:1])) or is_glued_right else ""
+            last = node.opening + space_right
+            out += space_left + last
+        else:
+            out += node.opening + write_tags(node.children, text, node.start, node.end, entities) + node.closing
+            last = node.closing
+        position = node.end
+        follows = node.added_spaces[1] and position < high and text[position] == " "
+        if follows and (always or SENTENCE_END.search(text[max(position - URL_CONTEXT, 0) : position])):
+            position += 1
+    return out + _escape_entities(text[position:high], entities)
+
+
+def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool, bool]:
+    """Return (left, right): True where a mark is an address that the text on that side would make another one."""
+    if not URL_OR_PLACEHOLDER.fullmatch(mark):
+        return False, False
+    right = URL_OR_PLACEHOLDER.match(mark + after)
+    return URL_OR_PLACEHOLDER.findall(before + mark) != [
+        *URL_OR_PLACEHOLDER.findall(before),
+        mark,
+    ], right is None or right[0] != mark
+
+
+def _escape_entities(text: str, entities: Mapping[str, str] | None) -> str:
+    """Write text as its markup does."""
+    return text if entities is None else "".join(entities.get(character, character) for character in text)
