@@ -194,7 +194,7 @@ def build_training_model(options: dict[str, Any], loop: Any, dropout: float, los
     torch.manual_seed(0)
     made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
     made.decoder.loop = loop
-    made.way = loss_function or made.way
+    made.loss_fn = loss_function or made.loss_fn
     return made
 
 
@@ -260,22 +260,22 @@ def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[
     """The readable search and the one on the device, in bf16; targets of `OUT` tokens, whatever EOS's chance."""
     source = torch.randint(4, VOCABULARY, (sentences, TARGET_LENGTH), device="cuda")
     lengths = torch.full((sentences,), TARGET_LENGTH, device="cuda")
-    shortcut = model.shortcut
+    shortcut = model.device_search
 
     def run(device_search: Any) -> None:
-        model.shortcut = device_search
+        model.device_search = device_search
         with torch.autocast("cuda", torch.bfloat16):
             search(
                 model, source, lengths, beam=beam, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH, attention=False
             )
-        model.shortcut = shortcut
+        model.device_search = shortcut
 
     return {"readable search": partial(run, None), "on the device": partial(run, shortcut)}
 
 
 def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[], object]:
     """The same steps without encoder and host: chunks, one behind the other."""
-    rooms = model.shortcut.finders[torch.bfloat16].rooms
+    rooms = model.device_search.finders[torch.bfloat16].rooms
     room = next(room for (size, _), room in rooms.items() if (size.width, size.sentences) == (beam, sentences))
 
     @torch.inference_mode()
@@ -298,7 +298,7 @@ def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Cal
 
     def run() -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            assert model.shortcut(model, source, there, wish)
+            assert model.device_search(model, source, there, wish)
 
     return run, sum(most)
 

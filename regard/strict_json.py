@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 
-def dumps(value: Any, indent: int | None = None) -> str:
+def dumps(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
     """Return a value as JSON.
 
     >>> dumps({"loss": float("nan"), "epoch": 0.5})
     '{"loss": null, "epoch": 0.5}'
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=default)
     except ValueError:
-        return json.dumps(_replace_non_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+        return json.dumps(
+            _replace_non_finite(value), ensure_ascii=False, allow_nan=False, indent=indent, default=default
+        )
 
 
 def _replace_non_finite(value: Any) -> Any:

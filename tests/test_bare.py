@@ -20,7 +20,7 @@ from regard.fast import quicken
 from regard.fast.decoding.harvest import Record
 from regard.models import Seq2Seq, build
 from regard.search import BeamSearch, Hypothesis, search
-from regard.search.bare import record_step
+from regard.search.fast_search import record_step
 from regard.special_tokens import EOS
 
 WORDS = 11
@@ -113,7 +113,7 @@ def test_regard_fast_0_switches_the_numpy_search_off(
 def test_options_unknown_to_the_numpy_search_use_the_reference(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.search.shortcut.searched", None)
+    monkeypatch.setattr("regard.search.fast_search.beam_search_numpy", None)
     assert search(make_model("luong2015-global"), *make_sources(3, 2), **options)
 
 
@@ -164,7 +164,7 @@ def test_constraints_for_another_number_of_sources_are_refused(options: dict[str
 
 @pytest.mark.parametrize("seed", slow_after(1, [4, 0]), ids={4: "short-target", 0: "long-target"}.get)
 def test_very_long_targets_use_the_reference_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.search.shortcut.searched", None)
+    monkeypatch.setattr("regard.search.fast_search.beam_search_numpy", None)
     model = make_model("luong2015-global", seed)
     found = search(model, *make_sources(3, 2), beam=1, max_length=5000, length_penalty=0.0)
     assert all(len(some[0].tokens) <= 5000 for some in found)

@@ -614,9 +614,9 @@ def test_on_object_is_the_mean_attention_on_cells_of_named_objects(run: Run, dat
     examples = list(caption_files.read_captions([data / "dev.jsonl"]))
     weights = []
     for one in examples:
-        seen = model.eye.look(one.picture.load(), one.picture)
+        seen = model.preprocessor.preprocess(one.picture.load(), one.picture)
         target = [*model.tokenizer.encode(one.caption), EOS]
-        source, lengths = torch.from_numpy(seen.places)[None], torch.tensor([len(seen.places)])
+        source, lengths = torch.from_numpy(seen.position_features)[None], torch.tensor([len(seen.position_features)])
         (scored,) = score_targets(model.model, source, lengths, [target])
         assert scored.hypothesis.attention is not None
         assert one.grounding is not None
@@ -721,21 +721,21 @@ def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:
         return make_job(data, tmp_path, **changes)
 
     usual = job()
-    assert usual.about == "48 captions of 24 images, 12 dev captions, a vocabulary of 9"
-    assert usual.sizes == (192, 9)
+    assert usual.description == "48 captions of 24 images, 12 dev captions, a vocabulary of 9"
+    assert usual.vocabulary_sizes == (192, 9)
     assert usual.config["data"]["features"] == 192
     finer = {"data.patch": 4, "data.dev": None, "data.dev_pairs": 2}
-    assert job(**finer).sizes == (48, 9)
-    assert ", 2 dev captions" in job(**finer).about
-    assert job(**finer).source.sizes.max() == 16
-    assert job(**{**finer, "data.image": 8}).source.sizes.max() == 4
+    assert job(**finer).vocabulary_sizes == (48, 9)
+    assert ", 2 dev captions" in job(**finer).description
+    assert job(**finer).dataset.sizes.max() == 16
+    assert job(**{**finer, "data.image": 8}).dataset.sizes.max() == 4
     assert "no caption is left" in error_message(job, **{"data.max_length": 2})
     assert "the others have 100" in error_message(job, **{"data.features": 100})
-    assert job(**{"text.vocabulary": 6}).sizes[1] == 6
+    assert job(**{"text.vocabulary": 6}).vocabulary_sizes[1] == 6
     assert "model.max_side" in error_message(job, **{"model.max_side": 1})
     subwords = {"text.kind": "bpe", "text.vocabulary": 280, "text.dropout": 0.5}
-    source, rows = job(**subwords).source, np.arange(20)
-    first, again, other = (source.batch(rows, seed).target_out for seed in (1, 1, 2))
+    source, rows = job(**subwords).dataset, np.arange(20)
+    first, again, other = (source.make_batch(rows, seed).target_out for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert first.shape != other.shape or not torch.equal(first, other)
 
@@ -774,7 +774,7 @@ def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> N
 @soft_or_slow
 def test_init_from_copies_weights(run: Run, data: Path, tmp_path: Path) -> None:
     loaded = regard.load(run.folder)
-    sizes = (loaded.data.features, loaded.tokenizer.size)
+    sizes = (loaded.data.features, loaded.tokenizer.vocab_size)
     tasks.assert_init_from_copies_weights(run, sizes, data / "dev.jsonl", data / "train.jsonl", tmp_path / "run")
 
 

@@ -405,18 +405,20 @@ def test_training_reports_truncated_and_empty_texts(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", tsv(rows))
     dev = [str(write_file(tmp_path / "dev.tsv", tsv(ROWS)))]
     flat = make_job("lin2017", path, tmp_path, **{"data.max_length": 5, "data.dev": dev})
-    assert flat.about.startswith("10 texts (3 texts cut at 5 tokens, 1 empty ones left out), 4 dev texts, vocabulary ")
-    assert flat.about.endswith("2 labels (bad 8, good 2)")
+    assert flat.description.startswith(
+        "10 texts (3 texts cut at 5 tokens, 1 empty ones left out), 4 dev texts, vocabulary "
+    )
+    assert flat.description.endswith("2 labels (bad 8, good 2)")
     nested = make_job("yang2016", path, tmp_path, **{"data.max_length": 5, "data.max_sentences": 1, "data.dev": dev})
-    assert "2 sentences cut at 5 tokens, 2 texts cut at 1 sentences" in nested.about
-    assert flat.sizes == (flat.source.encoding.tokenizer.size, 2)
+    assert "2 sentences cut at 5 tokens, 2 texts cut at 1 sentences" in nested.description
+    assert flat.vocabulary_sizes == (flat.dataset.encoder.tokenizer.vocab_size, 2)
 
 
 def test_language_setting_changes_sentence_boundaries(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", tsv([("a", "Am 3. Mai kam er. Gut."), *ROWS]))
     dev = [str(write_file(tmp_path / "dev.tsv", tsv(ROWS)))]
     counts = [
-        len(make_job("yang2016", path, tmp_path, **{"data.language": code, "data.dev": dev}).source.document(0))
+        len(make_job("yang2016", path, tmp_path, **{"data.language": code, "data.dev": dev}).dataset.get_token_ids(0))
         for code in ("de", "en")
     ]
     assert counts == [2, 3]
@@ -430,21 +432,21 @@ def test_text_settings_take_effect(tmp_path: Path) -> None:
         return make_job("lin2017", data, tmp_path, **changes)
 
     for kind, tokenizer in (("word", WordTokenizer), ("char", SentencePieceTokenizer)):
-        made = job(**{"text.kind": kind, "text.vocabulary": 40}).source.encoding.tokenizer
+        made = job(**{"text.kind": kind, "text.vocabulary": 40}).dataset.encoder.tokenizer
         assert type(made) is tokenizer
-    lower = job(upper).source.encoding.tokenizer
-    cased = job(upper, **{"text.lowercase": False}).source.encoding.tokenizer
-    assert lower.pieces([4]) == ["number"] or "text" in lower.pieces(range(lower.size))
-    assert "TEXT" in cased.pieces(range(cased.size))
-    assert job(**{"text.vocabulary": 10}).sizes[0] == 10
-    assert job(**{"text.kind": "bpe", "text.vocabulary": 300, "text.dropout": 0.1}).source.dropout == 0.1
-    assert job(**{"text.kind": "bpe", "text.vocabulary": 60, "text.byte_fallback": False}).sizes[0] <= 60
+    lower = job(upper).dataset.encoder.tokenizer
+    cased = job(upper, **{"text.lowercase": False}).dataset.encoder.tokenizer
+    assert lower.convert_ids_to_tokens([4]) == ["number"] or "text" in lower.convert_ids_to_tokens(range(lower.size))
+    assert "TEXT" in cased.convert_ids_to_tokens(range(cased.size))
+    assert job(**{"text.vocabulary": 10}).vocabulary_sizes[0] == 10
+    assert job(**{"text.kind": "bpe", "text.vocabulary": 300, "text.dropout": 0.1}).dataset.dropout == 0.1
+    assert job(**{"text.kind": "bpe", "text.vocabulary": 60, "text.byte_fallback": False}).vocabulary_sizes[0] <= 60
 
 
 def test_validate_pairs_limits_the_measured_dev_set(tmp_path: Path) -> None:
     path = write_numbered_texts(tmp_path / "a.tsv")
     made = make_job("lin2017", path, tmp_path, **{"data.dev": [str(path)], "training.validate_pairs": 7})
-    assert len(made.validate.texts) == 7
+    assert len(made.validate.dataset) == 7
 
 
 def test_single_label_is_refused(tmp_path: Path) -> None:
@@ -692,7 +694,7 @@ def test_texts_mistaken_for_labels_are_reported(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", tsv(rows))
     message = error_message(make_job, "lin2017", path, tmp_path)
     assert "40 texts have 40 labels, such as 'A visit, number 0.'; data.label and" in message
-    assert make_job("lin2017", path, tmp_path, **{"data.label": 2, "data.text": 1}).sizes[1] == 2
+    assert make_job("lin2017", path, tmp_path, **{"data.label": 2, "data.text": 1}).vocabulary_sizes[1] == 2
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_lin2017_follows_the_equations_of_the_paper() -> None:
         penalty = np.square(A @ A.T - np.eye(2)).sum()
         loss += penalty - np.log(softmax(logits)[CHOICES[row]])
     assert model.loss_sum(ids, lengths, CHOICES).item() == pytest.approx(loss, abs=1e-10)
-    assert model.count(ids, lengths, CHOICES).item() == 3
+    assert model.loss_count(ids, lengths, CHOICES).item() == 3
     assert found.sentence_weights is None
 
 

@@ -822,7 +822,9 @@ def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.
         "1 of 3 translations are empty",
         "1 of 4 translations",
     ]
-    assert capsys.readouterr().out == "\n\nx\n<b>x</b>\n"
+    lines.write([Translation("c", "c", untranslated=1)])
+    assert "1 of 5 translations keep sentences of the source" in list(lines.iterate_warnings())[-1]
+    assert capsys.readouterr().out == "\n\nx\n<b>x</b>\nc\n"
 
 
 def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp_path: Path) -> None:

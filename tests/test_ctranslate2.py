@@ -140,7 +140,9 @@ def test_long_source_is_read_to_its_end(tmp_path: Path) -> None:
     )
     found = export_and_load(model, tmp_path / "model").search(given, 1, attention=True)
     assert found[0][0].tokens == [EOS]
-    assert_scores_of_the_model(model, given, [found[0][0]._replace(score=RANKING.normalize(found[0][0].log_prob, 1))])
+    assert_scores_of_the_model(
+        model, given, [found[0][0]._replace(score=found[0][0].log_prob / RANKING.length_divisor(1))]
+    )
     with pytest.raises(UserError, match="a source of 4097 tokens is longer than an exported model reads: 4096"):
         CTranslate2Backend(tmp_path / "model").search([[4] * 4097])
 

@@ -88,10 +88,10 @@ def test_demo_of_a_task_suggests_commands_that_work(
 
 def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> None:
     class Predicted:
-        def line(self) -> str:
+        def to_text(self) -> str:
             return "liked"
 
-        def looks(self) -> list[WeightedWords]:
+        def make_attention_lines(self) -> list[WeightedWords]:
             lines = [
                 WeightedWords("1", ["we", "ate", "."], [0.0, 0.004, 0.996], 0.98),
                 WeightedWords("2", ["late"], [0.001], 0.02),

@@ -53,7 +53,7 @@ def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("regard.serve.detection.worded", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("regard.serve.detection.remove_urls", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
     assert Detector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
     assert max(map(len, read)) == READ
     assert sum(map(len, read)) < 10 * READ, "of more than a million letters"

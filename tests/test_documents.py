@@ -1018,6 +1018,11 @@ def test_html_spacing_around_line_breaks_and_images_is_that_of_the_source(source
     assert made == f"<p>{expected}</p>"
 
 
+@pytest.mark.parametrize("content", ["<p>dog<wbr>\r\n<br>dog</p>", "<p>dog<wbr> \n<br>dog<wbr><br> dog</p>"])
+def test_html_white_space_between_a_tag_and_a_line_break_is_kept(content: str) -> None:
+    assert translate_document("a.html", content.encode(), uppercase_texts).decode() == content.replace("dog", "DOG")
+
+
 def test_html_line_breaks_between_words_are_kept() -> None:
     content = b"<p>one two\n   three four\r\n five</p>"
     made = translate_document("a.html", content, lambda texts: ["eins zwei drei vier"])

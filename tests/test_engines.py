@@ -18,8 +18,8 @@ def make_opened(folder: Path) -> Any:
     """Return an opened run as far as exports need one."""
     return SimpleNamespace(
         run=SimpleNamespace(folder=folder),
-        identity=lambda: {"weights": "1"},
-        made=lambda made: base.read_manifest(made).get("of") == {"weights": "1"},
+        compute_fingerprint=lambda: {"weights": "1"},
+        is_current_export=lambda made: base.read_manifest(made).get("of") == {"weights": "1"},
     )
 
 

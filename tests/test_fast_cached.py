@@ -22,7 +22,7 @@ from regard.fast.laid import LaidDecoder
 from regard.fast.room import CHUNK
 from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import TransformerDecoder
-from regard.search import BeamSearch, Hypothesis, sample, search, search_restricted
+from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
 from regard.search.ensemble import Ensemble
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def test_cached_decoder_supports_every_search_option(options: dict[str, Any]) ->
 
 def search_with_cohorts(model: Seq2Seq, cohorts: list[tuple[list[int], int]], seed: int, **options: Any) -> Hypotheses:
     """Let sources of the given lengths join a search, each cohort followed by so many steps."""
-    searching, found = BeamSearch(model, **options), dict[int, list[Hypothesis]]()
+    searching, found = BeamSearch(model, SearchOptions(**options)), dict[int, list[Hypothesis]]()
     for lengths, steps in cohorts:
         searching.add(*make_sources(*lengths, seed=seed))
         for _ in range(steps if searching.num_active else 0):
@@ -146,20 +146,20 @@ def test_decoder_states_are_selected_widened_reordered_and_joined(
     after = check_step(decoders, begun, torch.tensor([4, 5, 6]))
     check_step(decoders, each(after, "select", torch.tensor([2, 0, 0])), torch.tensor([4, 5, 6]))
     for width in (2, WIDEST + 1):
-        wide = each(after, "widen", width)
+        wide = each(after, "expand_beams", width)
         tokens = torch.arange(3 * width) % 7 + 4
         one = check_step(decoders, wide, tokens)
         rows = torch.arange(3 * width).view(3, width).flip(1).flatten()
-        two = check_step(decoders, each(one, "reorder", rows), tokens)
+        two = check_step(decoders, each(one, "reorder_beams", rows), tokens)
         check_step(decoders, one, tokens + 1)  # earlier states are unchanged …
         check_step(decoders, wide, tokens + 2)
         check_step(decoders, two, tokens)  # … and so is the later one
-        three = check_step(decoders, each(two, "keep", rows[width:], torch.tensor([1, 2])), tokens[width:])
-        late = each(begun, "widen", width)
+        three = check_step(decoders, each(two, "keep_rows", rows[width:], torch.tensor([1, 2])), tokens[width:])
+        late = each(begun, "expand_beams", width)
         joined = decoders[0].join(three[0], late[0]), decoders[1].join(three[1], late[1])
-        four = check_step(decoders, each(joined, "trim", 5, 4), torch.arange(5 * width) % 7 + 4)
-        fewer = each(four, "keep", torch.arange(2 * width, 5 * width), torch.arange(2, 5))
-        check_step(decoders, each(fewer, "trim", 5, 1), tokens)
+        four = check_step(decoders, each(joined, "trim_padding", 5, 4), torch.arange(5 * width) % 7 + 4)
+        fewer = each(four, "keep_rows", torch.arange(2 * width, 5 * width), torch.arange(2, 5))
+        check_step(decoders, each(fewer, "trim_padding", 5, 1), tokens)
 
 
 @pytest.mark.parametrize("make_decoder", [cached, LaidDecoder])
@@ -168,7 +168,7 @@ def test_cached_decoder_accepts_an_empty_source(make_decoder: Callable[[Any], An
     model = make_random_transformer().double()
     decoders: Any = (make_decoder(model.decoder), model.decoder)
     encoded = model.encode(make_sources(3, 2)[0], torch.tensor([3, 0]))
-    states = tuple(decoder.widen(decoder.start(encoded), 2) for decoder in decoders)
+    states = tuple(decoder.expand_beams(decoder.start(encoded), 2) for decoder in decoders)
     check_step(decoders, (states[0], states[1]), torch.tensor([4, 5, 6, 7]))
 
 

@@ -311,7 +311,7 @@ UNSUPPORTED_OPTIONS: list[dict[str, Any]] = [
     {"forbid": [[7]]},
     {"no_repeat": 2},
     {"coverage_penalty": 0.2},
-    {"rules": [lambda *_: None]},
+    {"constraints": [lambda *_: None]},
 ]
 
 

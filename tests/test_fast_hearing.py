@@ -146,7 +146,11 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("patched_first", [True, False])
 @pytest.mark.parametrize(
     ("recipe", "kind", "name"),
-    [("default", nn.LayerNorm, "forward"), ("default", PreNorm, "enter"), ("luong2015-global", LSTMCell, "forward")],
+    [
+        ("default", nn.LayerNorm, "forward"),
+        ("default", PreNorm, "sublayer_input"),
+        ("luong2015-global", LSTMCell, "forward"),
+    ],
 )
 def test_patched_class_is_noticed(
     recipe: str, kind: type, name: str, patched_first: bool, monkeypatch: pytest.MonkeyPatch
@@ -271,7 +275,7 @@ def replace_output(model: Any) -> None:
 )
 def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
     model = quicken(make_model("default"))
-    packed = model.way
+    packed = model.loss_fn
     assert isinstance(packed, way.Packed)
     assert packed.knows(model)
     recorder = packed.recorder
@@ -304,7 +308,7 @@ def change_class(model: Any) -> None:
 def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
     model = quicken(make_model("default"))
     model.loss_sum(*BATCH)
-    packed = model.way
+    packed = model.loss_fn
     assert isinstance(packed, way.Packed)
     recorder = packed.recorder
     assert packed.knows(model)

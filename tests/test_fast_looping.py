@@ -153,9 +153,9 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
             each = zip(probabilities[:, 0].detach().numpy(), uniform[:, next(turns)].numpy(), strict=True)
             return torch.tensor([[np.searchsorted(np.cumsum(row), draw * row.sum(), "right")] for row, draw in each])
 
-        decoder.attention.alignment.choose = choose
+        decoder.attention.alignment.sample_or_argmax = choose
         found = rnn_common.unroll_decoder(decoder, state, words)
-        del decoder.attention.alignment.choose
+        del decoder.attention.alignment.sample_or_argmax
         return found
 
     expected = run_decoder(model, run_reference)
@@ -165,7 +165,7 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
             run_decoder(model, partial(replayed, rnn_common.unroll_decoder, drops_input=False, captured=captured)),
             expected,
         )
-    assert "choose" not in vars(model.decoder.attention.alignment)
+    assert "sample_or_argmax" not in vars(model.decoder.attention.alignment)
 
 
 def test_positions_are_sampled_in_proportion_to_their_probability() -> None:

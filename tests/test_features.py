@@ -473,17 +473,17 @@ def test_training_on_features_records_the_backbone_in_the_config(run: Run, netwo
 
 def test_image_gets_the_same_caption_as_its_features(run: Run, data: Path, features: Path) -> None:
     model = regard.load(run.folder)
-    pictures = list(model.inputs(features / "dev.jsonl"))
+    pictures = list(model.read_inputs(features / "dev.jsonl"))
     for made, seen in zip(model.predict(pictures), model.predict([one.original.path for one in pictures]), strict=True):
         assert made.text == seen.text
         np.testing.assert_allclose(made.attention, seen.attention, atol=1e-4)
         np.testing.assert_array_equal(made.make_image_overlay().pixels, seen.make_image_overlay().pixels)
         assert seen.pixels.shape == (64, 64, 3)
-        assert "seen" not in made.document()
-        left, top, right, bottom = seen.document()["seen"]
+        assert "seen" not in made.to_dict()
+        left, top, right, bottom = seen.to_dict()["seen"]
         assert sorted((round(right - left, 1), round(bottom - top, 1))) == [0.6, 0.9], "the centre crop"
     sent = base64.b64encode((data / "photos" / "3.png").read_bytes()).decode()
-    request = model.asked({"image": f"data:image/png;base64,{sent}"})  # as in a request to the service
+    request = model.parse_json_input({"image": f"data:image/png;base64,{sent}"})  # as in a request to the service
     (made,), (seen,) = (model.predict([one]) for one in (request, data / "photos" / "3.png"))
     assert (made.text, made.window) == (seen.text, seen.window)
     of_features, of_images = (model.evaluate([folder / "dev.jsonl"]) for folder in (features, data))
@@ -543,7 +543,7 @@ def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path
     make_backbone(layer="features.3").write(other)
     message = "features of squeezenet1_1 features.3 (random, 64 pixels), and those of"
     model = regard.load(run.folder)
-    assert message in error_message(model.inputs, other / "dev.jsonl")
+    assert message in error_message(model.read_inputs, other / "dev.jsonl")
     assert message in error_message(model.evaluate, [other / "dev.jsonl"])
 
     def train(data: Path, dev: Path, **changes: Any) -> None:

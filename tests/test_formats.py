@@ -119,7 +119,7 @@ def test_tmx_pairs_equal_those_of_translate_toolkit(tmp_path: Path) -> None:
     plain = make_tmx({"en": "a house", "de": "ein Haus"}, {"en": "é < & >", "de": "„ß“"})
     store = tmxfile.parsestring(plain.encode())
     assert read_all_pairs([write_file(tmp_path / "x.tmx", plain)]) == [
-        Pair(unit.source, unit.target) for unit in store.fsdp_units
+        Pair(unit.source, unit.target) for unit in store.units
     ]
 
 
@@ -338,7 +338,7 @@ def test_xliff_pairs_equal_those_of_translate_toolkit(tmp_path: Path) -> None:
     plain = plain.replace('<ph id="3">&lt;br/></ph>\n          ', " ")
     kept = [
         unit
-        for unit in xlifffile.parsestring(plain.encode()).fsdp_units
+        for unit in xlifffile.parsestring(plain.encode()).units
         if unit.target
         and unit.xmlelement.get("translate") != "no"
         and unit.get_state_n() >= 0

@@ -325,7 +325,7 @@ def check_resume(kept: RestorableRun, name: str, content: bytes, vouched: bool =
 
     def go() -> None:
         kept.trainer.resume()
-        next(kept.trainer.shares())
+        next(kept.trainer.load_update_batches())
         truncate_metrics_after(kept.run, kept.trainer.train_state.step)
 
     check_works_or_user_error(go, kept.run.folder)
@@ -398,10 +398,10 @@ def test_mutated_vocabulary_file_is_read_or_a_user_error(
 
     def use() -> None:
         found = readers[path.suffix](path)
-        ids = list(range(found.size))
+        ids = list(range(found.vocab_size))
         found.decode(ids)
-        found.pieces(found.encode("the old house ☃"))
-        found.words(ids)
+        found.convert_ids_to_tokens(found.encode("the old house ☃"))
+        found.find_word_ids(ids)
         found.find_word_boundary_ids()
 
     check_works_or_user_error(use, folder)

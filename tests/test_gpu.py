@@ -717,7 +717,7 @@ def run_searches(
     The graphs are captured by a search for other sources of the same lengths in reverse order.
     """
     these, others = make_sources(*lengths, seed=seed), make_sources(*lengths[::-1], seed=seed + 1)
-    device_search, found = model.shortcut, []
+    device_search, found = model.device_search, []
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         for chosen, batch in (
             (None, these),
@@ -725,7 +725,7 @@ def run_searches(
             (device_search, others),
             (device_search, these),
         ):
-            model.shortcut = chosen
+            model.device_search = chosen
             source, sizes = (each.cuda() for each in batch)
             found.append(search(model, source, sizes, **options))
     del found[2]
@@ -789,7 +789,7 @@ def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[s
         reference, eager, with_graphs = run_searches(model, *lengths, seed=seed, **options)
         assert_close_hypotheses(eager, reference, 1e-3)
         assert_close_hypotheses(with_graphs, eager, 1e-4)
-    device_search = model.shortcut.finders[torch.float32]
+    device_search = model.device_search.finders[torch.float32]
     assert len({size.sentences for size, _ in device_search.rooms}) > 3
     names = {name for room in device_search.rooms.values() for name in room.play.replays}
     assert "steps" in names
@@ -853,11 +853,11 @@ def test_failing_device_search_falls_back_to_the_reference(
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(decoding, "made", fail)
-    model.shortcut.finders.clear()
+    model.device_search.finders.clear()
     for _ in range(2):
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert "more slowly: ValueError: no such kernel" in capsys.readouterr().err
-    assert not model.shortcut.chances
+    assert not model.device_search.chances
 
 
 def test_search_without_memory_falls_back_once(
@@ -875,9 +875,9 @@ def test_search_without_memory_falls_back_once(
         patch.setattr(Finder, "__call__", run_out_of_memory)
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert "more slowly: out of memory" in capsys.readouterr().err
-    assert not model.shortcut.finders
+    assert not model.device_search.finders
     assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert model.shortcut.finders
+    assert model.device_search.finders
 
 
 def make_board(A: int, W: int, taken: int, fill: Any) -> Board:

@@ -37,7 +37,7 @@ def force_positions(model: HardAttentionModel, positions: tuple[int, ...]) -> No
     def choose(probabilities: Tensor) -> Tensor:
         return torch.full(probabilities.shape[:2], next(given))
 
-    model.decoder.attention.alignment.choose = choose  # type: ignore[attr-defined]
+    model.decoder.attention.alignment.sample_or_argmax = choose  # type: ignore[attr-defined]
 
 
 def score_positions(model: HardAttentionModel, positions: tuple[int, ...]) -> tuple[Tensor, Tensor]:

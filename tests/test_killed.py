@@ -335,13 +335,13 @@ def test_data_workers_end_with_a_killed_process(tmp_path: Path) -> None:
 KILLED_COMMAND = """
 import os, signal
 from regard.cli import app
-from regard.training import loop
-update = loop.Trainer.update
-def killed(self, share):
-    if self.position.step == 4:
+from regard.training import Trainer
+update = Trainer.train_step
+def killed(self, update_batches):
+    if self.train_state.step == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return update(self, update_batches)
-loop.Trainer.update = killed
+Trainer.train_step = killed
 app.main()
 """
 
@@ -349,8 +349,8 @@ app.main()
 ORPHANED_CHILD = """
 import os, signal, sys
 from pathlib import Path
-from regard.runs.lock import held
-with held(Path(sys.argv[1])):
+from regard.runs.lock import lock_run
+with lock_run(Path(sys.argv[1])):
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)
     print("child", flush=True)

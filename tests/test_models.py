@@ -87,7 +87,7 @@ def _make_coverage_variant(recipe: str, coverage: str, alignment: str) -> Varian
 
 def _variants(make: Callable[..., Variant], cases: Sequence[Any]) -> list[Any]:
     """Return the variant of each case as a `pytest.param` with the marks of the case."""
-    return [pytest.param(make(*case.values), marks=case.grounded_tokens) for case in cases]
+    return [pytest.param(make(*case.values), marks=case.marks) for case in cases]
 
 
 ESTIMATORS = (

@@ -137,8 +137,8 @@ def test_a_shortlist_search_leaves_the_model_in_training_mode() -> None:
 
 def test_impossible_shortlist_searches_are_refused() -> None:
     model = deepcopy(make_model("xu"))
-    with pytest.raises(ValueError, match="rules of one's own go with the whole vocabulary"):
-        search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, rules=[lambda *some: None])
+    with pytest.raises(ValueError, match="constraints of your own need the whole vocabulary"):
+        search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, constraints=[lambda *some: None])
     with pytest.raises(ValueError, match="prefix has 1 entries for 4 sources"):
         search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, prefix=[[5]])
     model.decoder = Decoder()

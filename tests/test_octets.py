@@ -42,7 +42,7 @@ from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import FeedForward
 from regard.nn import MultiHeadAttention
 from regard.runs import Run
-from regard.search import BeamSearch, search, search_restricted
+from regard.search import BeamSearch, SearchOptions, search, search_restricted
 from regard.serve.settings import Settings
 from regard.translate import load
 from regard.translate.backends import base
@@ -217,7 +217,7 @@ def test_greedy_search_in_c_is_the_search_by_steps() -> None:
 
 def test_sources_may_join_a_running_int8_search() -> None:
     def run(model: Any) -> Hypotheses:
-        searching, found = BeamSearch(model, beam=3), dict[int, Any]()
+        searching, found = BeamSearch(model, SearchOptions(beam=3)), dict[int, Any]()
         first, second = make_sources(5, 9), make_sources(12, 1, 4, seed=2)
         searching.add(*first)
         for _ in range(3):

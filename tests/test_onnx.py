@@ -31,7 +31,7 @@ from regard.fast.onnx_runtime import OnnxModel
 from regard.fast.states import ENCODER, STEP
 from regard.models import build
 from regard.runs import Run
-from regard.search import BeamSearch, Hypothesis, sample, search, search_restricted
+from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
 from regard.translate import load
 from regard.translate.backends import base
 from regard.translate.shortlist import learn_shortlist
@@ -63,7 +63,7 @@ def make_model(name: str) -> Any:
 
 def search_joining(model: Any) -> list[list[Hypothesis]]:
     """Search for sources that join one after the other while others are under way."""
-    searching = BeamSearch(model, beam=3, n_best=2, max_length=7)
+    searching = BeamSearch(model, SearchOptions(beam=3, n_best=2, max_length=7))
     found: list[list[Hypothesis]] = [[] for _ in LENGTHS]
     for row, length in enumerate(LENGTHS.tolist()):
         searching.add(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1])

@@ -258,8 +258,8 @@ def check_model_residual(name: str) -> None:
         model = make_model(name, {"model.residual": value, "model.layers": 2})
         for stack in (recurrent_encoder(model).recurrent, model.decoder.recurrent):
             x = torch.randn(B, S, stack.forwards[0].input_size, dtype=torch.float64)
-            below, _ = stack.run(0, x, LENGTHS, None)
-            above, _ = stack.run(1, below, LENGTHS, None)
+            below, _ = stack._run_layer(0, x, LENGTHS, None)
+            above, _ = stack._run_layer(1, below, LENGTHS, None)
             assert_close(stack(x, LENGTHS)[0], above + below if value else above)
 
 
@@ -367,8 +367,8 @@ def check_model_fertility(name: str) -> None:
     for value in (1.0, 4.0):
         model = make_model(name, {"model.coverage": "linguistic", "model.fertility": value})
         state = model.decoder.start(model.encode(*make_batch()[:2]))
-        assert (state.memory.coverage.words <= value).all(), "fertility is bounded"
-        assert (state.memory.coverage.words > 0).all()
+        assert (state.memory.coverage.word_features <= value).all(), "fertility is bounded"
+        assert (state.memory.coverage.word_features > 0).all()
         _, state, _ = model.decoder.step(state, make_batch()[2][:, 0])
         amounts.append(state.memory.coverage.amount)
     assert_close(amounts[0], 4 * amounts[1])
@@ -460,7 +460,7 @@ def check_model_norm(name: str) -> None:
 
         def attend(y: Tensor, layer: Any = layer) -> Tensor:
             projected = layer.attention.project(y, y)
-            context: Tensor = layer.attention.attend(y, projected, mask).context
+            context: Tensor = layer.attention.attend_projected(y, projected, mask).context
             return context
 
         if value == "post":
@@ -518,14 +518,14 @@ def check_model_align_head(name: str) -> None:
 
 def check_model_align_after(name: str) -> None:
     for value in (False, True):
-        assert make_model(name, {"model.align_after": value}).decoder.alignment_head.after == value
+        assert make_model(name, {"model.align_after": value}).decoder.alignment_head.shifted == value
 
 
 def check_model_input_feeding(name: str) -> None:
     for value in (True, False):
         model = make_model(name, {"model.input_feeding": value})
         state = model.decoder.start(model.encode(*make_batch()[:2]))
-        other = state._replace(fed=torch.ones_like(state.fed))
+        other = state._replace(attentional_vector=torch.ones_like(state.attentional_vector))
         after, fed_other = (model.decoder.step(each, make_batch()[2][:, 0])[1] for each in (state, other))
         same = torch.equal(hidden_state(after.recurrent[0]), hidden_state(fed_other.recurrent[0]))
         assert same != value
@@ -593,7 +593,7 @@ def check_model_soft_share(name: str) -> None:
         model = make_model(name, {"model.soft_share": value}).train()
         torch.manual_seed(0)
         state = model.decoder.start(model.encode(*many))
-        weights = model.decoder.look(state).weights[:, 0]
+        weights = model.decoder.attend(state).weights[:, 0]
         drawn = (weights.max(-1).values == 1.0).double().mean().item()
         assert drawn == pytest.approx(1 - value, abs=0.05 if 0 < value < 1 else 0.0)
 
@@ -780,16 +780,16 @@ def check_text_kind(factory: TrainerFactory) -> None:
     line = "The children"
     for value in ("bpe", "unigram", "word", "char"):
         target, source = factory.build_tokenizers(kind=value, vocabulary=400, shared=True)
-        written = source.pieces(range(source.size))
+        written = source.convert_ids_to_tokens(range(source.vocab_size))
         assert isinstance(source, WordTokenizer if value == "word" else SentencePieceTokenizer)
         assert target is source
         if value == "word":
-            assert source.pieces(source.encode(line)) == line.split()
+            assert source.convert_ids_to_tokens(source.encode(line)) == line.split()
             assert source.encode("Zyzzyva") == [UNK], "an unknown word"
         elif value == "char":
             assert {len(piece) for piece in written[4:] if not piece.startswith("<0x")} == {1}
         else:
-            scores = [source.processor.get_score(id) for id in range(source.size)]
+            scores = [source.processor.get_score(id) for id in range(source.vocab_size)]
             ranks = all(score == int(score) for score in scores)  # merges have a rank, unigram pieces a likelihood
             assert ranks == (value == "bpe")
             assert max(map(len, written[4:])) > 1
@@ -798,9 +798,9 @@ def check_text_kind(factory: TrainerFactory) -> None:
 def check_text_vocabulary(factory: TrainerFactory) -> None:
     for value in (50, 90):
         for tokenizer in factory.build_tokenizers(kind="word", shared=False, vocabulary=value):
-            assert tokenizer.size == value
+            assert tokenizer.vocab_size == value
     for tokenizer in factory.build_tokenizers(kind="bpe", shared=True, vocabulary=330):
-        assert tokenizer.size <= 330
+        assert tokenizer.vocab_size <= 330
 
 
 def check_text_shared(factory: TrainerFactory) -> None:
@@ -833,7 +833,7 @@ def check_text_dropout(factory: TrainerFactory) -> None:
     lengths = []
     for value in (0.0, 0.2, 0.8):
         trainer = factory.build({**changes, "text.dropout": value})
-        first, again, other = (trainer.source.batch(rows, seed) for seed in (1, 1, 2))
+        first, again, other = (trainer.dataset.make_batch(rows, seed) for seed in (1, 1, 2))
         assert torch.equal(first.source, again.source)
         assert (first.source.shape == other.source.shape and torch.equal(first.source, other.source)) == (value == 0)
         assert [trainer.validate.tokenizers.source.decode(ids) for ids in first.source.tolist()] == [
@@ -846,8 +846,8 @@ def check_text_dropout(factory: TrainerFactory) -> None:
 def check_data_train(factory: TrainerFactory) -> None:
     named = [str(path) for path in corpus_files(factory.corpus, "test")]
     dev = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")]}
-    assert len(factory.build({"data.train": named, **dev}).source) == 30
-    assert len(factory.build(dev, corpus_files(factory.corpus, "train")).source) == 300
+    assert len(factory.build({"data.train": named, **dev}).dataset) == 30
+    assert len(factory.build(dev, corpus_files(factory.corpus, "train")).dataset) == 300
     recipe = override(read_recipe("bahdanau2015"), {"data.train": named, **dev, **TINY})
     caught: list[Trainer] = []
     factory.patch.setattr(Trainer, "fit", lambda trainer: caught.append(trainer))
@@ -861,9 +861,9 @@ def check_data_dev(factory: TrainerFactory) -> None:
     given, held = factory.build({"data.dev": dev}), factory.build({"data.dev": None})
     assert given.validate.pairs == read_all_pairs(corpus_files(factory.corpus, "dev"))
     everything = read_all_pairs(corpus_files(factory.corpus, "train"))
-    assert len(given.source) == len(everything)
+    assert len(given.dataset) == len(everything)
     assert set(held.validate.pairs) < set(everything)
-    assert len(held.source) + len(held.validate.pairs) == len(everything), "dev pairs are held out of the training data"
+    assert len(held.dataset) + len(held.validate.pairs) == len(everything), "dev pairs are held out of the training data"
 
 
 def two_corpora_files(factory: TrainerFactory) -> list[Path]:
@@ -873,9 +873,9 @@ def two_corpora_files(factory: TrainerFactory) -> list[Path]:
 def check_data_weights(factory: TrainerFactory) -> None:
     dev = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")]}
     for value, first, second in (([2, 0.5], 2, 15), ([0.0, 3.0], 0, 90), (None, 1, 30)):
-        order = factory.build({"data.weights": value, **dev}, two_corpora_files(factory)).order
+        order = factory.build({"data.weights": value, **dev}, two_corpora_files(factory)).sampler
         for epoch in (0, 1):
-            times = np.bincount(order.rows(epoch), minlength=330)
+            times = np.bincount(order.epoch_rows(epoch), minlength=330)
             assert (times[:300] == first).all()
             assert times[300:].sum() == second
 
@@ -886,18 +886,18 @@ def check_data_tags(factory: TrainerFactory) -> None:
         trainer = factory.build({"data.tags": value, **dev}, two_corpora_files(factory))
         source = trainer.validate.tokenizers.source
         for rows, tag in ((range(300), (value or [None])[0]), (range(300, 330), (value or [None])[-1])):
-            firsts = {int(trainer.source.source[row][0]) for row in rows}
+            firsts = {int(trainer.dataset.source[row][0]) for row in rows}
             if tag is None:
                 assert not any(source.is_tag(first) for first in firsts)
             else:
-                assert firsts == {source.tag(tag)}
+                assert firsts == {source.find_tag_id(tag)}
 
 
 def check_data_alignments(factory: TrainerFactory) -> None:
     dev = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")], "text.vocabulary": 5000}
     links = {"data.alignments": str(factory.corpus / "train.align")}
-    assert factory.build({**dev, **links}).source.batch(np.arange(5)).guide is None, "needs loss.guided"
-    guide = factory.build({**dev, **links, "loss.guided": 0.5}).source.batch(np.arange(40)).guide
+    assert factory.build({**dev, **links}).dataset.make_batch(np.arange(5)).guide is None, "needs loss.guided"
+    guide = factory.build({**dev, **links, "loss.guided": 0.5}).dataset.make_batch(np.arange(40)).guide
     gold = read_gold_alignments(factory.corpus / "train.align", read_all_pairs(corpus_files(factory.corpus, "train")))
     checked = 0
     for row, (source, target) in enumerate(read_all_pairs(corpus_files(factory.corpus, "train"))[:40]):
@@ -918,7 +918,7 @@ def check_language(side: str) -> Callable[[TrainerFactory], None]:
     def check(factory: TrainerFactory) -> None:
         for value, found in ((None, {"source": "en", "target": "de"}[side]), ("xx", "xx")):
             trainer = factory.build({f"data.{side}": value})
-            assert trainer.run.config()["data"][side] == found
+            assert trainer.run.read_config()["data"][side] == found
 
     return check
 
@@ -926,24 +926,24 @@ def check_language(side: str) -> Callable[[TrainerFactory], None]:
 def check_data_max_length(factory: TrainerFactory) -> None:
     sizes = [
         max(len(source), len(target))
-        for source, target in zip(*token_rows(factory.build({"data.max_length": 100}).source), strict=True)
+        for source, target in zip(*token_rows(factory.build({"data.max_length": 100}).dataset), strict=True)
     ]
     for value in (8, 10):
         trainer = factory.build(
             {"data.max_length": value, "data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")]}
         )
-        assert max(max(map(len, side)) for side in token_rows(trainer.source)) == value
-        assert len(trainer.source) < 300
-        assert trainer.run.config()["data"]["max_length"] == value
+        assert max(max(map(len, side)) for side in token_rows(trainer.dataset)) == value
+        assert len(trainer.dataset) < 300
+        assert trainer.run.read_config()["data"]["max_length"] == value
     assert max(sizes) > 10
 
 
 def check_data_longest(factory: TrainerFactory) -> None:
-    sizes = [len(ids) for side in token_rows(factory.build({}).source) for ids in side]
+    sizes = [len(ids) for side in token_rows(factory.build({}).dataset) for ids in side]
     for value, found in ((None, max(sizes)), (5, 5)):
         trainer = factory.build({"data.longest": value})
-        assert trainer.run.config()["data"]["longest"] == found
-        assert len(trainer.source) == len(sizes) // 2, "no pair is left out"
+        assert trainer.run.read_config()["data"]["longest"] == found
+        assert len(trainer.dataset) == len(sizes) // 2, "no pair is left out"
 
 
 def check_data_sentences(factory: TrainerFactory) -> None:
@@ -953,14 +953,14 @@ def check_data_sentences(factory: TrainerFactory) -> None:
         several = [f"{some[number]} {some[-1]}" if number % 2 else line for number, line in enumerate(some)]
         path.write_text("\n".join(several) + "\n", encoding="utf-8")
     for data, value, found in ((None, None, 1), (doubled, None, 2), (doubled, 1, 1)):
-        assert factory.build({"data.sentences": value}, data).run.config()["data"]["sentences"] == found
+        assert factory.build({"data.sentences": value}, data).run.read_config()["data"]["sentences"] == found
     try:
         with pytest.MonkeyPatch.context() as changed:
             changed.setitem(sys.modules, "sentencex", None)
             find_sentencex_version.cache_clear()
             for given in (None, 3):
                 trainer = factory.build({"data.sentences": given}, doubled)
-                assert trainer.run.config()["data"]["sentences"] == given
+                assert trainer.run.read_config()["data"]["sentences"] == given
     finally:
         find_sentencex_version.cache_clear()
 
@@ -1023,8 +1023,8 @@ def check_training_steps(factory: TrainerFactory) -> None:
 def check_training_epochs(factory: TrainerFactory) -> None:
     for value in (1.0, 2.5):
         trainer = factory.make(steps=None, epochs=value, validate_every=99, log_every=1)
-        assert trainer.order.epochs(trainer.fit().place) >= value
-        begun = [row["epoch"] for row in trainer.run.metrics() if row["kind"] == "train"]
+        assert trainer.sampler.compute_epochs(trainer.fit().place) >= value
+        begun = [row["epoch"] for row in trainer.run.read_metrics() if row["kind"] == "train"]
         assert begun[0] == 0.0
         assert all(epoch < value for epoch in begun), "training ends at the limit"
 
@@ -1032,17 +1032,19 @@ def check_training_epochs(factory: TrainerFactory) -> None:
 def check_training_batch_tokens(factory: TrainerFactory) -> None:
     for value in (40, 90):
         order = factory.make_order(batch_tokens=value)
-        taken = [len(rows) * int(order.sizes[rows].max()) for rows, _ in islice(order.after(SamplerPosition()), 60)]
+        taken = [
+            len(rows) * int(order.sizes[rows].max()) for rows, _ in islice(order.iterate_batches(SamplerPosition()), 60)
+        ]
         assert 0.8 * value < max(taken) <= value
 
 
 def check_training_accumulate(factory: TrainerFactory) -> None:
-    batches = [rows.tolist() for rows, _ in islice(factory.make().order.after(SamplerPosition()), 6)]
+    batches = [rows.tolist() for rows, _ in islice(factory.make().sampler.iterate_batches(SamplerPosition()), 6)]
     for value in (1, 3):
         trainer = factory.make(accumulate=value, optimizer="sgd", learning_rate=1.0, warmup=0, clip=None, steps=1)
-        share = next(trainer.shares())
+        share = next(trainer.load_update_batches())
         assert len(share.batches) == value
-        together = trainer.source.batch(np.concatenate(batches[:value]), 0)
+        together = trainer.dataset.make_batch(np.concatenate(batches[:value]), 0)
         trainer.model.loss(*together).backward()
         expected = [weight.detach() - weight.grad for weight in trainer.model.parameters()]
         trainer.model.zero_grad()
@@ -1056,7 +1058,7 @@ def check_training_pool(factory: TrainerFactory) -> None:
     for value in (1, 4, 40):
         order = factory.make_order(pool=value)
         assert order.examples_per_pool == int(value * 40 / order.sizes.mean())
-        rows = [rows for rows, place in islice(order.after(SamplerPosition()), 99) if place.epoch == 0]
+        rows = [rows for rows, place in islice(order.iterate_batches(SamplerPosition()), 99) if place.epoch == 0]
         padding.append(sum(int((order.sizes[some].max() - order.sizes[some]).sum()) for some in rows))
     assert padding == sorted(padding, reverse=True), "larger pools need less padding"
     assert padding[0] > 2 * padding[-1]
@@ -1066,7 +1068,7 @@ def check_training_curriculum(factory: TrainerFactory) -> None:
     for value in (0, 1, 2):
         order = factory.make_order(curriculum=value)
         for epoch in range(3):
-            quarters = np.array_split(order.sizes[order.rows(epoch)], 4)
+            quarters = np.array_split(order.sizes[order.epoch_rows(epoch)], 4)
             late = quarters[-1].mean() - quarters[0].mean()
             assert (late > 0.8) == (epoch < value)
 
@@ -1108,7 +1110,7 @@ def learning_rates(factory: TrainerFactory, **settings: Any) -> list[float]:
     """Return the learning rate of each update of a run."""
     trainer = factory.make(**{"log_every": 1, "validate_every": 99, "schedule": "constant", "warmup": 0, **settings})
     trainer.fit()
-    return [row["learning_rate"] for row in trainer.run.metrics() if row["kind"] == "train"]
+    return [row["learning_rate"] for row in trainer.run.read_metrics() if row["kind"] == "train"]
 
 
 def check_training_learning_rate(factory: TrainerFactory) -> None:
@@ -1179,7 +1181,7 @@ def learning_rate_factors(factory: TrainerFactory, after: float, every: float) -
     halving: dict[str, Any] = {"schedule": "halving", "halve_after": after, "halve_every": every, "warmup": 0}
     trainer = factory.make(**halving, learning_rate=0.01, steps=None, epochs=4.0, log_every=1, validate_every=99)
     trainer.fit()
-    rows = [row for row in trainer.run.metrics() if row["kind"] == "train"]
+    rows = [row for row in trainer.run.read_metrics() if row["kind"] == "train"]
     return [(row["epoch"], row["learning_rate"] / 0.01) for row in rows]
 
 
@@ -1200,7 +1202,7 @@ def check_training_clip(factory: TrainerFactory) -> None:
     for value in (None, 0.01, 1e6):
         trainer = factory.make(clip=value)
         found = gradients_of(trainer)
-        found.accumulate(next(trainer.shares()).batches, 1, 1)
+        found.accumulate(next(trainer.load_update_batches()).batches, 1, 1)
         before = float(found.clip_norm(trainer.optimizer))
         norms[value] = float(torch.stack([weight.grad.norm() for weight in trainer.model.parameters()]).norm())
     assert norms[0.01] == pytest.approx(0.01, rel=1e-3)
@@ -1213,7 +1215,7 @@ def check_training_ema(factory: TrainerFactory) -> None:
     for value in (0.0, 0.15):
         trainer = factory.make(ema=value, steps=4, validate_every=4)
         mean = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
-        update = trainer.update
+        update = trainer.train_step
 
         def noted(share: Any, trainer: Any = trainer, mean: dict[str, Tensor] = mean, update: Any = update) -> Any:
             made = update(share)
@@ -1222,7 +1224,7 @@ def check_training_ema(factory: TrainerFactory) -> None:
                 mean[name] = kept * mean[name] + (1 - kept) * weight.detach()
             return made
 
-        trainer.update = noted
+        trainer.train_step = noted
         trainer.fit()
         saved = checkpoint.read_tensors(trainer.run.checkpoint_folder(4), checkpoint.MODEL_FILE)
         for name, weight in trainer.model.named_parameters():
@@ -1249,7 +1251,7 @@ def check_training_validate_every(factory: TrainerFactory) -> None:
     for value, found in ((2, [2, 4, 6]), (3, [3, 6]), (5, [5, 6])):
         trainer = factory.make(validate_every=value, steps=6)
         trainer.fit()
-        assert [row["step"] for row in trainer.run.metrics() if row["kind"] == "dev"] == found
+        assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "dev"] == found
 
 
 def check_training_validate_pairs(factory: TrainerFactory) -> None:
@@ -1269,7 +1271,7 @@ def check_training_best(factory: TrainerFactory) -> None:
         trainer = factory.make(best=value, steps=6)
         trainer.validate = lambda *_: next(found)
         trainer.fit()
-        assert trainer.run.best() == step
+        assert trainer.run.find_best_step() == step
 
 
 def check_training_patience(factory: TrainerFactory) -> None:
@@ -1292,28 +1294,28 @@ def check_training_checkpoint_every(factory: TrainerFactory) -> None:
     for value, found in ((2, [2, 4, 5, 6, 8]), (3, [3, 5, 6, 8]), (99, [5, 8])):
         trainer = factory.make(checkpoint_every=value, validate_every=5, keep=9, steps=8)
         trainer.fit()
-        assert trainer.run.steps() == found, "every validation writes one too"
+        assert trainer.run.list_steps() == found, "every validation writes one too"
 
 
 def check_training_keep(factory: TrainerFactory) -> None:
     for value, found in ((1, [2, 8]), (2, [2, 6, 8]), (4, [2, 4, 6, 8])):
         trainer = factory.make([9.0, 1.0, 1.0, 1.0], keep=value, patience=None)
         trainer.fit()
-        assert trainer.run.steps() == found, "the best one is kept too"
+        assert trainer.run.list_steps() == found, "the best one is kept too"
 
 
 def check_training_keep_best(factory: TrainerFactory) -> None:
     for value, found in ((1, [4, 10]), (2, [2, 4, 10]), (3, [2, 4, 8, 10])):
         trainer = factory.make([7.0, 9.0, 1.0, 5.0, 2.0], keep=1, keep_best=value, steps=10, patience=None)
         trainer.fit()
-        assert trainer.run.steps() == found
+        assert trainer.run.list_steps() == found
 
 
 def check_training_log_every(factory: TrainerFactory) -> None:
     for value, found in ((1, [1, 2, 3, 4, 5, 6]), (3, [3, 6])):
         trainer = factory.make(log_every=value, steps=6)
         trainer.fit()
-        assert [row["step"] for row in trainer.run.metrics() if row["kind"] == "train"] == found
+        assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == found
 
 
 def check_training_tensorboard(factory: TrainerFactory) -> None:
@@ -1331,7 +1333,7 @@ def check_training_precision(factory: TrainerFactory) -> None:
         seen: list[torch.dtype] = []
         trainer.model.decoder.W_s.register_forward_hook(lambda m, given, out, seen=seen: seen.append(out.dtype))
         found = gradients_of(trainer)
-        found.accumulate(next(trainer.shares()).batches, 1, 1)
+        found.accumulate(next(trainer.load_update_batches()).batches, 1, 1)
         assert set(seen) == {kind}
         assert found.scaler.is_enabled() == (value == "fp16")
         assert all(weight.grad.dtype == torch.float32 for weight in trainer.model.parameters())
@@ -1373,9 +1375,11 @@ def check_training_seed(factory: TrainerFactory) -> None:
     first, again, other = (trainer.model.state_dict() for trainer in trainers)
     assert are_state_dicts_equal(first, again)
     assert not are_state_dicts_equal(first, other), "the seed of the weights"
-    orders = [[rows.tolist() for rows, _ in islice(trainer.order.after(SamplerPosition()), 5)] for trainer in trainers]
+    orders = [
+        [rows.tolist() for rows, _ in islice(trainer.sampler.iterate_batches(SamplerPosition()), 5)] for trainer in trainers
+    ]
     assert orders[0] == orders[1] != orders[2], "the seed of the data order"
-    share = next(trainers[0].shares())
+    share = next(trainers[0].load_update_batches())
     found = []
     for trainer in trainers:
         trainer.model.load_state_dict(first)

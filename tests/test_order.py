@@ -181,7 +181,7 @@ def test_number_of_processes_does_not_change_the_order(processes: int) -> None:
         dealt = list(zip(map(list, whole.rows), whole.seeds, strict=True))
         for rank, share in enumerate(shares):
             assert list(zip(map(list, share.rows), share.seeds, strict=True)) == dealt[rank::processes]
-            assert share.place == whole.place
+            assert share.position == whole.position
 
 
 def test_estimated_batches_of_an_epoch_count_a_smaller_last_pool_by_its_size() -> None:

@@ -18,7 +18,7 @@ from regard import nn
 from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import MODELS, build
-from regard.search import BeamSearch, Hypothesis, score_targets, search
+from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets, search
 from regard.synthetic.grammar import generate_corpus
 
 ROOT = Path(__file__).parent.parent
@@ -72,7 +72,7 @@ def test_a_prior_gets_the_step_of_sources_that_join_later(recipe: str) -> None:
     model = make_model(recipe, MonotonicPrior())
     first, second = torch.randint(5, 50, (1, 7)), torch.randint(5, 50, (1, 7))
     lengths, found = torch.tensor([7]), dict[int, list[Hypothesis]]()
-    searching = BeamSearch(model, beam=3)
+    searching = BeamSearch(model, SearchOptions(beam=3))
     searching.add(first, lengths)
     searching.step()
     searching.add(second, lengths)
@@ -91,7 +91,7 @@ def test_a_query_without_a_target_dimension_is_refused() -> None:
         nn.Attention(nn.Dot(), nn.Global())(torch.randn(2, 16), memory)
 
 
-@pytest.mark.parametrize(("recipe", "method"), [("luong2015-global", "attend"), ("default", "features")])
+@pytest.mark.parametrize(("recipe", "method"), [("luong2015-global", "attend"), ("default", "hidden_states")])
 def test_a_patched_decoder_method_is_used_in_training(
     recipe: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,26 +125,26 @@ def test_predictions_equal_those_of_the_python_api(task: str, server: Client, ru
     question = INPUTS[task]
     [found] = predict(server, question, model=task)["predictions"]
     predictor = TASKS[task].load(runs[task].folder)
-    [made] = predictor.predict([predictor.asked(question)])
-    assert found["text"] == made.line()
+    [made] = predictor.predict([predictor.parse_json_input(question)])
+    assert found["text"] == made.to_text()
     looks = found.pop("looks")
     assert [(line["label"], line["words"]) for line in looks] == [
-        (line.label, list(line.words)) for line in made.looks()
+        (line.label, list(line.words)) for line in made.make_attention_lines()
     ]
     assert bool(looks) == (task in ("classify", "read", "caption")), "the other tasks have no attention"
-    for line, of in zip(looks, made.looks(), strict=True):
+    for line, of in zip(looks, made.make_attention_lines(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
-    assert json.loads(json.dumps(made.document())).keys() <= found.keys()
+    assert json.loads(json.dumps(made.to_dict())).keys() <= found.keys()
 
 
 def test_load_returns_the_predictor_class_of_the_task(runs: dict[str, Run]) -> None:
     classes = {task: type(load(run.folder)).__name__ for task, run in runs.items()}
     assert classes == {
-        "tag": "Tagger",
-        "classify": "Classifier",
-        "read": "Reader",
-        "regress": "Follower",
-        "caption": "Captioner",
+        "tag": "TaggingPredictor",
+        "classify": "ClassificationPredictor",
+        "read": "ClozePredictor",
+        "regress": "RegressionPredictor",
+        "caption": "CaptioningPredictor",
     }
 
 

@@ -302,7 +302,7 @@ def test_other_version_of_code_or_library_is_prepared_again(
         built.append(folder)
         build(folder, **more)
 
-    for function in ("learn", "write"):
+    for function in ("_train_tokenizers", "_write_encoded_pairs"):
         monkeypatch.setattr(prepare, function, partial(record, getattr(prepare, function)))
     prepare_data(data)
     assert built == []
@@ -313,7 +313,7 @@ def test_other_version_of_code_or_library_is_prepared_again(
     assert len(built) == 2
 
 
-@pytest.mark.parametrize("name", ["data/formats/tmx.py", "text/words.py"])
+@pytest.mark.parametrize("name", ["data/readers/tmx.py", "tokenizers/words.py"])
 def test_cache_depends_on_the_source_of_readers_and_tokenizers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,9 +481,9 @@ def test_bpe_dropout_depends_on_the_seed(tmp_path: Path) -> None:
 RESAMPLE_COMMAND = """
 import sys
 from pathlib import Path
-from regard.text import Subwords
-made = Subwords.load(Path(sys.argv[1]))
-print(made.resample([made.encode(text) for text in sys.argv[2:]], 0.4, 7))
+from regard.text import SentencePieceTokenizer
+made = SentencePieceTokenizer.load(Path(sys.argv[1]))
+print(made.apply_bpe_dropout([made.encode(text) for text in sys.argv[2:]], 0.4, 7))
 """
 
 

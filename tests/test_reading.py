@@ -331,7 +331,7 @@ def test_attention_and_loss_match_the_equations_of_the_paper(attention: str) -> 
         right = [s[i] for i in range(len(s)) if batch.candidate_ids[row, i] == batch.answer[row]]
         losses.append(-np.log(sum(right)))  # eq. 11 and 12
     np.testing.assert_allclose(float(model.loss_sum(*batch).detach()), sum(losses), atol=1e-10)
-    assert int(model.count(*batch)) == B
+    assert int(model.loss_count(*batch)) == B
 
 
 @each_attention
@@ -660,7 +660,7 @@ def test_init_from_copies_weights_and_data_settings(stories: Path, reader: Run, 
 def test_predictor_answers_questions_and_refuses_other_input(reader: Run) -> None:
     model = regard.load(reader.folder, device="cpu")
     first, second = model.predict([{**QUESTION, "candidates": ["lamp", "cup", "tree"]}, QUESTION])
-    assert first.asked.candidates == ["lamp", "cup", "tree"]
+    assert first.question.candidates == ["lamp", "cup", "tree"]
     assert len(second.probabilities) == 8
     assert model.predict([]) == []
     assert "there is no blank in the query" in error_message(model.predict, [{**QUESTION, "query": "no"}])

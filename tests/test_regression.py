@@ -272,7 +272,7 @@ def test_bidirectional_output_is_a_linear_merge_of_both_directions() -> None:
         np.testing.assert_allclose(outputs[row, :length], y, atol=1e-12)
         total += float(np.square(y - batch.target[row, :length].numpy()).sum())
     assert model.loss_sum(*batch).item() == pytest.approx(total, rel=1e-12)
-    assert int(model.count(*batch)) == 12 * O == batch.num_targets
+    assert int(model.loss_count(*batch)) == 12 * O == batch.num_targets
     assert (batch.num_rows, batch.num_tokens) == (B, 12)
 
 
@@ -501,7 +501,7 @@ def test_evaluate_command_prints_rmse_and_r2(corpus: Path, run: Run, regard: Com
 
 
 def test_json_series_are_read_from_lines(run: Run) -> None:
-    (one,) = package.load(run.folder).read(['{"inputs": [[1, 2]]}'])
+    (one,) = package.load(run.folder).parse_lines(['{"inputs": [[1, 2]]}'])
     assert np.asarray(one).shape == (1, 2)
 
 
@@ -516,12 +516,12 @@ def test_data_settings_take_effect(corpus: Path, tmp_path: Path) -> None:
     def job(**changes: Any) -> Any:
         return prepare_job(NAME, corpus / "train.txt", tmp_path, **{**QUICK, **changes})
 
-    assert job().sizes == (2, 2)
-    assert job(**{"data.inputs": 3}).sizes == (3, 1)
+    assert job().vocabulary_sizes == (2, 2)
+    assert job(**{"data.inputs": 3}).vocabulary_sizes == (3, 1)
     assert len(job(**{"data.dev_series": 2}).validate.gold) == 2
-    assert len(job(**{"data.max_length": 5}).source) < len(job().source)
-    assert job(**{"training.validate_pairs": 4}).validate.measured == 4
-    assert job().about == "54 series, 6 dev series, 2 numbers to read and 2 to find in a step"
+    assert len(job(**{"data.max_length": 5}).dataset) < len(job().dataset)
+    assert job(**{"training.validate_pairs": 4}).validate.num_measured == 4
+    assert job().description == "54 series, 6 dev series, 2 numbers to read and 2 to find in a step"
 
 
 @pytest.mark.parametrize("key", ["inputs", "max_length", "dev_series"])

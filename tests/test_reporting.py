@@ -50,6 +50,12 @@ def test_markup_that_is_not_read_is_refused_and_not_translated_as_lines(tmp_path
         find_document([tmp_path / name])
 
 
+@pytest.mark.parametrize("name", ["memory.tmx.gz", "letter.html.gz", "notes.md.xz"])
+def test_compressed_markup_is_refused_and_not_translated_as_lines(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} is a compressed \.\w+ file and not lines of text"):
+        find_document([Path(name)])
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_xml_in_utf_16_is_refused_and_not_translated_as_lines(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "app.ts").write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding=encoding)

@@ -19,9 +19,19 @@ from torch import Tensor
 
 from regard.models import Seq2Seq, build
 from regard.models.decoder_state import select
-from regard.search import BeamSearch, Hypothesis, Phrase, Scorer, sample, score_targets, search, search_with_trace
+from regard.search import (
+    BeamSearch,
+    Hypothesis,
+    Phrase,
+    Scorer,
+    SearchOptions,
+    sample,
+    score_targets,
+    search,
+    search_with_trace,
+)
 from regard.search.beam import TopKSelector
-from regard.search.phrases import PhraseProgress, min_length_with_phrases
+from regard.search.constraints import PhraseProgress, min_length_with_phrases
 from regard.special_tokens import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]
@@ -155,7 +165,10 @@ def test_n_best_hypotheses_are_sorted_and_score_as_the_model_does(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_incremental_search_returns_each_source_when_it_is_finished(name: str) -> None:
-    searching, returned = BeamSearch(make_model(name), beam=3, n_best=2), list[tuple[int, list[list[int]]]]()
+    searching, returned = (
+        BeamSearch(make_model(name), SearchOptions(beam=3, n_best=2)),
+        list[tuple[int, list[list[int]]]](),
+    )
     searching.add(SOURCE, LENGTHS)
     while searching.num_active:
         returned += [(index, [one.tokens for one in some]) for index, some in searching.step()]
@@ -308,7 +321,7 @@ def test_a_wide_beam_finds_the_best_targets_that_meet_constraints(constraint: st
     for row, hypotheses in enumerate(found):
         ranking, log_probs = Scorer(penalty), score_all_targets((model,), row, limit)
         scored = [
-            (ranking.normalize(log_prob, len(target)), target)
+            (log_prob / ranking.length_divisor(len(target)), target)
             for target, log_prob in log_probs.items()
             if is_allowed(target)
         ]
@@ -524,7 +537,11 @@ def test_sources_that_join_later_are_searched_as_if_alone(name: str, options: di
     lengths = torch.randint(2, 9, (12,), generator=generator)
     sources = [torch.cat((torch.randint(4, 7, (n - 1,), generator=generator), torch.tensor([EOS]))) for n in lengths]
     model = make_model(name)
-    searching, found, waiting = BeamSearch(model, beam=3, **options), dict[int, list[Hypothesis]](), list(range(12))
+    searching, found, waiting = (
+        BeamSearch(model, SearchOptions(beam=3, **options)),
+        dict[int, list[Hypothesis]](),
+        list(range(12)),
+    )
     while waiting or searching.num_active:
         for number in waiting[:2] if len(found) % 3 != 1 or not searching.num_active else []:
             searching.add(sources[number][None], lengths[number : number + 1])
@@ -542,7 +559,7 @@ def test_sources_that_join_later_are_searched_as_if_alone(name: str, options: di
 
 def test_constraints_of_joining_sources_apply_to_these_only() -> None:
     model = make_model("luong2015-global")
-    searching, found = BeamSearch(model, beam=4), dict[int, list[Hypothesis]]()
+    searching, found = BeamSearch(model, SearchOptions(beam=4)), dict[int, list[Hypothesis]]()
     searching.add(SOURCE[:1], LENGTHS[:1], prefix=[[5, 5]])
     found.update(searching.step())
     searching.add(SOURCE[1:, :3], LENGTHS[1:], prefix=[[4], [6, 6, 4]], force=[[[6, 5]], []])
@@ -717,7 +734,7 @@ def test_ranking_bounds_the_score_of_every_continuation() -> None:
     penalties: list[Any] = [-0.5, 0.0, 0.6, 1.5, "average"]
     for penalty in penalties:
         ranking = Scorer(penalty)
-        scores = [ranking.normalize(-4.0, length) for length in range(1, 10)]
+        scores = [-4.0 / ranking.length_divisor(length) for length in range(1, 10)]
         assert ranking.upper_bound(-4.0, 9) == pytest.approx(max(scores))
     assert Scorer("average").length_divisor(7) == 7
     assert Scorer(0.5).length_divisor(7) == pytest.approx(math.sqrt(2))

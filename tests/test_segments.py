@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.tokenizers.sentence_splitter import split_sentences
+from regard.translate.protected_spans import protect_markup
 from regard.translate.segmentation import Segment, Translation, join_segments, split_into_segments
 from regard.translate.word_alignment import Alignment
 
@@ -107,3 +108,19 @@ def test_n_best_alternatives_of_segments_are_joined_by_rank() -> None:
     whole = join_segments("a\nb", [Segment("", "a", "\n"), Segment("", "b", "")], [first, second])
     assert whole.text == "A\nB"
     assert [(other.text, other.score) for other in whole.alternatives] == [("x\nB", -3.0)]
+
+
+def test_sentence_without_translation_keeps_its_source() -> None:
+    segments = [Segment("", "The dog sleeps .", " "), Segment("", "Qzx .", " "), Segment("", "We run .", "")]
+    made = [Translation(one.text, text, tokens=["x"]) for one, text in zip(segments, ("Der", "", "Wir"), strict=True)]
+    whole = join_segments("The dog sleeps . Qzx . We run .", segments, made)
+    assert (whole.text, whole.untranslated) == ("Der Qzx . Wir", 1)
+    nothing = join_segments("Qzx . Qzx .", segments[1:], [made[1], made[1]])
+    assert (nothing.text.strip(), nothing.untranslated) == ("", 0), "nothing is translated: the caller decides"
+
+
+def test_line_of_markup_without_translation_keeps_its_source_and_tags() -> None:
+    protected = protect_markup("<p>The dog .</p><p><b>Qzx .</b></p><p>The cow .</p>")
+    texts = protected.translatable_texts
+    restored = protected.restore([Translation(text, "" if "Qzx" in text else "x", tokens=["x"]) for text in texts])
+    assert (restored.text, restored.untranslated) == ("<p>x</p><p><b>Qzx .</b></p><p>x</p>", 1)

@@ -289,12 +289,12 @@ def test_batch_holds_features_of_each_word_and_zero_padding() -> None:
     rows = np.array([3, 0, 11])
     batch = examples.make_batch(rows)
     assert batch.num_rows == 3
-    assert batch.lengths.tolist() == [len(sentences[row].rows) for row in rows]
+    assert batch.lengths.tolist() == [len(sentences[row].words) for row in rows]
     assert batch.num_tokens == batch.num_targets == int(batch.lengths.sum())
     assert batch.source.shape == (3, int(batch.lengths.max()), 4)
     for index, row in enumerate(rows):
-        size = len(sentences[row].rows)
-        assert batch.source[index, :size].flatten().tolist() == vocabulary.encode(sentences[row].rows)
+        size = len(sentences[row].words)
+        assert batch.source[index, :size].flatten().tolist() == vocabulary.encode(sentences[row].words)
         assert batch.target[index, :size].tolist() == vocabulary.encode_labels(sentences[row].labels)
         assert not batch.source[index, size:].any()
         assert not batch.target[index, size:].any()
@@ -444,19 +444,19 @@ def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:
     assert [len(one.tags) for one in together] == [6, 0, 12, 1]
     for text, one in zip(texts, together, strict=True):
         (alone,) = tagger.predict([text.split()])
-        assert (alone.rows, alone.tags) == (one.rows, one.tags)
+        assert (alone.words, alone.tags) == (one.words, one.tags)
         assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-6)
         assert all(0 < probability <= 1 for probability in one.probabilities)
-        assert one.line() == " ".join(f"{word}/{tag}" for word, tag in zip(text.split(), one.tags, strict=True))
-        assert json.loads(json.dumps(one.document())) == one.document()
-        assert one.looks() == []
+        assert one.to_text() == " ".join(f"{word}/{tag}" for word, tag in zip(text.split(), one.tags, strict=True))
+        assert json.loads(json.dumps(one.to_dict())) == one.to_dict()
+        assert one.make_attention_lines() == []
     assert not tagger.model.training
 
 
 def test_predicted_tag_is_the_most_probable_label(run: Run) -> None:
     tagger = package.load(run.folder)
     (made,) = tagger.predict(["now children shut the door ?"])
-    ids = torch.tensor([tagger.vocabulary.encode(made.rows)]).view(1, 6, -1)
+    ids = torch.tensor([tagger.vocabulary.encode(made.words)]).view(1, 6, -1)
     probabilities = tagger.model(ids, torch.tensor([6]))[0, :, 1:].softmax(-1).detach()
     assert made.tags == tuple(tagger.vocabulary.labels[index] for index in probabilities.argmax(-1).tolist())
     assert made.probabilities == pytest.approx(probabilities.max(-1).values.tolist())
@@ -475,7 +475,7 @@ def test_prediction_refuses_words_with_missing_or_extra_columns(run: Run, column
     with pytest.raises(UserError, match="a model that tags works alone, not beside others"):
         package.load(run.folder, run.folder)
     (made,) = columns.predict([[("today", "T"), ("they", "T")]])
-    assert made.document()["words"] == ["today", "they"]
+    assert made.to_dict()["words"] == ["today", "they"]
 
 
 def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
@@ -525,8 +525,8 @@ def test_conllu_is_recognised_in_files_but_not_in_plain_lines(run: Run, tmp_path
     path = write_file(tmp_path / "a.txt", f"# a comment\n{block}\n# another\n{block}")
     tagger = package.load(run.folder)
     rows = tuple((word,) for word in words)
-    assert list(tagger.inputs(path)) == [rows, rows]
-    assert list(tagger.read(["", "# they put", "1 box"])) == [(), (("#",), ("they",), ("put",)), (("1",), ("box",))]
+    assert list(tagger.read_inputs(path)) == [rows, rows]
+    assert list(tagger.parse_lines(["", "# they put", "1 box"])) == [(), (("#",), ("they",), ("put",)), (("1",), ("box",))]
 
 
 def test_corpora_too_small_to_train_on_are_refused(tmp_path: Path) -> None:
@@ -588,16 +588,16 @@ def test_text_and_data_settings_take_effect(corpus: Path, tmp_path: Path) -> Non
         return prepare_job("schuster1997", corpus / "train.conll", tmp_path, **{**QUICK, **changes})
 
     def kinds(**changes: Any) -> list[str]:
-        return list(job(**changes).validate.vocabulary.kinds)
+        return list(job(**changes).validate.vocabulary.feature_kinds)
 
     assert kinds() == ["word", "suffix 1", "suffix 2", "suffix 3", "shape"]
     assert kinds(**{"text.suffix": 1, "text.shape": False, "data.inputs": [2]}) == ["word", "column 2", "suffix 1"]
-    few, many = (job(**{"text.minimum": count}).sizes[0] for count in (30, 1))
+    few, many = (job(**{"text.minimum": count}).vocabulary_sizes[0] for count in (30, 1))
     assert few < many
-    values = job(**{"text.vocabulary": 7}).validate.vocabulary.values
+    values = job(**{"text.vocabulary": 7}).validate.vocabulary.feature_values
     assert max(map(len, values.values())) == 8, "7 values and the unknown"
-    assert job(**{"text.dropout": 0.3}).source.dropout == 0.3
-    assert job(**{"training.validate_pairs": 4}).validate.measured == 4
+    assert job(**{"text.dropout": 0.3}).dataset.dropout == 0.3
+    assert job(**{"training.validate_pairs": 4}).validate.num_measured == 4
     assert "THE" not in job(**{"data.label": 2}).validate.vocabulary.labels
     assert len(job(**{"data.dev_sentences": 2}).validate.dev) == 2
     assert not job(**{"text.lowercase": False}).validate.vocabulary.settings.lowercase

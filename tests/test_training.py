@@ -140,6 +140,14 @@ def test_training_leaves_the_random_generators_as_they_were(end: str, tmp_path: 
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_loading_a_run_leaves_the_random_generators_as_they_were(run: Run) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    load(run.folder)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_starting_a_run_leaves_the_random_generators_as_they_were(corpus: Path, tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -298,7 +306,11 @@ def test_training_without_a_report_chooses_the_alignment_head(transformer_run: R
     translator = load(transformer_run.folder)
     model = translator.models[0].train()
     own = model.decoder.alignment_head
-    assert json.loads((transformer_run.folder / "viewpoint.json").read_text(encoding="utf-8")) == own._asdict()
+    assert json.loads((transformer_run.folder / "viewpoint.json").read_text(encoding="utf-8")) == {
+        "layer": own.layer,
+        "head": own.head,
+        "after": own.shifted,
+    }
     dev = read_all_pairs(corpus_files(corpus, "dev"))
     assert choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu")) == own
     model.decoder.alignment_head = AlignmentHead()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import UserError
+from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.runs.summary import RunSummary
@@ -49,11 +50,7 @@ def runs(
     differing = _find_config_differences(listed) if differences else None
     if as_json:
         document: dict[str, Any] = {"runs": [make_run_dict(one) for one in listed]}
-        typer.echo(
-            json.dumps(
-                document | ({} if differing is None else {"differences": differing}), ensure_ascii=False, default=str
-            )
-        )
+        typer.echo(dumps(document | ({} if differing is None else {"differences": differing}), default=str))
         return
     if not listed:
         log_message(f"no runs in {' '.join(map(str, places))}; `regard train` writes them")

@@ -18,7 +18,7 @@ import typer
 from regard.cli import options
 from regard.cli.options import read_pairs, resolve_languages, split_runs
 from regard.cli.stdio import STANDARD_INPUT, exit_on_broken_pipe, iterate_chunks, iterate_stdin_lines
-from regard.cli.translate import LINES_PER_CHUNK, parse_length_penalty, show_line_progress
+from regard.cli.translate import LINES_PER_CHUNK, find_document, parse_length_penalty, show_line_progress
 from regard.errors import UserError, short_repr
 from regard.runs.lock import lock_file
 
@@ -181,6 +181,8 @@ def back_translate(
     folders, files = split_runs(paths)
     if len(files) > 1:
         raise UserError(f"one file of text at a time, not {len(files)}: {' '.join(map(str, files))}")
+    if find_document(files):
+        raise UserError(f"{files[0]} is a document; back-translation reads a file with one sentence a line")
     file = files[0] if files else STANDARD_INPUT
     wishes = Options(
         beam=beam,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,6 +166,7 @@ class TranslationWriter:
         self.num_truncated = 0  # of these, not brought to an end
         self.num_empty = self.num_sources = 0  # empty translations, of so many sources with text
         self.num_unaligned = 0  # with tags that no alignment places
+        self.num_untranslated = 0  # with sentences of the source
 
     def write(self, translations: Sequence[Translation]) -> None:
         """Some more, at once."""
@@ -177,11 +178,12 @@ class TranslationWriter:
             self.num_sources += has_text
             self.num_empty += has_text and not made.text.strip()
             self.num_unaligned += made.unaligned_tags > 0
+            self.num_untranslated += made.untranslated > 0
         sys.stdout.flush()
 
     def iterate_warnings(self) -> Iterator[str]:
         """Yield a sentence for each kind of translation that a user must know of."""
-        from regard.translate import describe_unaligned_tags
+        from regard.translate import describe_unaligned_tags, describe_untranslated
 
         if self.num_empty:
             which = (
@@ -192,6 +194,8 @@ class TranslationWriter:
             yield f"{which} translations are empty"
         if self.num_unaligned:
             yield describe_unaligned_tags(self.num_unaligned, self.num_written)
+        if self.num_untranslated:
+            yield describe_untranslated(self.num_untranslated, self.num_written)
 
     def _format_lines(self, best: Translation) -> list[str]:
         """The lines for one source; several translations carry its number and their score, as Moses writes them."""
@@ -260,8 +264,24 @@ def find_document(files: Sequence[Path]) -> Path | None:
     found = next(
         (file for file in files if file.suffix.lower() in DOCUMENT_EXTENSIONS and file.suffix.lower() != ".txt"), None
     )
+    check_lines_of_text([file for file in files if file.suffix.lower() not in DOCUMENT_EXTENSIONS])
+    if found and len(files) > 1:
+        raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
+    return found
+
+
+def check_lines_of_text(files: Sequence[Path]) -> None:
+    """Refuse files that do not hold lines of text: mark-up, compressed documents, binary formats."""
+    from regard.data.readers.text_io import DECOMPRESSORS
+    from regard.documents import DOCUMENT_EXTENSIONS
+
     for file in files:
         suffix = file.suffix.lower()
+        if suffix in DECOMPRESSORS:
+            inner = PurePath(file.stem).suffix.lower()
+            if inner in UNSUPPORTED_TEXT_SUFFIXES or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
+                raise UserError(f"{file} is a compressed {inner} file and not lines of text; decompress it first")
+            continue
         refused = f"{file} is not among the documents that are translated: {', '.join(sorted(DOCUMENT_EXTENSIONS))}"
         if suffix in UNSUPPORTED_BINARY_SUFFIXES:
             raise UserError(f"{refused}; convert it to one of them first, such as .docx, .html or .txt")
@@ -270,9 +290,6 @@ def find_document(files: Sequence[Path]) -> Path | None:
                 f"{refused}; any other text file is translated line by line (to do so with this one: "
                 f"regard translate RUN < {file})"
             )
-    if found and len(files) > 1:
-        raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
-    return found
 
 
 def _is_xml(path: Path) -> bool:
@@ -292,7 +309,7 @@ def write_translated_document(
     """Translate a document to standard output; one that states other languages is refused."""
     from regard.console import log_message
     from regard.documents import ZIP_PARSERS, translate_document
-    from regard.translate import describe_unaligned_tags
+    from regard.translate import describe_unaligned_tags, describe_untranslated
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
         raise UserError(
@@ -310,6 +327,8 @@ def write_translated_document(
         made = [made for some in translate_chunks(iterate_chunks(given, TEXTS_PER_CHUNK)) for made in some]
         if unaligned := sum(one.unaligned_tags > 0 for one in made):
             warn(describe_unaligned_tags(unaligned, len(made)))
+        if untranslated := sum(one.untranslated > 0 for one in made):
+            warn(describe_untranslated(untranslated, len(made)))
         return [one.text for one in made]
 
     sys.stdout.buffer.write(translate_document(path.name, content, translate_texts, warn=warn, languages=languages))

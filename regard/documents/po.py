@@ -61,14 +61,14 @@ def _read_po_file(content: bytes) -> pofile:
         bytes(file)  # whatever it reads it must be able to write
     except (PoParseError, ValueError, LookupError) as error:
         raise DocumentError(f"is damaged or not a PO file: {to_single_line(error)}") from error
-    if not file.fsdp_units and content.strip():
+    if not file.units and content.strip():
         raise DocumentError("has no messages, as a PO file has")
     return file
 
 
 def _iterate_untranslated_messages(file: pofile) -> Iterator[UntranslatedMessage]:
     """The messages that have no translation at all: neither the header nor what is obsolete or only doubtful."""
-    for unit in file.fsdp_units:
+    for unit in file.units:
         done = unit.isheader() or unit.isobsolete() or unit.isfuzzy()
         if not done and not any(map(str, _list_target_texts(unit))):
             texts = [_parse_message_lines(str(text)) for text in _list_source_texts(unit)]

@@ -23,7 +23,9 @@ from regard.documents.escaping import (
 
 PLACEHOLDER_TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")
-SPACED_PLACEHOLDER = re.compile(r"(?P<left>(?<![ \t\r\n])[ \t\r\n]++)?<r(?P<number>[0-9]{1,6})/>(?P<right>[ \t\r\n]*+)")
+# A tag that separates words is written `<!r1/>` while the white space around it is handled: other tags beside it keep theirs.
+STANDALONE_TAG = re.compile(r"<r(?P<number>[0-9]{1,6})/>")
+SPACED_SEPARATOR = re.compile(r"(?P<left>(?<![ \t\r\n])[ \t\r\n]++)?<!r(?P<number>[0-9]{1,6})/>(?P<right>[ \t\r\n]*+)")
 MAX_TAG_DEPTH = 50  # pairs inside each other; what is deeper stands alone
 
 EscapeFunction = Callable[[str], str]
@@ -241,7 +243,8 @@ class TaggedText:
         self.body.style = self.body.style or some
         self._trim_white_space()
         self.tag_spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
-        self.source = SPACED_PLACEHOLDER.sub(self._add_spaces, "".join(self._iterate_tagged_source(self.body.children)))
+        source = "".join(self._iterate_tagged_source(self.body.children))
+        self.source = SPACED_SEPARATOR.sub(self._add_spaces, self._mark_separators(source))
         text = replace_line_breaks(self.source)
         self.text = text if has_translatable_words(strip_placeholder_tags(text)) else ""  # empty: nothing to translate
 
@@ -292,27 +295,32 @@ class TaggedText:
                 yield from self._iterate_tagged_source(node.children)
                 yield f"</r{number}>"
 
+    def _mark_separators(self, text: str) -> str:
+        def mark(found: re.Match[str]) -> str:
+            number = int(found["number"])
+            is_separator = 0 < number <= len(self.tag_nodes) and self.tag_nodes[number - 1].separates_words
+            return f"<!r{number}/>" if is_separator else found[0]
+
+        return STANDALONE_TAG.sub(mark, text)
+
     def _add_spaces(self, found: re.Match[str]) -> str:
         """Put spaces around a tag that separates words, and remember the white space that the source has there."""
         number = int(found["number"])
-        if not self.tag_nodes[number - 1].separates_words:
-            return found[0]
         self.tag_spaces[number] = found["left"] or "", found["right"]
         return f" <r{number}/> "
 
     def _restore_spaces(self, found: re.Match[str]) -> str:
         """Write the white space of the source around a tag that separates words."""
         number = int(found["number"])
-        left, right = self.tag_spaces.get(number, (found["left"] or "", found["right"]))
+        left, right = self.tag_spaces[number]
         return f"{left}<r{number}/>{right}"
 
     def write(self, translation: str, escape: EscapeFunction | None = None) -> str:
         """The passage with its translation, as the document has it; `spell` says how the format writes text."""
         kept = frozenset(ENTITY.findall(self.text))
         escape = escape or (lambda text: normalize_entities(text, kept))
-        translation = SPACED_PLACEHOLDER.sub(
-            self._restore_spaces, _copy_line_breaks(replace_line_breaks(translation), self.source)
-        )
+        translation = _copy_line_breaks(replace_line_breaks(translation), self.source)
+        translation = SPACED_SEPARATOR.sub(self._restore_spaces, self._mark_separators(translation))
         core = (
             self._insert_at_tags(translation, escape)
             if self._has_all_tags(translation)

@@ -1,19 +1,71 @@
-"""What a search with models finds."""
+"""What goes into a search and comes out of it: options, length limits and hypotheses."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
+LengthPenalty = float | Literal["average"]
 
 
 class Hypothesis(NamedTuple):
-    """A target, what the model thinks of it, and where it looked for each token."""
+    """A target with its scores and its attention."""
 
-    tokens: list[int]  # with EOS where it ended
-    log_prob: float  # the plain sum
-    score: float  # what it was ranked by
-    attention: Floats | None  # len(tokens) × source length; None for a model without attention
+    tokens: list[int]  # EOS included, unless the target was truncated at its length limit
+    log_prob: float  # sum over the tokens
+    score: float  # log_prob with length and coverage penalties; hypotheses are ranked by it
+    attention: Floats | None  # (len(tokens), source length); None for a model without attention
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of a beam search, the same for all sources of a batch.
+
+    - `beam`: hypotheses per source; 1 is greedy search.
+    - `max_length`, `min_length`: target tokens, EOS included; without `max_length` see `max_target_lengths`.
+    - `length_penalty`, `coverage_penalty`: see `regard.search.Scorer`.
+    - `no_repeat`: no n-gram of this length occurs twice in a target.
+    - `forbid`: token sequences that no target contains.
+    - `constraints`: callables like `regard.search.Constraint`.
+    - `attention`: False saves time if the attention of the hypotheses is not needed.
+    """
+
+    beam: int = 5
+    n_best: int = 1
+    max_length: int | None = None
+    min_length: int = 1
+    length_penalty: LengthPenalty = 0.6
+    coverage_penalty: float = 0.0
+    no_repeat: int | None = None
+    forbid: Sequence[Sequence[int]] = ()
+    constraints: Sequence[Callable[[Tensor, Tensor, Tensor], None]] = ()
+    attention: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_best <= self.beam:
+            raise ValueError(f"n_best must be between 1 and the beam: n_best {self.n_best}, beam {self.beam}")
+        if self.max_length is not None and self.max_length < max(1, self.min_length):
+            raise ValueError(f"max_length must be at least 1 and min_length: {self.max_length}, {self.min_length}")
+
+
+def max_target_lengths(
+    source_lengths: Sequence[int],
+    max_length: int | None = None,
+    min_length: int = 1,
+    forced_tokens: Sequence[int] | None = None,
+) -> list[int]:
+    """Return the maximum number of target tokens for each source, EOS included.
+
+    That is `max_length`, or twice the source's length plus ten, plus the tokens that its target must contain anyway.
+    """
+    extra = forced_tokens or [0] * len(source_lengths)
+    return [
+        max_length or max(2 * length + 10 + more, 2 * min_length)
+        for length, more in zip(source_lengths, extra, strict=True)
+    ]

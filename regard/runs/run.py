@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import Tensor, nn
 
@@ -25,7 +26,7 @@ from regard.fast import quicken
 from regard.models import AlignmentHead, Decoder, build, build_on_meta
 from regard.paths import fsync_path
 from regard.recipes import SECTIONS, Recipe, parse_yaml
-from regard.runs import checkpoint, run
+from regard.runs import checkpoint
 from regard.tokenizers import TextSettings, Tokenizers
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
@@ -223,10 +224,11 @@ class Run:
         weights = self.load_weights(
             expected, [self.checkpoint_folder(step)] if step is not None else self.list_checkpoints_best_first()
         )
-        model = quicken(build(config, *vocabulary_sizes))
+        with torch.random.fork_rng(devices=[]):  # the random initialisation must not change the caller's generator
+            model = quicken(build(config, *vocabulary_sizes))
         model.load_state_dict(weights, strict=False)
         if config["model"].get("align_layer") == "auto":
-            model.decoder.alignment_head = run.read_alignment_head(self.folder, model.decoder)
+            model.decoder.alignment_head = read_alignment_head(self.folder, model.decoder)
         return model.eval()
 
     def load_weights(self, model: nn.Module, folders: Sequence[Path]) -> dict[str, Tensor]:

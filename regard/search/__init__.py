@@ -1,14 +1,13 @@
-"""Search knows `start`, `step` and `select`, and nothing of what is behind them."""
+"""Beam search, sampling and forced decoding over anything that has `start`, `step` and `select`."""
 
-from regard.models.hypothesis import Floats, Hypothesis
-from regard.search.among import search_restricted
+from regard.models.hypothesis import Floats, Hypothesis, LengthPenalty, SearchOptions
 from regard.search.beam import BeamSearch, search
-from regard.search.forced import ScoredTarget, score_targets
-from regard.search.phrases import Phrase
-from regard.search.ranking import LengthPenalty, Scorer
-from regard.search.rules import Constraint, UnsatisfiableConstraintError
+from regard.search.constraints import Constraint, Phrase, UnsatisfiableConstraintError
+from regard.search.restricted_vocabulary import search_restricted
 from regard.search.sampling import sample
-from regard.search.watching import PartialHypothesis, search_with_trace
+from regard.search.scorer import Scorer
+from regard.search.scoring import ScoredTarget, score_targets
+from regard.search.trace import PartialHypothesis, search_with_trace
 
 __all__ = [
     "BeamSearch",
@@ -20,6 +19,7 @@ __all__ = [
     "Phrase",
     "ScoredTarget",
     "Scorer",
+    "SearchOptions",
     "UnsatisfiableConstraintError",
     "sample",
     "score_targets",

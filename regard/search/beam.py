@@ -1,29 +1,49 @@
-"""Beam search over anything that has `start`, `step` and `select`; a beam of 1 is greedy search.
+"""Beam search with continuous batching; a beam of 1 is greedy search.
 
-A hypothesis that ends leaves the beam, which is narrower by one from then on (Sutskever 2014, section 3.2). A sentence
-is done when its beam is empty, at its length limit, or when nothing still open could come in among the best.
+A hypothesis that ends leaves the beam, which is narrower by one from then on (Sutskever et al. 2014, section 3.2). A
+sentence is done when its beam is empty, at its length limit, or when no active hypothesis can still become one of its
+n best. The loop, in `DecodingLoop.add` and `DecodingLoop.step`:
+
+1. encode: run the encoder and start the decoder
+2. expand: repeat the decoder state for each hypothesis of a beam
+3. step: run one decoder step for all active hypotheses
+4. constrain: set the log-probability of continuations that are not allowed to -inf
+5. select: choose the top-k continuations of each sentence, or sample them
+6. collect: take hypotheses that end, and stop sentences that are done
+7. advance: reorder the decoder state, drop sentences that are done
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from regard.fast.topk import topk
 from regard.models import Seq2Seq
-from regard.models.hypothesis import Hypothesis
-from regard.search.choice import SelectedCandidates, select_topk
+from regard.models.hypothesis import Hypothesis, LengthPenalty, SearchOptions, max_target_lengths
+from regard.search.constraints import (
+    Constraint,
+    ForcedPhrases,
+    Phrase,
+    PhraseProgress,
+    Prefix,
+    UnsatisfiableConstraintError,
+    build_constraints,
+    min_length_with_phrases,
+)
 from regard.search.ensemble import Ensemble
-from regard.search.frontier import DecodingLoop
-from regard.search.phrases import Phrase, PhraseConstraints, PhraseProgress, min_length_with_phrases
-from regard.search.ranking import LengthPenalty, Scorer
-from regard.search.rules import Constraint, PrefixConstraint, UnsatisfiableConstraintError, build_constraints
-from regard.search.sentence import SentenceState, make_sentence_states
-from regard.search.shortcut import try_fast_search
+from regard.search.fast_search import try_fast_search
+from regard.search.scorer import Scorer
+from regard.search.sentence_state import Selection, SentenceState
+from regard.special_tokens import BOS, EOS, PAD
 
 T = TypeVar("T")
+StepCallback = Callable[[Sequence[SentenceState], Selection], None]
 
 
 def search(
@@ -44,83 +64,73 @@ def search(
     constraints: Sequence[Constraint] = (),
     attention: bool = True,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` targets for each source, the best first.
+    """Return the `n_best` targets of each source, best first.
 
-    Source ids B,S with lengths B, EOS included, as `model.encode` takes them; several models are an ensemble.
+    Args:
+        model_or_models: one model, or several with the same vocabularies as an ensemble.
+        source: (B, S) token ids, EOS included, right-padded; as `model.encode` takes them.
+        lengths: (B,) source lengths.
+        prefix: first tokens of each target.
+        force: phrases that each target must contain, anywhere.
 
-    - `max_length`, `min_length` count EOS; where `max_length` is None a target may grow to twice its source, what is
-      given and forced, and ten more. PAD and BOS are never produced.
-    - `length_penalty`, `coverage_penalty`: see `Ranking`.
-    - `no_repeat`: so many tokens in a row never come twice.
-    - `prefix`: the first tokens of each target. `force`: phrases that each target must hold, somewhere.
-    - `forbid`: sequences of tokens that no target holds. `rules`: those of one's own.
-    - `attention`: False spares the trouble where nobody wants to know where the model looked.
+    See `SearchOptions` for the others. PAD and BOS are never produced.
     """
-    beam_search = BeamSearch(
-        model_or_models,
+    options = SearchOptions(
         beam=beam,
-        max_length=max_length,
         n_best=n_best,
+        max_length=max_length,
+        min_length=min_length,
         length_penalty=length_penalty,
         coverage_penalty=coverage_penalty,
-        min_length=min_length,
         no_repeat=no_repeat,
         forbid=forbid,
         constraints=constraints,
         attention=attention,
     )
-    prefixes, forced = check_per_source(prefix, len(lengths), "prefix"), check_per_source(force, len(lengths), "force")
-    is_unconstrained = not (coverage_penalty or no_repeat or forbid or constraints or any(prefixes) or any(forced))
-    fast_results = beam_search.try_fast_path(source, lengths) if is_unconstrained else None
-    if fast_results is not None:
-        return fast_results
-    beam_search.add(source, lengths, prefix=prefix, force=force)
-    results: list[list[Hypothesis]] = [[] for _ in lengths]
-    while beam_search.num_active:
-        for index, hypotheses in beam_search.step():
-            results[index] = hypotheses
-    return results
+    models = Ensemble(model_or_models)
+    prefixes, phrases = check_per_source(prefix, len(lengths), "prefix"), check_per_source(force, len(lengths), "force")
+    if not any(prefixes) and not any(phrases):
+        fast = try_fast_search(models, source, lengths, options)
+        if fast is not None:
+            return fast
+    searcher = BeamSearch(models, options)
+    searcher.add(source, lengths, prefix=prefix, force=force)
+    found: list[list[Hypothesis]] = [[] for _ in lengths]
+    while searcher.num_active:
+        for index, hypotheses in searcher.step():
+            found[index] = hypotheses
+    return found
 
 
 class BeamSearch:
-    """The same, a step at a time; further sources may come in between any two steps.
+    """A beam search one step at a time; sources may be added between any two steps (continuous batching).
 
-    Sources are numbered in the order in which they come in.
+    Sources are numbered in the order in which they are added. `on_step` is called after each step with the sentences
+    and the continuations selected for them.
     """
 
     def __init__(
         self,
-        model_or_models: Seq2Seq | Sequence[Seq2Seq],
-        *,
-        beam: int = 5,
-        max_length: int | None = None,
-        n_best: int = 1,
-        length_penalty: LengthPenalty = 0.6,
-        coverage_penalty: float = 0.0,
-        min_length: int = 1,
-        no_repeat: int | None = None,
-        forbid: Sequence[Sequence[int]] = (),
-        constraints: Sequence[Constraint] = (),
-        attention: bool = True,
+        models: Ensemble | Seq2Seq | Sequence[Seq2Seq],
+        options: SearchOptions | None = None,
+        on_step: StepCallback | None = None,
     ) -> None:
-        if not 1 <= n_best <= beam:
-            raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
-        self.max_length = max_length
-        self.min_length = min_length
-        self.selector = TopKSelector(beam, n_best)
-        self.num_added = 0  # of sources that ever came in
-        self.decoding_loop = DecodingLoop(
-            Ensemble(model_or_models),
+        self.options = options = options or SearchOptions()
+        self.selector = TopKSelector(options.beam, options.n_best)
+        self.num_added = 0
+        self.loop = DecodingLoop(
+            models if isinstance(models, Ensemble) else Ensemble(models),
             self.selector,
-            Scorer(length_penalty, coverage_penalty),
-            build_constraints(min_length, forbid, no_repeat, constraints),
-            attention or bool(coverage_penalty),
+            Scorer(options.length_penalty, options.coverage_penalty),
+            build_constraints(options),
+            options.attention or bool(options.coverage_penalty),
+            on_step,
         )
 
     @property
     def num_active(self) -> int:
-        """Sources whose targets are not known yet."""
-        return sum(len(cohort.sentences) for cohort in self.decoding_loop.groups)
+        """Return the number of sources that are not done."""
+        return len(self.loop.active)
 
     @torch.inference_mode()
     def add(
@@ -131,95 +141,264 @@ class BeamSearch:
         prefix: Sequence[Sequence[int]] | None = None,
         force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
     ) -> None:
-        """Takes sources B,S in, as `search` does."""
-        batch = len(lengths)
-        prefixes = check_per_source(prefix, batch, "prefix")
-        forced = [[as_phrase(item) for item in some] for some in check_per_source(force, batch, "force")]
-        pairs = list(zip(prefixes, forced, strict=True))
-        extra_lengths = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in pairs]
-        sentences = make_sentence_states(lengths, self.max_length, self.min_length, extra_lengths, self.num_added)
-        for sentence, (first, phrases) in zip(sentences, pairs, strict=True):
-            needed = min_length_with_phrases(first, phrases)
-            if phrases and needed >= sentence.max_length:
-                raise UnsatisfiableConstraintError(
-                    f"{needed} tokens to force do not fit, with EOS, into max_length {sentence.max_length}"
-                )
-        prefix_constraint = PrefixConstraint(prefixes, [sentence.max_length for sentence in sentences], source.device)
-        for sentence, phrases in zip(sentences, forced, strict=True):
-            self.selector.phrase_constraints.add_source(sentence.index, phrases)
-        self.decoding_loop.add_sentences(source, lengths, sentences, prefix_constraint)
-        self.num_added += batch
-
-    def try_fast_path(self, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]] | None:
-        """All of it at once for these sources, where there is a faster way; None where there is none."""
-        return try_fast_search(
-            self.decoding_loop.ensemble,
-            self.decoding_loop.scorer,
-            source,
-            lengths,
-            beam=self.selector.rows_per_sentence,
-            n_best=self.selector.n_best,
-            max_length=self.max_length,
-            min_length=self.min_length,
-            attention=self.decoding_loop.with_attention,
+        """Add sources (B, S) to the search; arguments as for `search`."""
+        prefixes = check_per_source(prefix, len(lengths), "prefix")
+        phrases = [[as_phrase(item) for item in some] for some in check_per_source(force, len(lengths), "force")]
+        given = list(zip(prefixes, phrases, strict=True))
+        sizes = lengths.tolist()
+        limits = max_target_lengths(
+            sizes,
+            self.options.max_length,
+            self.options.min_length,
+            [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in given],
         )
+        for (first, some), limit in zip(given, limits, strict=True):
+            needed = min_length_with_phrases(first, some)
+            if some and needed >= limit:
+                raise UnsatisfiableConstraintError(
+                    f"{needed} tokens to force do not fit, with EOS, into max_length {limit}"
+                )
+        sentences = [
+            SentenceState(index, size, limit)
+            for index, (size, limit) in enumerate(zip(sizes, limits, strict=True), self.num_added)
+        ]
+        begun = Prefix(prefixes, limits, source.device)
+        for sentence, some in zip(sentences, phrases, strict=True):
+            self.selector.phrases.add(sentence.index, some)
+        self.loop.add(source, lengths, sentences, begun)
+        self.num_added += len(sentences)
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """One step of all that is open: the sources, by their numbers, whose targets are known with it."""
-        return [(sentence.index, self.selector.take_results(sentence)) for sentence in self.decoding_loop.step()]
+        """Run one step for all active sources; return (source number, n best hypotheses) of those that are done."""
+        return [(sentence.index, self.selector.n_best_of(sentence)) for sentence in self.loop.step()]
+
+
+class Selector(Protocol):
+    """Chooses which hypotheses continue: top-k for beam search, random draws for sampling."""
+
+    width: int  # active hypotheses per sentence
+    initial_width: int  # of them before the first step
+
+    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+        """Select continuations: `scores` (A, width) of the hypotheses, `log_probs` (A·width, V) of the next tokens."""
+        ...
+
+    def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
+        """Return whether no active hypothesis of a sentence is needed; the best of them has this log-probability."""
+        ...
+
+
+@dataclass
+class SentenceGroup:
+    """Sentences that were added together, so that their hypotheses have equally many tokens."""
+
+    sentences: list[SentenceState]
+    prefix: Prefix
+    rows: Tensor  # (R,) number of the sentence that each row belongs to, within those added together
+    tokens: Tensor  # (R, t) tokens so far; only kept if constraints or a prefix need them
+    num_steps: int = 0
+
+    def constrain(self, log_probs: Tensor, allowed: Tensor, constraints: Sequence[Constraint]) -> Tensor:
+        """Return what is allowed (R, V) of the model's log-probabilities (R, V); nothing is renormalised."""
+        for constraint in constraints:
+            constraint(allowed, self.tokens, self.rows)
+        return self.prefix.apply(allowed, log_probs, self.num_steps, self.rows)
+
+
+class DecodingLoop:
+    """The loop that beam search and sampling share (steps 1 to 7 of the module's docstring).
+
+    A sentence has `selector.width` rows while it is active; rows without an active hypothesis have score -inf.
+    Hypotheses have attention if `attention` is set.
+    """
+
+    def __init__(
+        self,
+        models: Ensemble,
+        selector: Selector,
+        scorer: Scorer,
+        constraints: Sequence[Constraint],
+        attention: bool = True,
+        on_step: StepCallback | None = None,
+    ) -> None:
+        self.models = models
+        self.selector = selector
+        self.scorer = scorer
+        self.constraints = constraints
+        self.attention = attention
+        self.on_step = on_step
+        self.groups: list[SentenceGroup] = []  # oldest first, here and in every tensor
+        self.states: list[Any]
+        self.tokens: Tensor  # (R,) newest token of each row
+        self.scores: Tensor  # (A, width) log-probability of each active hypothesis
+        self.source_size = 0  # S
+        self.has_padding = False  # of sentences that were added at different times
+
+    @property
+    def active(self) -> list[SentenceState]:
+        """Return the sentences that are not done, in the order of their rows."""
+        return [sentence for group in self.groups for sentence in group.sentences]
+
+    def add(self, source: Tensor, lengths: Tensor, sentences: Sequence[SentenceState], prefix: Prefix) -> None:
+        """Add sentences with their sources (B, S) and lengths (B,)."""
+        if not sentences:
+            return
+        width = self.selector.width
+        rows = torch.arange(len(sentences), device=source.device).repeat_interleave(width)
+        with self.models.eval_mode():
+            # 1. Encode.
+            states = self.models.start(source, lengths)
+            # 2. Expand.
+            states = self.models.expand_beams(states, width, rows)
+        tokens = torch.full_like(rows, BOS)
+        scores = torch.full((len(sentences), width), -torch.inf, device=source.device)
+        scores[:, : self.selector.initial_width] = 0.0
+        if self.groups:
+            states, self.has_padding = self.models.concat_states(self.states, states), True
+            tokens, scores = torch.cat((self.tokens, tokens)), torch.cat((self.scores, scores))
+        self.states, self.tokens, self.scores = states, tokens, scores
+        self.source_size = max(self.source_size, source.shape[1])
+        self.groups.append(SentenceGroup(list(sentences), prefix, rows, rows.new_empty(len(rows), 0)))
+
+    def step(self) -> list[SentenceState]:
+        """Extend every active hypothesis by one token; return the sentences that are done with it."""
+        active = self.active
+        # 3. Step.
+        with self.models.eval_mode():
+            log_probs, self.states, attention = self.models.step(
+                self.states, self.tokens, self.source_size if self.attention else None
+            )
+        # 4. Constrain.
+        log_probs = self._constrain(log_probs)
+        # 5. Select.
+        selection = self.selector.select(self.scores, log_probs, active)
+        # 6. Collect.
+        self._collect(active, selection, attention)
+        if self.on_step is not None:
+            self.on_step(active, selection)
+        # 7. Advance.
+        self._advance(selection, [index for index, sentence in enumerate(active) if not sentence.done])
+        return [sentence for sentence in active if sentence.done]
+
+    def _constrain(self, log_probs: Tensor) -> Tensor:
+        """Return log-probabilities (R, V) with -inf for tokens that may not follow; PAD and BOS never do."""
+        allowed = log_probs.clone()  # the decoder may still need its own
+        for token in (PAD, BOS):
+            allowed[:, token] = -torch.inf
+        if not self.constraints and not any(group.prefix.max_length > group.num_steps for group in self.groups):
+            return allowed
+        sizes = [self.selector.width * len(group.sentences) for group in self.groups]
+        parts = zip(self.groups, torch.split(log_probs, sizes), torch.split(allowed, sizes), strict=True)
+        constrained = [group.constrain(given, part, self.constraints) for group, given, part in parts]
+        return torch.cat(constrained) if len(constrained) > 1 else constrained[0]  # no copy of a single group
+
+    def _collect(self, active: Sequence[SentenceState], selection: Selection, attention: Tensor | None) -> None:
+        """Take the hypotheses that end from each sentence's beam, and mark sentences that are done."""
+        width = self.selector.width
+        first_rows = width * torch.arange(len(active), device=selection.parents.device)[:, None]
+        by_sentence = selection._replace(parents=selection.parents - first_rows)
+        weights = None if attention is None else attention.float().cpu().numpy()
+        rows = zip(active, *(part.tolist() for part in by_sentence), strict=True)
+        for index, (sentence, log_probs, parents, tokens) in enumerate(rows):
+            own = None if weights is None else weights[index * width : (index + 1) * width]
+            best_active = sentence.collect(log_probs, parents, tokens, own, self.scorer)
+            sentence.done = best_active == -math.inf or self.selector.is_done(sentence, best_active, self.scorer)
+
+    def _advance(self, selection: Selection, remaining: list[int]) -> None:
+        """Move scores, tokens and decoder states on to the selected hypotheses of the `remaining` sentences."""
+        some_done = len(remaining) < len(selection.tokens)
+        scores, parents, tokens = (part[remaining] if some_done else part for part in selection)
+        self.scores = scores.masked_fill(tokens == EOS, -torch.inf)
+        self.tokens, rows = tokens.flatten(), parents.flatten()
+        self._advance_groups(rows)
+        if not some_done:
+            # The only row of a sentence extends itself.
+            self.states = self.models.reorder_beams(self.states, rows) if self.selector.width > 1 else self.states
+        elif remaining:
+            self.states = self.models.keep_rows(self.states, rows, torch.tensor(remaining, device=rows.device))
+            if self.has_padding:
+                self.source_size = max(sentence.source_length for sentence in self.active)
+                self.states = self.models.trim_padding(self.states, self.source_size, self.groups[0].num_steps)
+        else:
+            self.source_size, self.has_padding = 0, False
+
+    def _advance_groups(self, parents: Tensor) -> None:
+        """Drop done sentences from the groups; `parents` (R,) are the rows that the next step's rows extend."""
+        width, first_row, end = self.selector.width, 0, 0
+        for group in self.groups:
+            num_rows = width * len(group.sentences)
+            group.sentences = [sentence for sentence in group.sentences if not sentence.done]
+            own = slice(end, end := end + width * len(group.sentences))
+            group.num_steps += 1
+            if self.constraints or group.prefix.max_length:
+                kept = parents[own] - first_row
+                group.rows = group.rows[kept]
+                group.tokens = torch.cat((group.tokens[kept], self.tokens[own, None]), 1)
+            first_row += num_rows
+        self.groups = [group for group in self.groups if group.sentences]
 
 
 class TopKSelector:
-    """Keeps the best; a chooser for a `Frontier`."""
+    """Selects the best continuations, as many as hypotheses of the sentence have not ended yet."""
 
-    def __init__(self, beam_size: int, n_best: int) -> None:
-        self.rows_per_sentence = beam_size
+    def __init__(self, width: int, n_best: int) -> None:
+        self.width = width
         self.n_best = n_best
-        self.phrase_constraints = PhraseConstraints(beam_size)
-        self.num_initial_rows = 1  # all rows of a sentence begin as the same hypothesis
+        self.phrases = ForcedPhrases(width)
+        self.initial_width = 1  # all rows of a sentence would begin as the same hypothesis
 
-    def select_candidates(
-        self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]
-    ) -> SelectedCandidates:
-        """The best extensions, as many as the beam has places for beside those that have ended."""
-        forced = [sentence.index for sentence in active] if self.phrase_constraints.by_source else []
+    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+        """See `Selector`."""
+        forced = [sentence.index for sentence in active] if self.phrases.phrases else []
         if forced:
-            self.phrase_constraints.block_eos(log_probs, forced)
-        selected = select_topk(beam_log_probs, log_probs)
-        widths = [self.rows_per_sentence - len(sentence.completed) for sentence in active]
+            self.phrases.block_eos(log_probs, forced)
+        selection = select_topk(scores, log_probs)
+        widths = [self.width - len(sentence.finished) for sentence in active]
         if forced:
-            candidate_log_probs = beam_log_probs[..., None] + log_probs.view(*beam_log_probs.shape, -1)
-            selected = self.phrase_constraints.select_candidates(candidate_log_probs, selected, forced, widths)
-        if min(widths) == self.rows_per_sentence:
-            return selected
-        device = beam_log_probs.device
-        outside = torch.arange(self.rows_per_sentence, device=device) >= torch.tensor(widths, device=device)[:, None]
-        return selected._replace(log_probs=selected.log_probs.masked_fill(outside, -torch.inf))
+            totals = scores[..., None] + log_probs.view(*scores.shape, -1)
+            selection = self.phrases.select(totals, selection, forced, widths)
+        if min(widths) == self.width:
+            return selection
+        device = scores.device
+        unused = torch.arange(self.width, device=device) >= torch.tensor(widths, device=device)[:, None]
+        return selection._replace(log_probs=selection.log_probs.masked_fill(unused, -torch.inf))
 
-    def is_done(self, sentence: SentenceState, best_open: float, scorer: Scorer) -> bool:
-        """Whether no open hypothesis can come in among the best."""
-        if len(sentence.completed) < self.n_best:
+    def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
+        """Return whether the n best have finished and no active hypothesis can score more."""
+        if len(sentence.finished) < self.n_best:
             return False
-        return sentence.rank_hypotheses()[self.n_best - 1].score >= scorer.upper_bound(best_open, sentence.max_length)
+        return sentence.ranked()[self.n_best - 1].score >= scorer.upper_bound(best_active, sentence.max_length)
 
-    def take_results(self, sentence: SentenceState) -> list[Hypothesis]:
-        """The best first; where all were cut off, those first that have the most of what was to be forced."""
-        best, phrases = sentence.rank_hypotheses(), self.phrase_constraints.remove_source(sentence.index)
+    def n_best_of(self, sentence: SentenceState) -> list[Hypothesis]:
+        """Return the best hypotheses of a done sentence; of truncated ones those with most of the forced phrases."""
+        ranked, phrases = sentence.ranked(), self.phrases.remove(sentence.index)
         if phrases:
-            best.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
-        return best[: self.n_best]
+            ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
+        return ranked[: self.n_best]
+
+
+def select_topk(scores: Tensor, log_probs: Tensor) -> Selection:
+    """Return the `beam` best continuations of each sentence, of scores (A, beam) and log-probabilities (A·beam, V)."""
+    num_sentences, beam = scores.shape
+    values, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row contributes more than these
+    if beam == 1:
+        return Selection(scores + values, torch.arange(num_sentences, device=tokens.device)[:, None], tokens)
+    best, indices = (scores.flatten()[:, None] + values).view(num_sentences, -1).topk(beam, -1)
+    first_rows = beam * torch.arange(num_sentences, device=indices.device)[:, None]
+    parents = indices // values.shape[1] + first_rows
+    return Selection(best, parents, tokens.view(num_sentences, -1).gather(1, indices))
 
 
 def as_phrase(item: Phrase | Sequence[int]) -> Phrase:
-    """A phrase, also where it was given as its tokens alone."""
+    """Return a phrase that may be given as its tokens alone."""
     return item if isinstance(item, Phrase) else Phrase(tuple(item))
 
 
-def check_per_source(values: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
-    """What was given for each source of the batch."""
-    if values is None:
+def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
+    """Return one entry for each source of the batch; None stands for empty ones."""
+    if given is None:
         return [()] * batch
-    if len(values) != batch:
-        raise ValueError(f"{name} has {len(values)} entries for {batch} sources; there is one for each")
-    return values
+    if len(given) != batch:
+        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; there is one for each")
+    return given

@@ -21,7 +21,7 @@ from regard.serve.languages import AUTO, name, written
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import encode_json, numbers
 from regard.serve.service import Service, find_texts_with_words
-from regard.translate import Options, Translation, describe_unaligned_tags
+from regard.translate import Options, Translation, describe_unaligned_tags, describe_untranslated
 
 FORMATS = ("text", "html")
 WEIGHTS = 500**2  # of attention that one answer may hold
@@ -148,8 +148,13 @@ def answer(
         found["alternatives"] = shaped([distinct(one)[:alternatives] for one in made])
     if aligned:
         found["alignment"] = shaped([look(one) for one in made])
+    warnings = []
     if unaligned := sum(one.unaligned_tags > 0 for one in made):
-        found["warnings"] = [describe_unaligned_tags(unaligned, len(made))]
+        warnings.append(describe_unaligned_tags(unaligned, len(made)))
+    if untranslated := sum(one.untranslated > 0 for one in made):
+        warnings.append(describe_untranslated(untranslated, len(made)))
+    if warnings:
+        found["warnings"] = warnings
     return found
 
 

@@ -22,7 +22,7 @@ from regard.serve.keys import Key
 from regard.serve.languages import AUTO, written
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
-from regard.translate import Options, describe_unaligned_tags
+from regard.translate import Options, describe_unaligned_tags, describe_untranslated
 
 AT_ONCE = 100  # texts of a file that wait together
 CHARACTERS_PER_REQUEST = 1000  # of a file, for the limits of requests
@@ -130,7 +130,7 @@ async def whole(
             service.asking(charge(cost), loop)
         spoken, wanted, _ = service.languages(*pair, plain)
         route = service.route(spoken, wanted)
-        unaligned = 0
+        unaligned = untranslated = 0
         for start in range(0, len(texts), AT_ONCE):
             if gone.is_set():
                 raise CancelledError
@@ -138,8 +138,11 @@ async def whole(
             some = service.asking(asked, loop)
             made += [one.text for one in some]
             unaligned += sum(one.unaligned_tags > 0 for one in some)
+            untranslated += sum(one.untranslated > 0 for one in some)
         if unaligned:
             warnings.append(describe_unaligned_tags(unaligned, len(texts)))
+        if untranslated:
+            warnings.append(describe_untranslated(untranslated, len(texts)))
         return made
 
     limit = service.settings.file_limit

@@ -312,4 +312,5 @@ def through(first: Translation, second: Translation) -> Translation:
         attention=None,
         source_tokens=first.source_tokens,
         unaligned_tags=first.unaligned_tags + second.unaligned_tags,
+        untranslated=first.untranslated + second.untranslated,
     )

@@ -82,10 +82,5 @@ def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:
 
 
 def _format_sentence_columns(sentence: LabelledWords) -> str:
-    """A line for each word, and a blank one behind them."""
-    return (
-        "".join(
-            f"{row[0]} {label}\n" for row, label in zip([row[0] for row in sentence.rows], sentence.labels, strict=True)
-        )
-        + "\n"
-    )
+    """Return a line for each word and a blank line after them."""
+    return "".join(f"{row[0]} {label}\n" for row, label in zip(*sentence, strict=True)) + "\n"

@@ -4,7 +4,7 @@ from regard.translate.alignment_heads import choose_alignment_head, rank_alignme
 from regard.translate.decoding_trace import compute_attention_by_head, trace_decoding
 from regard.translate.evaluation import EvaluationResult, evaluate_translator, score_alignments
 from regard.translate.options import Options
-from regard.translate.segmentation import Translation, describe_unaligned_tags
+from regard.translate.segmentation import Translation, describe_unaligned_tags, describe_untranslated
 from regard.translate.translator import Translator, load
 from regard.translate.word_alignment import Alignment
 
@@ -17,6 +17,7 @@ __all__ = [
     "choose_alignment_head",
     "compute_attention_by_head",
     "describe_unaligned_tags",
+    "describe_untranslated",
     "evaluate_translator",
     "load",
     "rank_alignment_heads",

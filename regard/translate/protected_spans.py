@@ -14,7 +14,14 @@ import numpy as np
 
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate import markup, tag_projection
-from regard.translate.segmentation import LINE_BREAK, Segment, Translation, join_segments, split_outer_whitespace
+from regard.translate.segmentation import (
+    LINE_BREAK,
+    Segment,
+    Translation,
+    join_segments,
+    keep_untranslated,
+    split_outer_whitespace,
+)
 from regard.translate.word_alignment import Alignment, find_argmax_links
 
 
@@ -107,6 +114,7 @@ class MarkupText(NamedTuple):
             if one.tokens  # else there was nothing to translate
         )
         plain = [Segment("", piece.plain_text, "\n") for piece in pieces]
+        translations = keep_untranslated(plain, translations)
         whole = join_segments("".join(segment.text + "\n" for segment in plain), plain, translations)
         others = [
             dataclasses.replace(other, source=self.text, text=self.restore_rank(translations, rank))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +106,7 @@ class Translation:
     ended: bool = True  # False: cut off at its length limit
     alternatives: list[Translation] = field(default_factory=list)  # the rest of the n best
     unaligned_tags: int = 0  # tags that no alignment places
+    untranslated: int = 0  # sentences kept in the source language because their translation is empty
 
 
 def describe_unaligned_tags(count: int, total: int) -> str:
@@ -116,6 +117,30 @@ def describe_unaligned_tags(count: int, total: int) -> str:
     )
 
 
+def describe_untranslated(count: int, total: int) -> str:
+    """Build the warning for translations that have `untranslated` sentences."""
+    return (
+        f"{count:,} of {total:,} translations keep sentences of the source, because the model returned nothing for them"
+    )
+
+
+def keep_untranslated(segments: Sequence[Segment], translations: Sequence[Translation]) -> list[Translation]:
+    """Replace empty translations by their source, unless all segments of a text have empty ones."""
+    if not any(one.text.strip() for one in translations):
+        return list(translations)
+    return [
+        _copy_source(segment.text, one) if segment.text.strip() and not one.text.strip() else one
+        for segment, one in zip(segments, translations, strict=True)
+    ]
+
+
+def _copy_source(source: str, translation: Translation) -> Translation:
+    words = source.split()
+    identity = np.eye(len(words), dtype=np.float32)
+    alignment = Alignment(words, words, identity, [(number, number) for number in range(len(words))])
+    return replace(translation, text=source, alignment=alignment, untranslated=1)
+
+
 def join_segments(source: str, segments: Sequence[Segment], translations: Sequence[Translation]) -> Translation:
     """The translation of a text from those of its segments, with the white space that was around them.
 
@@ -123,6 +148,7 @@ def join_segments(source: str, segments: Sequence[Segment], translations: Sequen
     """
     if len(segments) == 1 and not segments[0].before and not segments[0].after:
         return translations[0]
+    translations = keep_untranslated(segments, translations)
     whole = _join_one_rank(source, segments, translations)
     for rank in range(max((len(one.alternatives) for one in translations), default=0)):
         of_rank = [([one, *one.alternatives])[min(rank + 1, len(one.alternatives))] for one in translations]
@@ -144,6 +170,7 @@ def _join_one_rank(source: str, segments: Sequence[Segment], translations: Seque
         _block_diagonal(looks) if looks else None,
         alignment,
         all(one.ended for one in translations),
+        untranslated=sum(one.untranslated for one in translations),
     )
 
 

@@ -1,4 +1,4 @@
-"""A translation word by word, while it is decoded."""
+"""Streaming: the words of a translation while it is decoded."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from regard.search import Floats
-from regard.search.ensemble import Ensemble
-from regard.special_tokens import BOS, EOS, PAD
+from regard.search import BeamSearch, Floats, SearchOptions
+from regard.special_tokens import EOS
 from regard.translate.options import EncodedSegment, Options
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import TokenizedWords, align_words
 
 
 class StreamedWord(NamedTuple):
-    """A word of the translation, the white space before it, and where the model looked for it."""
+    """A word of the translation, the white space before it, and its attention."""
 
     before: str
     text: str
@@ -25,7 +23,7 @@ class StreamedWord(NamedTuple):
 
 
 def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
-    """The words of a text's translation as soon as each is whole; the likeliest token is taken each time."""
+    """Yield the words of a text's greedy translation as soon as each is complete."""
     before, read, count = "", 0, len(text.split())
     for piece in translator.prepare_texts(
         [text], translator.compile_options(Options(beam=1, addresses=False))
@@ -43,50 +41,31 @@ def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
         yield StreamedWord(before, "", None)
 
 
-@torch.inference_mode()
 def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterator[tuple[str, Floats | None]]:
-    """The words of one piece, each with its look at the words of the source."""
-    target, models = translator.tokenizers.target, Ensemble(translator.models)
-    source, lengths = translator.make_batch([encoded.ids])
-    written: list[int] = []
-    looks: list[Floats] = []
-    told, token = 0, BOS
-    states = models.start(source, lengths)
-
-    def get_word_attention() -> list[Floats]:
-        return [*looks[1:], *looks[-1:]] if translator.uses_next_step_attention else looks
-
-    for _ in range(2 * len(encoded.ids) + 12):
-        log_probs, states, attention = models.step(states, torch.tensor([token], device=source.device), source.shape[1])
-        log_probs[:, [PAD, BOS]] = -torch.inf
-        token = int(log_probs.argmax())
-        if attention is not None:
-            looks.append(attention[0].float().cpu().numpy())
-        if token == EOS:
-            break
-        written.append(token)
-        whole = target.decode(written).split()
-        if len(whole) > told + 1:  # the last one may still grow
-            yield from _iterate_new_words(
-                encoded,
-                TokenizedWords(whole[:-1], target.find_word_ids(written), target.convert_ids_to_tokens(written)),
-                get_word_attention(),
-                told,
-            )
-            told = len(whole) - 1
-    whole = target.decode(written).split()
-    yield from _iterate_new_words(
-        encoded,
-        TokenizedWords(whole, target.find_word_ids(written), target.convert_ids_to_tokens(written)),
-        get_word_attention(),
-        told,
-    )
+    """Decode a segment by greedy search; yield each word when it is complete, with its attention over source words."""
+    target = translator.tokenizers.target
+    searcher = BeamSearch(translator.models, SearchOptions(beam=1))
+    searcher.add(*translator.make_batch([encoded.ids]))
+    (sentence,) = searcher.loop.active
+    num_emitted = 0
+    while searcher.num_active:
+        searcher.step()
+        tokens = [row[0] for row in sentence.backpointers.tokens if row[0] != EOS]
+        attention = [rows[0] for rows in sentence.backpointers.attention]
+        if translator.uses_next_step_attention:
+            attention = [*attention[1:], *attention[-1:]]
+        words = target.decode(tokens).split()
+        complete = words if sentence.done else words[:-1]  # the last word may still grow
+        if len(complete) > num_emitted:
+            tokenized = TokenizedWords(complete, target.find_word_ids(tokens), target.convert_ids_to_tokens(tokens))
+            yield from _iterate_new_words(encoded, tokenized, attention, num_emitted)
+            num_emitted = len(complete)
 
 
 def _iterate_new_words(
     encoded: EncodedSegment, tokens: TokenizedWords, attention_rows: list[Floats], num_emitted: int
 ) -> Iterator[tuple[str, Floats | None]]:
-    """The words that have not been told yet; `made` may have tokens of one that has not ended."""
+    """Yield the words after the first `num_emitted`; `tokens` may include those of an incomplete word."""
     if not attention_rows:
         yield from ((word, None) for word in tokens.words[num_emitted:])
         return

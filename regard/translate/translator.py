@@ -28,6 +28,7 @@ from regard.search import (
     Hypothesis,
     ScoredTarget,
     Scorer,
+    SearchOptions,
     UnsatisfiableConstraintError,
     sample,
     score_targets,
@@ -278,7 +279,9 @@ class Translator:
 
         `done` is told of each, by its number in the order in which they came, as soon as it is known.
         """
-        searching = BeamSearch(self.decoding_models, **compiled.beam_arguments, **compiled.constraint_arguments)
+        searching = BeamSearch(
+            self.decoding_models, SearchOptions(**compiled.beam_arguments, **compiled.constraint_arguments)
+        )
         while segments or searching.num_active:
             if segments:
                 source, lengths = self.make_batch([[*compiled.domain_ids, *piece.ids] for piece in segments])

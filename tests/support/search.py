@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.room import CHUNK
-from regard.search import BeamSearch, Hypothesis
+from regard.search import BeamSearch, Hypothesis, SearchOptions
 
 Hypotheses = list[list[Hypothesis]]
 # Search options for three sources and a beam of 4; the first two matter most to a decoder with a KV cache.
@@ -44,7 +44,7 @@ def make_sources(*lengths: int, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 def reference_search(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> Hypotheses:
     """Return the hypotheses of the reference beam search."""
-    searching, found = BeamSearch(models, **options), dict[int, list[Hypothesis]]()
+    searching, found = BeamSearch(models, SearchOptions(**options)), dict[int, list[Hypothesis]]()
     searching.add(source, lengths)
     while searching.num_active:
         found.update(searching.step())

@@ -85,9 +85,9 @@ def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> _PairC
         request.check_unnamed_file(format_path(path))
         return _PairColumns("source", "target")
     inside = None
-    if "translation" in schema.names and types.is_struct(schema.field_role("translation").type):
+    if "translation" in schema.names and types.is_struct(schema.field("translation").type):
         inside = "translation"
-        names = [field.name for field in schema.field_role(inside).type if _is_text_type(field.type)]
+        names = [field.name for field in schema.field(inside).type if _is_text_type(field.type)]
     codes = find_language_columns(names, request)
     if len(codes) < 2:
         there = to_single_line(", ".join(schema.names)) or "(none)"

@@ -22,7 +22,7 @@ def read_po(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Every translated message: not the header, nothing fuzzy, obsolete or untranslated; contexts count for nothing."""
     file = _parse_po_file(path)
     turned = is_reversed(("", _find_target_language(file)), request, format_path(path))
-    for unit in file.fsdp_units:
+    for unit in file.units:
         if not (unit.isheader() or unit.isobsolete() or unit.isfuzzy()):
             for pair in _iterate_plural_pairs(unit):
                 if all(pair):

@@ -102,7 +102,7 @@ def extract_text(element: Element, omitted_tags: Collection[str], name: str) -> 
         if isinstance(child, str):
             parts.append(child)
             continue
-        below.append(child.trailing_fragments or "")
+        below.append(child.tail or "")
         if find_local_name(child) not in omitted_tags:
             parts.append(_read_leading_text(child, f"{name}:{element.sourceline}"))
             below.extend(reversed(child))

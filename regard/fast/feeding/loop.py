@@ -113,7 +113,7 @@ class Feeding(torch.autograd.Function):
         given = folded(plan, tensors)
         with torch.autocast(given.words.device.type, enabled=False):
             tape = forwards(plan, given)
-        ctx.compile_options, ctx.count = plan, len(tensors)
+        ctx.plan, ctx.count = plan, len(tensors)
         ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights, *tape.aim)
         context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
         if not plan.aims:
@@ -128,12 +128,12 @@ class Feeding(torch.autograd.Function):
         ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor, *of_centre: Tensor
     ) -> tuple[Tensor | None, ...]:
         """All steps in reverse, then what was put off."""
-        tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.compile_options.layers
+        tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
         seen, out, weights, *aim = saved[3 * L :]
         tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), seen, out, weights, aim)
-        given = folded(ctx.compile_options, tensors)
+        given = folded(ctx.plan, tensors)
         with torch.autocast(given.words.device.type, enabled=False):
-            return None, *backwards(ctx.compile_options, given, tape, (d_out, d_context, d_weights))
+            return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
 
 
 def forwards(plan: Plan, given: Given) -> Tape:

@@ -61,7 +61,7 @@ def _measure_step_cost(attention: Attention, query: Tensor, memory: Memory, repe
         began = _read_synchronized_clock(query.device)
         attention(query, memory)
         best = min(best, _read_synchronized_clock(query.device) - began)
-    return {"operations": float(operations.get_total_flops()), "bytes": float(written.bytes), "seconds": best}
+    return {"operations": float(operations.get_total_flops()), "bytes": float(written.byte_count), "seconds": best}
 
 
 def _read_synchronized_clock(device: torch.device) -> float:

@@ -1,7 +1,8 @@
-"""A search on a CPU where nothing is asked for but the best: what a `Frontier` finds, with NumPy between two steps.
+"""Faster searches with the same results, for searches without constraints or coverage penalty.
 
-A step of a small model takes less time than twenty calls of PyTorch. So sentences are not looked at one by one, what
-was chosen is written down for all of them at once, and the way back is walked when all are done.
+`try_fast_search` chooses: the model's own device search if it has one, else NumPy beam search on a CPU. A step of a
+small model takes less time than twenty calls of PyTorch, so the NumPy search handles all sentences at once and follows
+the backpointers only when all are done.
 """
 
 from __future__ import annotations
@@ -14,15 +15,51 @@ import torch
 from torch import Tensor
 
 from regard.errors import make_nan_error
-from regard.fast.decoding.board import Wish
+from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.harvest import Record, found
+from regard.fast.switch import wanted
 from regard.fast.topk import topk
-from regard.models.hypothesis import Hypothesis
+from regard.models.hypothesis import Hypothesis, SearchOptions, max_target_lengths
 from regard.search.ensemble import Ensemble
+from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.int64]
 RealArray = npt.NDArray[Any]  # in the precision that log-probabilities have
+
+
+@torch.inference_mode()
+def try_fast_search(
+    models: Ensemble, source: Tensor, lengths: Tensor, options: SearchOptions
+) -> list[list[Hypothesis]] | None:
+    """Return what `search` returns for sources (B, S), or None if no faster search supports the options."""
+    if not len(lengths) or not wanted():
+        return None
+    if options.coverage_penalty or options.no_repeat is not None or options.forbid or options.constraints:
+        return None
+    sizes = lengths.tolist()
+    max_lengths = max_target_lengths(sizes, options.max_length, options.min_length)
+    if max(max_lengths) > LONGEST:
+        return None
+    scorer = Scorer(options.length_penalty)
+    penalties = [1.0, *map(scorer.length_divisor, range(1, max(max_lengths) + 1))]
+    request = Wish(options.beam, options.n_best, options.min_length, max_lengths, penalties, options.attention, sizes)
+    hypotheses = _search_on_device(models, source, lengths, request)
+    if hypotheses is None and source.device.type == "cpu":
+        hypotheses = beam_search_numpy(models, source, lengths, request)
+    return hypotheses
+
+
+def _search_on_device(
+    models: Ensemble, source: Tensor, lengths: Tensor, request: Wish
+) -> list[list[Hypothesis]] | None:
+    """Run the model's own search if it has one; None for an ensemble or if it refuses."""
+    device_search = getattr(models.models[0], "device_search", None)
+    if device_search is None or len(models.models) > 1:
+        return None
+    with models.eval_mode():
+        hypotheses: list[list[Hypothesis]] | None = device_search(models.models[0], source, lengths, request)
+    return hypotheses
 
 
 class ActiveSentences:
@@ -39,7 +76,7 @@ class ActiveSentences:
         self.completed_scores = np.full((sentences, width), -np.inf)  # of those that have ended
 
     def select_candidates(self, log_probs: Tensor, step: int) -> tuple[RealArray, IntArray, IntArray]:
-        """The best extensions of each sentence, as many as have not ended: log-probabilities, parents, tokens A,W."""
+        """Return log-probabilities, parents and tokens (A, W) of the best continuations, as many as have not ended."""
         A, W = self.beam_log_probs.shape
         values, tokens = _masked_topk(log_probs, W, step < self.request.min_length)
         candidate_log_probs = (self.beam_log_probs[..., None] + values.reshape(A, W, -1)).reshape(A, -1)
@@ -51,7 +88,7 @@ class ActiveSentences:
         return candidate_log_probs, indices // tokens.shape[1], np.take_along_axis(tokens.reshape(A, -1), indices, 1)
 
     def record_completed(self, candidate_log_probs: RealArray, tokens: IntArray, step: int) -> npt.NDArray[np.bool_]:
-        """What ends with this step; the sentences A that are done with it."""
+        """Score the hypotheses that end with this step; return which sentences (A,) are done."""
         is_open = (candidate_log_probs > -np.inf) & (tokens != EOS)
         for sentence, row in zip(*((candidate_log_probs > -np.inf) & (tokens == EOS)).nonzero(), strict=True):
             self.completed_scores[sentence, self.num_completed[sentence]] = (
@@ -69,7 +106,7 @@ class ActiveSentences:
         return done
 
     def keep_sentences(self, remaining: IntArray) -> None:
-        """The sentences in these places."""
+        """Keep the sentences with these indices."""
         self.sentence_ids, self.max_lengths, self.num_completed = (
             self.sentence_ids[remaining],
             self.max_lengths[remaining],
@@ -79,9 +116,9 @@ class ActiveSentences:
 
 
 def _masked_topk(log_probs: Tensor, count: int, forbid_eos: bool) -> tuple[RealArray, IntArray]:
-    """The likeliest tokens of each row R,V that may follow, and their log-probabilities R,count."""
+    """Return the log-probabilities and ids (R, count) of the most probable allowed tokens of each row (R, V)."""
     kind = torch.promote_types(log_probs.dtype, torch.float32)  # NumPy has no bf16
-    # A decoder may have given out what it still needs, or the same numbers to several threads.
+    # A copy: the decoder may still need its own, or share it between threads.
     allowed = log_probs.to(kind, copy=True, memory_format=torch.contiguous_format)
     for token in (PAD, BOS, EOS) if forbid_eos else (PAD, BOS):
         allowed[:, token] = -torch.inf
@@ -91,7 +128,7 @@ def _masked_topk(log_probs: Tensor, count: int, forbid_eos: bool) -> tuple[RealA
 
 @torch.inference_mode()
 def beam_search_numpy(models: Ensemble, source: Tensor, lengths: Tensor, request: Wish) -> list[list[Hypothesis]]:
-    """The `n_best` targets of each source B,S, the best first."""
+    """Return the `n_best` hypotheses of each source (B, S), best first."""
     width = request.beam
     record, active, step = Record(len(lengths), width, source.shape[1]), ActiveSentences(request), 0
     rows = torch.arange(len(lengths)).repeat_interleave(width)
@@ -115,10 +152,10 @@ def beam_search_numpy(models: Ensemble, source: Tensor, lengths: Tensor, request
 def record_step(
     record: Record, sentence_ids: IntArray, selected: tuple[Any, Any, Any], attention: Tensor | None
 ) -> None:
-    """What happened to the sentences with these numbers, as a chunk of one step."""
+    """Append one step of the sentences with these numbers to the record."""
 
     def scatter_to_all(part: Any) -> Any:
-        """Zeros for the others, which are done."""
+        """Fill the rows of done sentences with zeros."""
         if len(part) == record.sentences:
             return part[None]
         every = np.zeros((1, record.sentences, *part.shape[1:]), part.dtype)
@@ -139,13 +176,13 @@ def _advance_states(
     parents: IntArray,
     tokens: IntArray,
 ) -> tuple[list[Any], Tensor]:
-    """The states of the rows that go on, and their newest tokens."""
+    """Return the states of the rows that continue, and their newest tokens."""
     A, W = tokens.shape
     rows = parents + W * np.arange(A)[:, None]
     if not done.any():
-        # A row that is alone in its sentence extends itself.
+        # The only row of a sentence extends itself.
         moved = models.reorder_beams(states, torch.from_numpy(rows.reshape(-1))) if W > 1 else states
-        return moved, torch.from_numpy(tokens.flatten())  # a copy: what was chosen is written down
+        return moved, torch.from_numpy(tokens.flatten())  # a copy, because the record keeps `tokens`
     remaining = np.flatnonzero(~done)
     active.keep_sentences(remaining)
     kept = models.keep_rows(states, torch.from_numpy(rows[remaining].reshape(-1)), torch.from_numpy(remaining))

@@ -1,0 +1,54 @@
+"""Forced decoding: score given targets and return the attention for each of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis, LengthPenalty
+from regard.search.ensemble import Ensemble
+from regard.search.scorer import Scorer
+from regard.special_tokens import BOS, PAD
+
+
+class ScoredTarget(NamedTuple):
+    """A given target as a hypothesis, with the model's log-probability of each token."""
+
+    hypothesis: Hypothesis
+    log_probs: list[float]
+    is_top: list[bool]  # whether the token is the model's most probable one
+
+
+@torch.inference_mode()
+def score_targets(
+    model_or_models: Seq2Seq | Sequence[Seq2Seq],
+    source: Tensor,
+    lengths: Tensor,
+    targets: Sequence[Sequence[int]],
+    *,
+    length_penalty: LengthPenalty = 0.6,
+    coverage_penalty: float = 0.0,
+) -> list[ScoredTarget]:
+    """Score a target, EOS included, for each source (B, S) with lengths (B,)."""
+    if len(targets) != len(lengths) or not all(targets):
+        raise ValueError(f"{len(targets)} targets for {len(lengths)} sources; there is one, not empty, for each")
+    models, scorer = Ensemble(model_or_models), Scorer(length_penalty, coverage_penalty)
+    target_out = pad_sequence([torch.tensor(target, device=source.device) for target in targets], True, PAD)
+    target_in = torch.cat((torch.full_like(target_out[:, :1], BOS), target_out[:, :-1]), 1)
+    with models.eval_mode():
+        log_probs, attention = models.forward(source, lengths, target_in)
+    token_log_probs = log_probs.gather(2, target_out[..., None]).squeeze(2).cpu()
+    is_top = (log_probs.argmax(-1) == target_out).tolist()
+    weights = None if attention is None else attention.float().cpu().numpy()
+    scored = []
+    for row, target in enumerate(targets):
+        own = token_log_probs[row, : len(target)]
+        own_weights = None if weights is None else weights[row, : len(target), : int(lengths[row])]
+        hypothesis = scorer.score(list(target), float(own.sum()), own_weights)
+        scored.append(ScoredTarget(hypothesis, own.tolist(), is_top[row][: len(target)]))
+    return scored

@@ -1,0 +1,44 @@
+"""Beam search that also returns the beam after each step, for inspection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.models import Seq2Seq
+from regard.models.hypothesis import Hypothesis, SearchOptions
+from regard.search.beam import BeamSearch
+from regard.search.sentence_state import Selection, SentenceState
+
+
+class PartialHypothesis(NamedTuple):
+    """A hypothesis of the beam after a step; it has ended if its last token is EOS."""
+
+    tokens: list[int]
+    log_prob: float
+
+
+def search_with_trace(
+    model_or_models: Seq2Seq | Sequence[Seq2Seq], source: Tensor, lengths: Tensor, *, beam: int = 5
+) -> tuple[list[Hypothesis], list[list[PartialHypothesis]]]:
+    """Return the hypotheses of one source (1, S), best first, and the beam after each step, most probable first."""
+    beams: list[list[PartialHypothesis]] = []
+    rows: list[list[int]] = [[] for _ in range(beam)]  # tokens of each row
+    sentences: list[SentenceState] = []
+
+    def record(active: Sequence[SentenceState], selection: Selection) -> None:
+        nonlocal rows
+        sentences[:] = active
+        log_probs, parents, tokens = (part[0].tolist() for part in selection)
+        rows = [[*rows[parent], token] for parent, token in zip(parents, tokens, strict=True)]
+        partial = [PartialHypothesis(*both) for both in zip(rows, log_probs, strict=True)]
+        beams.append(sorted((one for one in partial if one.log_prob > -math.inf), key=lambda one: -one.log_prob))
+
+    searcher = BeamSearch(model_or_models, SearchOptions(beam=beam), on_step=record)
+    searcher.add(source, lengths)
+    while searcher.num_active:
+        searcher.step()
+    return sentences[0].ranked(), beams
