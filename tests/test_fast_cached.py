@@ -156,7 +156,7 @@ def test_decoder_states_are_selected_widened_reordered_and_joined(
         check_step(decoders, two, tokens)  # … and so is the later one
         three = check_step(decoders, each(two, "keep_rows", rows[width:], torch.tensor([1, 2])), tokens[width:])
         late = each(begun, "expand_beams", width)
-        joined = decoders[0].join(three[0], late[0]), decoders[1].join(three[1], late[1])
+        joined = decoders[0].concat_states(three[0], late[0]), decoders[1].concat_states(three[1], late[1])
         four = check_step(decoders, each(joined, "trim_padding", 5, 4), torch.arange(5 * width) % 7 + 4)
         fewer = each(four, "keep_rows", torch.arange(2 * width, 5 * width), torch.arange(2, 5))
         check_step(decoders, each(fewer, "trim_padding", 5, 1), tokens)

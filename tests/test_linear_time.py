@@ -118,6 +118,10 @@ def test_regular_expressions_take_linear_time() -> None:
     assert not find_slow_patterns(count=2, seed=0)
 
 
+def test_unquoted_attributes_before_a_slash_take_linear_time() -> None:
+    assert not grows_faster(lambda size: markup.parse_markup("A " + "<a b=c/>" * (size // 8) + " b"), 4000)
+
+
 def test_no_regular_expression_ends_in_a_system_error_of_python_3_11() -> None:
     assert not [name for name, (pattern, _) in find_patterns().items() if has_possessive_group(pattern)]
 

@@ -863,7 +863,9 @@ def check_data_dev(factory: TrainerFactory) -> None:
     everything = read_all_pairs(corpus_files(factory.corpus, "train"))
     assert len(given.dataset) == len(everything)
     assert set(held.validate.pairs) < set(everything)
-    assert len(held.dataset) + len(held.validate.pairs) == len(everything), "dev pairs are held out of the training data"
+    assert len(held.dataset) + len(held.validate.pairs) == len(everything), (
+        "dev pairs are held out of the training data"
+    )
 
 
 def two_corpora_files(factory: TrainerFactory) -> list[Path]:
@@ -1376,7 +1378,8 @@ def check_training_seed(factory: TrainerFactory) -> None:
     assert are_state_dicts_equal(first, again)
     assert not are_state_dicts_equal(first, other), "the seed of the weights"
     orders = [
-        [rows.tolist() for rows, _ in islice(trainer.sampler.iterate_batches(SamplerPosition()), 5)] for trainer in trainers
+        [rows.tolist() for rows, _ in islice(trainer.sampler.iterate_batches(SamplerPosition()), 5)]
+        for trainer in trainers
     ]
     assert orders[0] == orders[1] != orders[2], "the seed of the data order"
     share = next(trainers[0].load_update_batches())

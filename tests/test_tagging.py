@@ -526,7 +526,11 @@ def test_conllu_is_recognised_in_files_but_not_in_plain_lines(run: Run, tmp_path
     tagger = package.load(run.folder)
     rows = tuple((word,) for word in words)
     assert list(tagger.read_inputs(path)) == [rows, rows]
-    assert list(tagger.parse_lines(["", "# they put", "1 box"])) == [(), (("#",), ("they",), ("put",)), (("1",), ("box",))]
+    assert list(tagger.parse_lines(["", "# they put", "1 box"])) == [
+        (),
+        (("#",), ("they",), ("put",)),
+        (("1",), ("box",)),
+    ]
 
 
 def test_corpora_too_small_to_train_on_are_refused(tmp_path: Path) -> None:

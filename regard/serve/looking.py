@@ -48,7 +48,7 @@ def router(service: Service) -> APIRouter:
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
     async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
-        await service.enter(request, cost=after is None)  # whoever follows a run is charged once
+        await service.enter(request, cost=after is None or after < 0)  # a client that follows a run is charged once
         folder = service.run(model)
         body = await service.reports(lambda: encode_json(measured(folder, -1 if after is None else after)))
         return Response(body, media_type="application/json")

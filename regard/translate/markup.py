@@ -45,7 +45,7 @@ PLACEHOLDER = re.compile(
 PROTECTED_SPAN = re.compile(f"{TAG.pattern}|(?i:{URL_OR_PLACEHOLDER.pattern})|{PLACEHOLDER.pattern}")
 ANY_TAG = re.compile(rf"</?[A-Za-z][\w.:-]*{ATTRIBUTES}/?>")
 URL_ELEMENT = re.compile(
-    rf"<(?P<around>[A-Za-z][\w.:-]*){ATTRIBUTES}>(?:{ANY_TAG.pattern}|[^\s<>]++){{0,20}}?</(?P=around)\s*>"
+    rf"<(?P<around>[A-Za-z][\w.:-]*){ATTRIBUTES}>(?:(?>{ANY_TAG.pattern})|[^\s<>]++){{0,20}}?</(?P=around)\s*>"
 )
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 VOID_ELEMENTS = frozenset(
