@@ -145,7 +145,7 @@ def test_coverage_refuses_several_queries_at_once() -> None:
     ("make", "message"),
     [
         (lambda: LinguisticCoverage(K, SIZE, fertility=0.0), "more than 0, not 0.0"),
-        (lambda: NeuralCoverage(Q, K, SIZE, width=0), "at least 1 number a word, not 0"),
+        (lambda: NeuralCoverage(Q, K, SIZE, width=0), "must be at least 1, not 0"),
     ],
 )
 def test_impossible_coverage_options_are_refused(make: Any, message: str) -> None:

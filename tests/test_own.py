@@ -87,7 +87,7 @@ def test_a_prior_gets_the_step_of_sources_that_join_later(recipe: str) -> None:
 def test_a_query_without_a_target_dimension_is_refused() -> None:
     states = torch.randn(2, 7, 16)
     memory = nn.Memory(states, states, nn.prefix_mask(torch.tensor([7, 4]), 7))
-    with pytest.raises(ValueError, match=r"a query is B,T,Q, not \(2, 16\)"):
+    with pytest.raises(ValueError, match=r"query must have shape \(B, T, Q\), not \(2, 16\)"):
         nn.Attention(nn.Dot(), nn.Global())(torch.randn(2, 16), memory)
 
 

@@ -72,9 +72,9 @@ def test_hierarchical_attention_follows_its_equations() -> None:
 
 
 def test_a_sentence_encoder_needs_its_output_size() -> None:
-    with pytest.raises(ValueError, match="come together"):
+    with pytest.raises(ValueError, match="together or not at all"):
         HierarchicalAttention(SIZE, 4, Recurrent(GRUCell, SIZE, 5))
-    with pytest.raises(ValueError, match="come together"):
+    with pytest.raises(ValueError, match="together or not at all"):
         HierarchicalAttention(SIZE, 4, sentence_size=5)
 
 

@@ -1,4 +1,7 @@
-"""The papers' equations as plain PyTorch modules; imports nothing but torch."""
+"""Attention scores, alignments, recurrent cells, masks and positional encodings as plain PyTorch modules.
+
+Each module states the equation of its paper. The package imports nothing but torch.
+"""
 
 from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention

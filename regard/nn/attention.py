@@ -1,4 +1,4 @@
-"""Attention = score ∘ alignment over a memory: the alignment says where to look, the score how much."""
+"""Attention over a memory, composed of a score and an alignment (global, local or hard), optionally with coverage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from regard.nn.scores import Score
 
 
 class Attention(nn.Module):
-    """c_t = Σ_s a_t(s) v_s, with a_t from the score and the alignment that are handed in.
+    """Attention c_t = Σ_s a_t(s) v_s, with a_t from the given score and alignment.
 
-    `score` and `alignment` are modules with the methods of the protocols `Score` and `Alignment`. With a `coverage`
-    the score also sees how far each position has been looked at: `follow` leads the memory from one step to the next.
+    `score` and `alignment` are modules with the methods of the protocols `Score` and `Alignment`. With a `coverage`,
+    the score also depends on how much each position has been attended to; call `update_coverage` after every step.
     """
 
     def __init__(self, score: Score, alignment: Alignment, coverage: Coverage | None = None) -> None:
@@ -25,16 +25,27 @@ class Attention(nn.Module):
         self.coverage = coverage
 
     def prepare(self, memory: Memory) -> Memory:
-        """The memory with its keys projected, and nothing covered yet; a prepared one is given back as it is."""
+        """Return the memory with projected keys and zero coverage.
+
+        A memory that is already prepared is returned unchanged.
+        """
         if memory.is_prepared(self):
             return memory
-        covered = None if self.coverage is None else self.coverage.start(memory.keys)
-        return memory._replace(projected=self.score.project(memory.keys), coverage=covered, owner=self)
+        coverage_state = None if self.coverage is None else self.coverage.start(memory.keys)
+        return memory._replace(projected=self.score.project(memory.keys), coverage=coverage_state, owner=self)
 
     def forward(self, query: Tensor, memory: Memory, step: int | Tensor = 0) -> Attended:
-        """Query B,T,Q over a memory of S positions; `step` is the index of the first query in the target."""
+        """Attend to a memory of S positions.
+
+        Args:
+            query: queries (B, T, Q); T must be 1 if there is coverage.
+            memory: keys and values of the source, prepared or not.
+            step: target index of the first query, one for all rows or (B,).
+        """
         if query.dim() != 3:
-            raise ValueError(f"a query is B,T,Q, not {tuple(query.shape)}; one of each row is query[:, None]")
+            raise ValueError(
+                f"query must have shape (B, T, Q), not {tuple(query.shape)}; for T = 1 pass query[:, None]"
+            )
         memory = self.prepare(memory)
         assert memory.projected is not None
         if self.coverage is not None and query.shape[1] != 1:
@@ -48,7 +59,7 @@ class Attention(nn.Module):
         return Attended((weights[:, :, None] @ values).squeeze(2), weights, positions, *sample)
 
     def _attend_globally(self, query: Tensor, memory: Memory, prior: Tensor | None) -> Attended:
-        """A look at the whole source; queries that share a row of the memory look at it together."""
+        """Attend to the whole source; hypotheses that share a memory row are computed in one product."""
         assert memory.projected is not None
         rows = query.shape[0] if self.coverage else memory.mask.shape[0]
         keys = self._add_coverage(repeat_rows(memory.projected, rows), memory.coverage, None)
@@ -61,7 +72,7 @@ class Attention(nn.Module):
         return unfold_beams(Attended(weights @ values, weights, None, *sample), query.shape[0])
 
     def _add_coverage(self, keys: Tensor, coverage_state: CoverageState | None, positions: Tensor | None) -> Tensor:
-        """Projected keys, with what the coverage says of each; those of a window are at `positions`."""
+        """Add the coverage bias to projected keys; `positions` are those of a window."""
         if self.coverage is None:
             return keys
         if coverage_state is None:
@@ -71,7 +82,7 @@ class Attention(nn.Module):
         )
 
     def update_coverage(self, memory: Memory, query: Tensor, attended: Attended) -> Memory:
-        """The memory for the next step, after the query B,1,Q has looked."""
+        """Return the memory for the next step, after the query (B, 1, Q) has attended to it."""
         if self.coverage is None or memory.coverage is None:
             return memory
         weights = attended.dense(memory.mask.shape[1])[:, 0]
@@ -79,19 +90,25 @@ class Attention(nn.Module):
 
 
 def _unpack_weights(weights_or_sample: Tensor | HardSample) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Weights, and what is known of the draw, if they are a sample."""
+    """Unpack to (weights, log_prob, probabilities); the last two are None unless attention is hard."""
     return (weights_or_sample, None, None) if isinstance(weights_or_sample, Tensor) else weights_or_sample
 
 
 def _gather_window(keys: Tensor, values: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What stands at `positions` B,T,W: keys B,T,W,·, values B,T,W,V, and a mask B,T,W that is False outside."""
+    """Gather keys (B, T, W, ·) and values (B, T, W, V) at `positions` (B, T, W).
+
+    The returned mask (B, T, W) is False for padding and for positions outside the sentence.
+    """
     inside = (positions >= 0) & (positions < mask.shape[1]) & _gather_positions(mask, positions)
     at_keys = _gather_positions(keys, positions)
     return at_keys, at_keys if values is keys else _gather_positions(values, positions), inside
 
 
 def _gather_positions(x: Tensor, positions: Tensor) -> Tensor:
-    """Rows B,S,… at `positions` B,T,W: B,T,W,…; a position outside takes the row at the border."""
+    """Gather rows of x (B, S, …) at `positions` (B, T, W) into (B, T, W, …).
+
+    Positions outside are clamped to the border.
+    """
     if not x.shape[1] or not x.shape[0]:
         return x.new_zeros(*positions.shape, *x.shape[2:])
     rows_per_memory = positions.shape[0] // x.shape[0]

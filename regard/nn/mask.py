@@ -1,4 +1,4 @@
-"""Masks, and the softmax that respects them."""
+"""Padding masks and the masked softmax."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 
 def prefix_mask(lengths: Tensor, size: int) -> Tensor:
-    """True for the first `lengths[b]` of `size` positions: B -> B,size."""
+    """Return a mask (B, size) that is True for the first `lengths[b]` positions of row b."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the last dimension, over the positions where `mask` is True and the score is not −inf.
+    """Return the softmax over the last dimension, restricted to positions with `mask` True and a score above −inf.
 
-    The others get a weight of exactly 0. A row with no position left is all zeros, and so is its gradient: the lowest
-    finite number stands in for −inf, since a softmax over nothing but −inf is NaN, forward and backward.
+    All other positions get a weight of exactly 0. A row without any position is all zeros, and so is its gradient: the
+    lowest finite number replaces −inf, because a softmax over −inf alone is NaN, forward and backward.
     """
-    out = ~mask | (scores == -torch.inf)
+    is_masked = ~mask | (scores == -torch.inf)
     lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(out, lowest).softmax(-1).masked_fill(out, 0.0)
+    return scores.masked_fill(is_masked, lowest).softmax(-1).masked_fill(is_masked, 0.0)

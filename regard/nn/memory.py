@@ -1,7 +1,7 @@
-"""What attention reads from and what it gives back.
+"""Encoder memory, attention results, and the folding of beam hypotheses that share one memory.
 
-Shapes, here and everywhere in this package: B batch, T target positions, S source positions, D half a window,
-Q, K, V the widths of a query, a key, a value. Masks are boolean, True = a real position.
+Shapes in this package: B batch, T target positions, S source positions, D half a window, Q, K, V the widths of a query,
+a key, a value. Masks are boolean, True for a real position.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from regard.nn.coverage import CoverageState
 
 
 class Memory(NamedTuple):
-    """What an encoder leaves for a decoder, in the source's own order, also where it read reversed.
+    """Encoder memory that attention reads: keys, values and mask, in source order even if the encoder read in reverse.
 
-    A memory may have fewer rows than the queries that look at it: the first row is then that of the first so many
-    queries, as of the hypotheses of a beam, and so on. What is covered differs from query to query and has B rows.
+    A memory may have fewer rows than the queries: with B queries over A rows, each row serves B/A consecutive queries,
+    such as the hypotheses of one beam. Coverage differs between queries and has B rows.
     """
 
-    keys: Tensor  # B,S,K
-    values: Tensor  # B,S,V; the same tensor as keys unless a model splits them
-    mask: Tensor  # B,S
-    projected: Tensor | None = None  # the keys as the score wants them: computed once a sentence, never once a step
-    coverage: CoverageState | None = None  # how far each position has been looked at, where the attention keeps count
+    keys: Tensor  # (B, S, K)
+    values: Tensor  # (B, S, V); the same tensor as keys unless a model splits them
+    mask: Tensor  # (B, S)
+    projected: Tensor | None = None  # the keys as projected by the score: computed once per sentence, not per step
+    coverage: CoverageState | None = None  # None if the attention has no coverage model
     owner: nn.Module | None = None  # the attention that projected the keys; no other can use `projected`
 
     def __reduce__(self) -> tuple[type[Memory], tuple[object, ...]]:
@@ -44,16 +44,19 @@ class Memory(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """A context and where it came from."""
+    """Result of attention: context vectors and the weights that produced them."""
 
-    context: Tensor  # B,T,V
-    weights: Tensor  # B,T,S; B,T,2D+1 for a window; B,heads,T,S from MultiHeadAttention
-    positions: Tensor | None = None  # B,T,2D+1 source positions of a window; those outside the sentence have weight 0
-    log_prob: Tensor | None = None  # B,T hard attention: of the place chosen …
-    probabilities: Tensor | None = None  # B,T,S … and what it was drawn from
+    context: Tensor  # (B, T, V)
+    weights: Tensor  # (B, T, S); (B, T, 2D+1) for a window; (B, heads, T, S) from MultiHeadAttention
+    positions: Tensor | None = None  # (B, T, 2D+1), of a window; positions outside the sentence have weight 0
+    log_prob: Tensor | None = None  # (B, T), hard attention: log-probability of the chosen position
+    probabilities: Tensor | None = None  # (B, T, S), hard attention: distribution that it was sampled from
 
     def dense(self, source_length: int) -> Tensor:
-        """Weights over the whole source, B,T,S (heads are averaged): a window is laid back at its positions."""
+        """Return weights (B, T, S) over the whole source.
+
+        Heads are averaged, a window is scattered to its positions.
+        """
         weights = self.weights.mean(1) if self.weights.dim() == 4 else self.weights
         if self.positions is None:
             return F.pad(weights, (0, source_length - weights.shape[2]))
@@ -65,20 +68,23 @@ class Attended(NamedTuple):
 
 
 def fold_beams(query: Tensor, rows: int) -> Tensor:
-    """Queries B,T,Q as rows,B/rows·T,Q: those that share a row of a memory stand beside each other."""
+    """Fold beam hypotheses into the time axis: (B, T, Q) → (rows, B/rows·T, Q).
+
+    Hypotheses of one source then attend to one copy of its memory.
+    """
     return query if query.shape[0] == rows else query.reshape(rows, -1, query.shape[2])
 
 
 def repeat_rows(x: Tensor, rows: int) -> Tensor:
-    """A tensor with fewer rows, each as often as it takes to have so many."""
+    """Repeat each row `rows / len(x)` times, as `repeat_interleave` does."""
     if x.shape[0] == rows:
         return x
-    # Not `repeat_interleave`: in a graph of ONNX the number of times would be that of the example.
+    # Not `repeat_interleave`: an ONNX export would fix the number of repeats to that of the example input.
     return x[:, None].expand(-1, rows // x.shape[0], *x.shape[1:]).reshape(rows, *x.shape[1:])
 
 
 def unfold_beams(attended: Attended, rows: int) -> Attended:
-    """What queries found that stood beside each other, each in a row of its own again: the inverse of `gathered`."""
+    """Undo `fold_beams`: one row per hypothesis again."""
     if attended.context.shape[0] == rows:
         return attended
 
@@ -97,9 +103,9 @@ def unfold_beams(attended: Attended, rows: int) -> Attended:
 
 
 def concat_steps(steps: list[Attended]) -> Attended:
-    """What attention gave at several steps, one after the other along T."""
-    along = (-2, -2, -2, -1, -2)  # where T stands in each field
-    fields = zip(zip(*steps, strict=True), along, strict=True)
+    """Concatenate the attention results of consecutive steps along T."""
+    time_dims = (-2, -2, -2, -1, -2)  # dimension of T in each field
+    fields = zip(zip(*steps, strict=True), time_dims, strict=True)
     context, weights, *rest = (None if field[0] is None else torch.cat(field, dim) for field, dim in fields)
     assert context is not None
     assert weights is not None

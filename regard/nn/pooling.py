@@ -1,4 +1,7 @@
-"""What sums up a text: structured self-attention and hierarchical attention; a mean or a maximum without any."""
+"""Pooling of token states into a text vector: mean, max, structured self-attention, hierarchical attention.
+
+Also attention over attention, which pools a document by a query (Cui 2017).
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,29 @@ from regard.nn.mask import masked_softmax
 
 
 class MeanPooling(nn.Module):
-    """(1/n) Σ h: every word counts alike, and there are no weights to look at."""
+    """Mean pooling: (1/n) Σ h, without attention weights."""
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, None]:
-        """States B,S,size with their mask B,S -> their mean B,size; zeros where there is no word."""
+        """Return the mean (B, size) of states (B, S, size) with mask (B, S); zeros for a text without words."""
         real = mask[..., None].to(states.dtype)
         return (states * real).sum(1) / real.sum(1).clamp(min=1), None
 
 
 class MaxPooling(nn.Module):
-    """The maximum of h in each dimension, without weights."""
+    """Max pooling: the maximum of h in each dimension, without attention weights."""
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, None]:
-        """States B,S,size with their mask B,S -> their maxima B,size; zeros where there is no word."""
+        """Return the maxima (B, size) of states (B, S, size) with mask (B, S); zeros for a text without words."""
         lowest = torch.finfo(states.dtype).min
         highest = states.masked_fill(~mask[..., None], lowest).amax(1)
         return highest.masked_fill(~mask.any(1, keepdim=True), 0.0), None
 
 
 class StructuredSelfAttention(nn.Module):
-    """A = softmax(W_s2 tanh(W_s1 Hᵀ)) (Lin 2017, eq. 6) and M = A H (eq. 7): `hops` views of a sentence, no biases."""
+    """Structured self-attention: A = softmax(W_s2 tanh(W_s1 Hᵀ)) (Lin 2017, eq. 6), M = A H (eq. 7), without biases.
+
+    A has one row for each of the `hops`.
+    """
 
     def __init__(self, size: int, hidden: int, hops: int) -> None:
         super().__init__()
@@ -38,20 +44,23 @@ class StructuredSelfAttention(nn.Module):
         self.W_s2 = nn.Linear(hidden, hops, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States B,S,size with their mask B,S -> embedding B,hops,size and weights B,hops,S."""
+        """Return the embedding (B, hops, size) and the weights (B, hops, S) of states (B, S, size) with mask (B, S)."""
         scores = self.W_s2(torch.tanh(self.W_s1(states))).transpose(1, 2)
         weights = masked_softmax(scores, mask[:, None])
         return weights @ states, weights
 
     @staticmethod
     def penalty(weights: Tensor) -> Tensor:
-        """‖A Aᵀ − I‖²_F of each sentence (eq. 8): B,hops,S -> B; hops that look at the same words cost."""
+        """Return ‖A Aᵀ − I‖²_F of each sentence (eq. 8), (B, hops, S) → (B,).
+
+        It penalises hops that attend to the same words.
+        """
         gram = weights @ weights.transpose(1, 2)
         return (gram - torch.eye(gram.shape[1], device=gram.device, dtype=gram.dtype)).square().sum((1, 2))
 
 
 class ContextAttention(nn.Module):
-    """u = tanh(W h + b), α = softmax(uᵀ u_c), Σ α h (Yang 2016, section 2.2): a learned u_c asks what matters."""
+    """Attention with a learned context u_c: u = tanh(W h + b), α = softmax(uᵀ u_c), Σ α h (Yang 2016, section 2.2)."""
 
     def __init__(self, size: int, hidden: int) -> None:
         super().__init__()
@@ -60,24 +69,24 @@ class ContextAttention(nn.Module):
         nn.init.uniform_(self.context, -(hidden**-0.5), hidden**-0.5)
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States B,S,size with their mask B,S -> summary B,size and weights B,S."""
+        """Return the summary (B, size) and the weights (B, S) of states (B, S, size) with mask (B, S)."""
         weights = masked_softmax(torch.tanh(self.W(states)) @ self.context, mask)
         return (weights[:, None] @ states).squeeze(1), weights
 
 
 class HierarchicalOutput(NamedTuple):
-    """A document in one vector, and what mattered in it."""
+    """Document vector with the attention weights of words and sentences."""
 
-    vector: Tensor  # B,size
-    word_weights: Tensor  # B,N,S of the words in each sentence
-    sentence_weights: Tensor  # B,N
+    vector: Tensor  # (B, size)
+    word_weights: Tensor  # (B, N, S), of the words in each sentence
+    sentence_weights: Tensor  # (B, N)
 
 
 class HierarchicalAttention(nn.Module):
-    """Words make sentences, sentences make the document (Yang 2016, section 2.2).
+    """Hierarchical attention: words are pooled into sentences, sentences into a document (Yang 2016, section 2.2).
 
-    `sentence_encoder` (None: none) is called on the sentences' vectors B,N,size and the number of them B, as
-    `Recurrent` is, and gives states B,N,sentence_size first.
+    `sentence_encoder` is called like `Recurrent`, on sentence vectors (B, N, size) and their number (B,); the first
+    item of its result are states (B, N, sentence_size). None skips it.
     """
 
     def __init__(
@@ -91,11 +100,17 @@ class HierarchicalAttention(nn.Module):
         self.words = ContextAttention(word_size, hidden)
         self.sentence_encoder = sentence_encoder
         if (sentence_encoder is None) != (sentence_size is None):
-            raise ValueError("a sentence encoder and the width of what it gives, sentence_size, come together")
+            raise ValueError("pass sentence_encoder and sentence_size, its output width, together or not at all")
         self.sentences = ContextAttention(word_size if sentence_size is None else sentence_size, hidden)
 
     def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> HierarchicalOutput:
-        """Word states B,N,S,size with a mask B,N,S, and the mask B,N of the sentences."""
+        """Return the document vector and all weights.
+
+        Args:
+            words: word states (B, N, S, size).
+            word_mask: True for real words, (B, N, S).
+            sentence_mask: True for real sentences, (B, N).
+        """
         vectors, word_weights = self.words(words.flatten(0, 1), word_mask.flatten(0, 1))
         sentences = vectors.unflatten(0, words.shape[:2])
         if self.sentence_encoder is not None:
@@ -105,22 +120,29 @@ class HierarchicalAttention(nn.Module):
 
 
 class AttentionOverAttention(nn.Module):
-    """s = α β (Cui 2017, section 3): each query word's look at the document, weighed by how much that word matters.
+    """Attention over attention: s = α β (Cui 2017, section 3), the attention of query words weighted by importance.
 
     M = D Qᵀ; α is its softmax over the document for each query word, β the mean over the document's words of the
     softmax over the query.
     """
 
     def forward(self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor) -> Tensor:
-        """Document B,S,H and query B,Q,H with their masks -> weights B,S of the document's words."""
+        """Return weights (B, S) of the document's words.
+
+        Args:
+            document: document states (B, S, H).
+            query: query states (B, Q, H).
+            document_mask: True for real document words, (B, S).
+            query_mask: True for real query words, (B, Q).
+        """
         return self.forward_with_query_weights(document, query, document_mask, query_mask)[0]
 
     def forward_with_query_weights(
         self, document: Tensor, query: Tensor, document_mask: Tensor, query_mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The same, s B,S, and β B,Q: how much each word of the query matters."""
-        M = document @ query.transpose(1, 2)  # B,S,Q
-        alpha = masked_softmax(M.transpose(1, 2), document_mask[:, None] & query_mask[..., None])  # B,Q,S
-        rows = masked_softmax(M, query_mask[:, None] & document_mask[..., None])  # B,S,Q
-        beta = rows.sum(1) / document_mask.sum(1, keepdim=True).clamp(min=1)  # B,Q
+        """Return the document weights s (B, S) and the query weights β (B, Q); arguments as of `forward`."""
+        M = document @ query.transpose(1, 2)  # (B, S, Q)
+        alpha = masked_softmax(M.transpose(1, 2), document_mask[:, None] & query_mask[..., None])  # (B, Q, S)
+        query_softmax = masked_softmax(M, query_mask[:, None] & document_mask[..., None])  # (B, S, Q)
+        beta = query_softmax.sum(1) / document_mask.sum(1, keepdim=True).clamp(min=1)  # (B, Q)
         return (beta[:, None] @ alpha).squeeze(1), beta

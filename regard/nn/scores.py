@@ -1,8 +1,9 @@
-"""Scores: how much a query h_t has to do with a key h̄_s (Luong 2015, section 3.1; Bahdanau 2015, section 3.1).
+"""Attention scores: dot, scaled dot, general, concat (additive) and location.
 
-A score is two functions. `project(keys)` is all that can be computed from the keys alone, once a sentence; calling the
-score with a query (B,T,Q) compares it with what was projected. Projected keys come as B,S,·, the same for every query,
-or, where the alignment looks through a window, as B,T,2D+1,·, gathered for each query at `positions` B,T,2D+1.
+A score compares a query h_t with a key h̄_s (Luong 2015, section 3.1; Bahdanau 2015, section 3.1). `project(keys)`
+computes whatever depends on the keys alone, once per sentence; calling the score compares queries (B, T, Q) with the
+projected keys. Projected keys are (B, S, ·), shared by all queries, or (B, T, 2D+1, ·), gathered for each query at
+`positions` (B, T, 2D+1) if the alignment has a window.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from torch.nn import functional as F
 
 
 class Score(Protocol):
-    """What `Attention` asks of a score; any class with these two methods is one."""
+    """Interface of a score, as `Attention` uses it; any class with these two methods implements it."""
 
     def project(self, keys: Tensor) -> Tensor:
-        """Keys B,S,K as the score wants them, B,S,·."""
+        """Project keys (B, S, K) to (B, S, ·)."""
         ...
 
     def __call__(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Scores B,T,S (or B,T,2D+1) of the query B,T,Q."""
+        """Return scores (B, T, S), or (B, T, 2D+1) in a window, of queries (B, T, Q)."""
         ...
 
 
 def _batched_dot(query: Tensor, keys: Tensor) -> Tensor:
-    """Inner products of queries B,T,K with keys B,S,K or B,T,2D+1,K: B,T,S or B,T,2D+1."""
+    """Return inner products (B, T, S) or (B, T, 2D+1) of queries (B, T, K) with keys (B, S, K) or (B, T, 2D+1, K)."""
     if query.shape[-1] != keys.shape[-1]:
         raise ValueError(
             f"a dot product needs queries and keys of one size: queries have {query.shape[-1]}, keys {keys.shape[-1]}"
@@ -39,31 +40,31 @@ def _batched_dot(query: Tensor, keys: Tensor) -> Tensor:
 
 
 class Dot(nn.Module):
-    """h_tᵀ h̄_s (Luong's dot)."""
+    """Dot score: h_tᵀ h̄_s (Luong's dot)."""
 
     def project(self, keys: Tensor) -> Tensor:
-        """The keys as they are."""
+        """Return the keys unchanged."""
         return keys
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Query B,T,K; keys B,S,K -> B,T,S."""
+        """Return scores (B, T, S) of queries (B, T, K) with keys (B, S, K)."""
         return _batched_dot(query, projected)
 
 
 class ScaledDot(nn.Module):
-    """qᵀ k / √K (Vaswani 2017, eq. 1)."""
+    """Scaled dot product: qᵀ k / √K (Vaswani 2017, eq. 1)."""
 
     def project(self, keys: Tensor) -> Tensor:
-        """The keys as they are."""
+        """Return the keys unchanged."""
         return keys
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Query B,T,K; keys B,S,K -> B,T,S."""
+        """Return scores (B, T, S) of queries (B, T, K) with keys (B, S, K)."""
         return _batched_dot(query, projected) / math.sqrt(query.shape[-1])
 
 
 class General(nn.Module):
-    """h_tᵀ W_a h̄_s (Luong's general)."""
+    """General (bilinear) score: h_tᵀ W_a h̄_s (Luong's general)."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
@@ -71,16 +72,19 @@ class General(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def project(self, keys: Tensor) -> Tensor:
-        """W_a h̄_s: B,S,K -> B,S,Q."""
+        """Return W_a h̄_s: (B, S, K) → (B, S, Q)."""
         return F.linear(keys, self.weight)
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Query B,T,Q; projected keys B,S,Q -> B,T,S."""
+        """Return scores (B, T, S) of queries (B, T, Q) with projected keys (B, S, Q)."""
         return _batched_dot(query, projected)
 
 
 class Concat(nn.Module):
-    """v_aᵀ tanh(W_q h_t + W_k h̄_s): Luong's concat, W_a = [W_q W_k], and Bahdanau's additive score."""
+    """Concat (additive) score: v_aᵀ tanh(W_q h_t + W_k h̄_s).
+
+    It is Luong's concat with W_a = [W_q W_k], and Bahdanau's score.
+    """
 
     def __init__(self, query_size: int, key_size: int, size: int) -> None:
         super().__init__()
@@ -92,21 +96,21 @@ class Concat(nn.Module):
         nn.init.uniform_(self.v, -1 / math.sqrt(size), 1 / math.sqrt(size))
 
     def project(self, keys: Tensor) -> Tensor:
-        """W_k h̄_s: B,S,K -> B,S,size."""
+        """Return W_k h̄_s: (B, S, K) → (B, S, size)."""
         return F.linear(keys, self.key_weight)
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Query B,T,Q; projected keys B,S,size -> B,T,S."""
-        projected_query = F.linear(query, self.query_weight)[:, :, None]  # B,T,1,size
-        keys = projected[:, None] if projected.dim() == 3 else projected  # B,1|T,S,size
+        """Return scores (B, T, S) of queries (B, T, Q) with projected keys (B, S, size)."""
+        projected_query = F.linear(query, self.query_weight)[:, :, None]  # (B, T, 1, size)
+        keys = projected[:, None] if projected.dim() == 3 else projected  # (B, 1 or T, S, size)
         return torch.tanh(projected_query + keys) @ self.v
 
 
 class Location(nn.Module):
-    """Row s of W_a h_t: where to look is read off the query alone (Luong's location, a_t = softmax(W_a h_t)).
+    """Location score: row s of W_a h_t, from the query alone (Luong's location, a_t = softmax(W_a h_t)).
 
-    `s` is the absolute position, inside a window too. A source shorter than `max_source` uses the first rows, positions
-    past it score −inf and get no weight (the paper's footnote 6).
+    `s` is the absolute position, also inside a window. A source shorter than `max_source` uses the first rows;
+    positions from `max_source` on score −inf and get no weight (the paper's footnote 6).
     """
 
     def __init__(self, query_size: int, max_source: int) -> None:
@@ -115,14 +119,14 @@ class Location(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def project(self, keys: Tensor) -> Tensor:
-        """The keys as they are: only their number is used."""
+        """Return the keys unchanged; only their number is used."""
         return keys
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
-        """Query B,T,Q; keys B,S,· -> B,T,S."""
+        """Return scores (B, T, S) of queries (B, T, Q) with keys (B, S, ·)."""
         max_source = len(self.weight)
         if positions is None:
             rows = F.linear(query, self.weight[: projected.shape[1]])
             return F.pad(rows, (0, projected.shape[1] - rows.shape[2]), value=-torch.inf)
-        position_weights = F.embedding(positions.clamp(0, max_source - 1), self.weight)  # B,T,2D+1,Q
+        position_weights = F.embedding(positions.clamp(0, max_source - 1), self.weight)  # (B, T, 2D+1, Q)
         return _batched_dot(query, position_weights).masked_fill(positions >= max_source, -torch.inf)
