@@ -110,7 +110,7 @@ def test_patch_network_is_two_convolutions_and_max_pooling() -> None:
     found = np.maximum(convolve(found, net.second, 2), 0).max((0, 1))
     expected = weight_of(net.project) @ found + to_array(net.project.bias)
     np.testing.assert_allclose(to_array(net(patch)[0]), expected, atol=1e-12)
-    with pytest.raises(ValueError, match="square patches of three colours, not 47 numbers"):
+    with pytest.raises(ValueError, match="square patches with 3 colour channels, not 47 numbers"):
         net(torch.zeros(1, 47, dtype=torch.float64))
 
 
@@ -291,7 +291,7 @@ def test_options_of_hard_attention_change_its_loss() -> None:
         ({"channels": 0}, "channels must be at least 1, not 0"),
         ({"annotation": 0}, "annotation must be at least 1, not 0"),
         ({"neighbours": -1}, "neighbours must be at least 0, not -1"),
-        ({"neighbours": 7}, "neighbours are at most max_side, 6, not 7"),
+        ({"neighbours": 7}, "neighbours must be at most max_side, 6, not 7"),
         ({"max_side": 0}, "max_side must be at least 1, not 0"),
         ({"places": "far"}, "places"),
         ({"score": "dot"}, "a dot product needs queries and keys of one size"),

@@ -144,7 +144,7 @@ def test_coverage_refuses_several_queries_at_once() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LinguisticCoverage(K, SIZE, fertility=0.0), "more than 0, not 0.0"),
+        (lambda: LinguisticCoverage(K, SIZE, fertility=0.0), "greater than 0, not 0.0"),
         (lambda: NeuralCoverage(Q, K, SIZE, width=0), "must be at least 1, not 0"),
     ],
 )

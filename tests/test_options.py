@@ -166,7 +166,7 @@ def check_model_kind(name: str) -> None:
     own, kinds = make_initial_model(name), {recipe["model"]["kind"] for recipe in RECIPES.values()}
     assert family(RECIPES[name]["model"]["kind"]) == (type(own), type(own.encoder), type(own.decoder))
     assert len({family(value) for value in kinds}) == len(kinds), "each kind is another model"
-    with pytest.raises(UserError, match=r"there is no model\.kind 'luog'; did you mean 'luong'"):
+    with pytest.raises(UserError, match=r"unknown model\.kind 'luog'; did you mean 'luong'"):
         make_initial_model(name, {"model.kind": "luog"})
 
 

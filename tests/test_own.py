@@ -147,7 +147,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 def test_a_user_defined_model_kind_is_imported_and_built(user_module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = {"model": {"kind": "mine", "size": 16, "width": 8}}
-    with pytest.raises(UserError, match=r"there is no model\.kind 'mine'"):
+    with pytest.raises(UserError, match=r"unknown model\.kind 'mine'"):
         build(recipe, 20, 20)
     monkeypatch.setenv("REGARD_IMPORT", "other")
     with pytest.raises(UserError, match="REGARD_IMPORT names 'other', which cannot be imported"):
@@ -184,7 +184,7 @@ def test_a_user_defined_model_kind_trains_and_translates(
     translated = regard("translate", "run", "dev.s")
     assert (translated.returncode, len(translated.stdout.splitlines())) == (0, 10), translated.stderr
     for modules, message in (
-        ("", "there is no model.kind 'mine'"),
+        ("", "unknown model.kind 'mine'"),
         ("other", "REGARD_IMPORT names 'other', which cannot be imported"),
     ):
         monkeypatch.setenv("REGARD_IMPORT", modules)

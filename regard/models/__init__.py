@@ -1,4 +1,4 @@
-"""The papers' models: encoders, decoders, and the recipes that put them together."""
+"""The papers' models: encoders, decoders, losses, and the registry that builds a model from a recipe."""
 
 from regard.models.base import AlignmentHead, Decoded, Decoder, Encoded, Encoder, Model, Seq2Seq, log_probs
 from regard.models.classifier import Classifier, ClassifierOutput

@@ -46,23 +46,23 @@ class BahdanauSettings(SoftAttentionSettings, RecurrentInitSettings):
 
     @property
     def score_hidden_size(self) -> int:
-        """Hidden units n' of a concat score."""
+        """Number n' of hidden units of a concat score."""
         return self.size if self.attention is None else self.attention
 
 
 class BahdanauState(NamedTuple):
-    """Between two steps: the memory with its keys projected, s_{i-1} of each layer, and the number of the step."""
+    """State between two steps: the memory with projected keys, s_{i-1} of each layer, and the index of the step."""
 
     memory: Memory
     recurrent: list[State]
-    step: int | Tensor  # of all rows, or B of each
+    step: int | Tensor  # one for all rows, or (B,)
 
 
 class BahdanauDecoder(Decoder):
-    """α_i from s_{i-1}, then s_i = f(s_{i-1}, [E y_{i-1}; c_i]), then the deep output.
+    """Bahdanau's decoder: α_i from s_{i-1}, then s_i = f(s_{i-1}, [E y_{i-1}; c_i]), then the deep output.
 
-    The readout takes s_{i-1}, as the appendix and the authors' code do; `readout="current"` takes s_i, as the main
-    text's eq. 4 says.
+    The readout takes s_{i-1}, as in the appendix and the authors' code; with `readout="current"` it takes s_i, as in
+    the main text's eq. 4.
     """
 
     supports_shared_memory = True
@@ -86,14 +86,17 @@ class BahdanauDecoder(Decoder):
         self.output = output
         self.dropout = nn.Dropout(dropout)
         self.readout = readout
-        self.loop: DecoderUnroller = unroll_decoder  # a faster one may take its place
+        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> BahdanauState:
-        """s_0 from the encoder's last state; the keys are projected here, once."""
+        """Return s_0, computed from the encoder's last state; the keys are projected here, once."""
         return BahdanauState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), 0)
 
     def step_from_embedding(self, state: BahdanauState, word: Tensor) -> tuple[BahdanauState, Attended, Tensor]:
-        """One step on an embedded word B,m: the new state, what was attended to, and the state the readout takes."""
+        """Run one step on an embedded token (B, m).
+
+        Return the new state, the attention, and the state that the readout takes.
+        """
         before = hidden_state(state.recurrent[-1])
         attended: Attended = self.attention(before[:, None], state.memory, state.step)
         memory = self.attention.update_coverage(state.memory, before[:, None], attended)
@@ -102,33 +105,33 @@ class BahdanauDecoder(Decoder):
         return BahdanauState(memory, recurrent, state.step + 1), attended, readout_state
 
     def plot_state(self, state: BahdanauState) -> Tensor:
-        """The top layer's h."""
+        """Return h of the top layer."""
         return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """E and W_o."""
+        """Return E and W_o."""
         return [self.embedding, self.output.W_o]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V: the steps one by one, the readout of all of them at once."""
+        """Return logits (B, T, V) of target_in (B, T): steps run one by one, the readout in one batch."""
         readout_inputs, attended = self._compute_readout_inputs(encoded, target_in)
         return Decoded(self.output(*readout_inputs), attended)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
-        """The maxout layer's t_i."""
+        """Return the maxout activations t_i."""
         readout_inputs, attended = self._compute_readout_inputs(encoded, target_in)
         return self.output.compute_maxout(*readout_inputs), attended
 
     def _compute_readout_inputs(
         self, encoded: Encoded, target_in: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Attended]:
-        """All steps: the states, words and contexts that the readout reads, and what was attended to."""
+        """Run all steps; return the states, embedded tokens and contexts that the readout takes, and the attention."""
         words = self.dropout(self.embedding(target_in))
         readout_states, attended = self.loop(self, self.start(encoded), words)
         return (readout_states, words, attended.context), attended
 
     def step(self, state: BahdanauState, tokens: Tensor) -> tuple[Tensor, BahdanauState, Attended]:
-        """Tokens B -> log-probabilities B,V."""
+        """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
         word = self.dropout(self.embedding(tokens))
         state, attended, readout_state = self.step_from_embedding(state, word)
         logits = self.output(readout_state[:, None], word[:, None], attended.context)[:, 0]
@@ -144,9 +147,9 @@ def build(
     attention: Attention | None = None,
     decoder: type[BahdanauDecoder] = BahdanauDecoder,
 ) -> Seq2Seq:
-    """The model of the settings: each annotation is a key and a value, `settings.memory_size` wide.
+    """Build the model from its settings; each annotation is a key and a value, `settings.memory_size` wide.
 
-    With an attention of one's own for states of `size`, or a decoder derived from this.
+    Pass `attention`, for states of width `size`, or a subclass as `decoder` to replace the ones of the settings.
     """
     width, source_encoder = settings.memory_size, build_encoder(settings, source_size)
     return build_from_encoder(settings, source_encoder, width, width, target_size, criterion, attention, decoder)
@@ -162,7 +165,7 @@ def build_from_encoder(
     attention: Attention | None = None,
     decoder: type[BahdanauDecoder] = BahdanauDecoder,
 ) -> Seq2Seq:
-    """Bahdanau's decoder over a memory with keys and values of the given widths."""
+    """Build Bahdanau's decoder over an encoder whose memory has keys and values of the given widths."""
     size, word_size, cell = settings.size, settings.embedding_size, CELLS[settings.cell]
     maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
     output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)

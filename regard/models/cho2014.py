@@ -1,6 +1,6 @@
 """Cho et al. 2014, Learning phrase representations using RNN encoder-decoder for statistical machine translation.
 
-The source is summed up in one vector c, which the decoder reads at every step.
+The source is encoded as one vector c, which the decoder reads at every step.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ class ChoSettings(RecurrentInitSettings):
 
 
 class ChoState(NamedTuple):
-    """Between two steps: the summary c, and each layer's state."""
+    """State between two steps: the source vector c, and each layer's state."""
 
     context: Tensor
     recurrent: list[State]
 
 
 class ChoDecoder(Decoder):
-    """h'_t = f(h'_{t-1}, [E y_{t-1}; c]) with h'_0 = tanh(V' c), c = tanh(V h_N); the output reads h'_t, y_{t-1} and c.
+    """Cho's decoder: h'_t = f(h'_{t-1}, [E y_{t-1}; c]) with h'_0 = tanh(V' c), c = tanh(V h_N).
 
-    `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as in the authors' code.
+    The output reads h'_t, y_{t-1} and c. `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as
+    in the authors' code.
     """
 
     computation_order = ("c", "h_t")
@@ -72,28 +73,31 @@ class ChoDecoder(Decoder):
         self.dropout = nn.Dropout(dropout)
 
     def start(self, encoded: Encoded) -> ChoState:
-        """C from the top layer's last state, h'_0 of every layer from c."""
+        """Return c, computed from the top layer's last state, and h'_0 of every layer, computed from c."""
         c = torch.tanh(self.summary(hidden_state(encoded.state[-1])))
         return ChoState(c, self.bridge.from_vector(c))
 
     def plot_state(self, state: ChoState) -> Tensor:
-        """The top layer's h."""
+        """Return h of the top layer."""
         return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """E and W_o."""
+        """Return E and W_o."""
         return [self.embedding, self.output.W_o]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V."""
+        """Return logits (B, T, V) of target_in (B, T)."""
         return Decoded(self.output(*self._compute_readout_inputs(encoded, target_in)), None)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
-        """The maxout layer's."""
+        """Return the maxout activations."""
         return self.output.compute_maxout(*self._compute_readout_inputs(encoded, target_in)), None
 
     def _compute_readout_inputs(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The states, words and contexts that the readout reads: nothing waits for attention, so all at once."""
+        """Return the states, embedded tokens and contexts that the readout takes.
+
+        Without attention, all steps run in parallel.
+        """
         words = self.dropout(self.embedding(target_in))
         state = self.start(encoded)
         c = state.context[:, None].expand(-1, words.shape[1], -1)
@@ -102,7 +106,7 @@ class ChoDecoder(Decoder):
         return h, words, c
 
     def step(self, state: ChoState, tokens: Tensor) -> tuple[Tensor, ChoState, None]:
-        """Tokens B -> log-probabilities B,V."""
+        """Feed tokens (B,); return log-probabilities (B, V) and the new state."""
         word = self.dropout(self.embedding(tokens))
         h, recurrent = self.recurrent.step(torch.cat((word, state.context), -1), state.recurrent)
         logits = self.output(h, word, state.context)
@@ -110,7 +114,7 @@ class ChoDecoder(Decoder):
 
 
 def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
+    """Build the model from its settings."""
     size, word_size = settings.size, settings.embedding_size
     cell = CELLS[settings.cell]
     maxout = max(1, size // 2) if settings.maxout is None else settings.maxout

@@ -1,4 +1,4 @@
-"""What the models share that choose a label for a text."""
+"""Base class and settings of text classifiers (`lin2017`, `yang2016`)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {
     "lstm": LSTMCell,
     "elman": ElmanCell,
 }
-EMBEDDING_INIT_STD = 0.1  # standard deviation
+EMBEDDING_INIT_STD = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierSettings:
-    """What the `model` section has of every recipe that classifies."""
+    """Keys that the `model` sections of all classifier recipes have in common."""
 
     size: int = 100
     embedding: int | None = None
@@ -45,28 +45,32 @@ class ClassifierSettings:
         return self.size if self.embedding is None else self.embedding
 
     def make_word_embedding(self, vocabulary_size: int) -> nn.Embedding:
-        """Word vectors that begin small: of a rare word, drawn from N(0, 1), little but noise would ever be learnt."""
+        """Return embeddings with a small initial variance.
+
+        From N(0, 1), rare words would stay close to their random start.
+        """
         words = make_embedding(vocabulary_size, self.embedding_size)
         nn.init.normal_(words.weight, std=EMBEDDING_INIT_STD)
         return words
 
     def make_encoder(self, input_size: int) -> Recurrent:
-        """A recurrent network that reads in both directions."""
+        """Return a bidirectional recurrent network."""
         return Recurrent(CLASSIFIER_CELLS[self.cell], input_size, self.size, self.layers, True, self.dropout)
 
 
 class ClassifierOutput(NamedTuple):
-    """A score for each label, and where the model looked, if it looks."""
+    """Logits of the labels, and attention weights, or None without attention."""
 
-    logits: Tensor  # B,L
-    weights: Tensor | None  # B,hops,S of a text, or B,N,S of the words in each of N sentences
-    sentence_weights: Tensor | None = None  # B,N
+    logits: Tensor  # (B, L)
+    weights: Tensor | None  # (B, hops, S) of a text, or (B, N, S) of the words in each of N sentences
+    sentence_weights: Tensor | None = None  # (B, N)
 
 
 class Classifier(Model):
-    """A model with a label for each text.
+    """Base class of models that predict one label for a text.
 
-    `forward(ids, lengths)` gives `Classified`: ids B,S with lengths B, or B,N,S with the words of each sentence B,N.
+    `forward(ids, lengths)` returns a `ClassifierOutput`. Ids are (B, S) with lengths (B,), or (B, N, S) with the number
+    of words in each sentence, (B, N).
     """
 
     def __init__(self, criterion: CrossEntropy) -> None:
@@ -74,23 +78,23 @@ class Classifier(Model):
         settings = criterion.settings
         for name, value in (("guided", settings.guided), ("r_drop", settings.r_drop)):
             if value:
-                raise ValueError(f"a model that classifies has no loss.{name}, which is {value}")
+                raise ValueError(f"loss.{name} is {value}, but a classifier does not support it; set it to 0")
         self.label_smoothing = settings.label_smoothing
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
-        """Reads a batch of texts."""
+        """Compute logits and attention weights for a batch of texts."""
         raise NotImplementedError
 
     def attention_penalty(self, output: ClassifierOutput) -> Tensor | float:
-        """What the way a model looked costs beside the wrong labels, summed up over a batch."""
+        """Return the attention regularisation loss, summed over the batch."""
         return 0.0
 
     def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
-        """−Σ log p(label), with a share `label_smoothing` of the mass spread over all labels; and the penalty."""
-        classified: ClassifierOutput = self(ids, lengths)
-        loss = F.cross_entropy(classified.logits, labels, reduction="sum", label_smoothing=self.label_smoothing)
-        return loss + self.attention_penalty(classified)
+        """Return −Σ log p(label), with label smoothing, plus the attention penalty."""
+        output: ClassifierOutput = self(ids, lengths)
+        loss = F.cross_entropy(output.logits, labels, reduction="sum", label_smoothing=self.label_smoothing)
+        return loss + self.attention_penalty(output)
 
     def loss_count(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
-        """What the sum is divided by: texts."""
+        """Return the number of texts."""
         return labels.new_tensor(len(labels))

@@ -1,7 +1,7 @@
-"""Cui et al. 2017, Attention-over-attention neural networks for reading comprehension; Kadlec et al. 2016 beside it.
+"""Cui et al. 2017, Attention-over-attention neural networks for reading comprehension; and Kadlec et al. 2016.
 
-A document D and a query Q from which a word was taken: which word of the document is it? H is the width of a state,
-both directions together.
+Cloze questions: given a document D and a query Q from which one word was removed, which word of the document is it? H
+is the width of a state, both directions together.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class CuiSettings:
 
 
 class ReaderAttention(NamedTuple):
-    """Where a reader looked."""
+    """Attention weights of a cloze reader."""
 
-    document: Tensor  # s B,S: the weights of the document's words
-    query: Tensor | None  # β B,Q: those of the query's, where these are weighed
+    document: Tensor  # s (B, S), the weights of the document's words
+    query: Tensor | None  # β (B, Q), the weights of the query's words; None for the attention-sum reader
 
 
 class AttentionOverAttentionHead(nn.Module):
@@ -59,22 +59,22 @@ class AttentionOverAttentionHead(nn.Module):
     def forward(
         self, document: Tensor, query: Tensor, final_state: Tensor, masks: tuple[Tensor, Tensor]
     ) -> ReaderAttention:
-        """States of the document B,S,H and of the query B,Q,H."""
+        """Attend with query states (B, Q, H) to document states (B, S, H)."""
         return ReaderAttention(*self.attention.forward_with_query_weights(document, query, *masks))
 
 
 class AttentionSumHead(nn.Module):
-    """s_i ∝ exp(h_doc(i)ᵀ q), q the query's last states in both directions (Kadlec 2016, the attention-sum reader)."""
+    """Attention-sum reader: s_i ∝ exp(h_doc(i)ᵀ q), q the query's last states in both directions (Kadlec 2016)."""
 
     def forward(
         self, document: Tensor, query: Tensor, final_state: Tensor, masks: tuple[Tensor, Tensor]
     ) -> ReaderAttention:
-        """States of the document B,S,H and the query's last states B,H."""
+        """Attend with the query's last states (B, H) to document states (B, S, H)."""
         return ReaderAttention(masked_softmax((document @ final_state[..., None]).squeeze(-1), masks[0]), None)
 
 
 class ClozeReader(Model):
-    """One embedding for both, a bidirectional GRU for each (eq. 1 to 4), and attention between their states."""
+    """Cloze reader: a shared embedding, a bidirectional GRU each for document and query (eq. 1 to 4), and attention."""
 
     def __init__(
         self,
@@ -94,15 +94,18 @@ class ClozeReader(Model):
         self.embedding_penalty = embedding_penalty
 
     def forward(self, document: Tensor, lengths: Tensor, query: Tensor, query_lengths: Tensor) -> ReaderAttention:
-        """Ids B,S and B,Q with the numbers of real ones -> where it looked."""
+        """Return the attention for document ids (B, S) and query ids (B, Q) with their lengths (B,)."""
         h_doc, _ = self.document(self.dropout(self.embedding(document)), lengths)
         h_query, states = self.query(self.dropout(self.embedding(query)), query_lengths)
         masks = prefix_mask(lengths, document.shape[1]), prefix_mask(query_lengths, query.shape[1])
-        exact = self.embedding.weight.dtype
-        # Scores are long sums of products: in the few digits of autocast a softmax would be another.
+        full_precision = self.embedding.weight.dtype
+        # Scores are long sums of products; in half precision their softmax would be too inexact.
         with torch.autocast(document.device.type, enabled=False):
             attended: ReaderAttention = self.attention(
-                h_doc.to(exact), h_query.to(exact), hidden_state(states[-1]).to(exact), masks
+                h_doc.to(full_precision),
+                h_query.to(full_precision),
+                hidden_state(states[-1]).to(full_precision),
+                masks,
             )
         return attended
 
@@ -115,9 +118,10 @@ class ClozeReader(Model):
         candidate_ids: Tensor,
         answer: Tensor,
     ) -> Tensor:
-        """−Σ log P(answer | D, Q) (eq. 12); `places` B,S says which candidate each word of the document is, −1 none.
+        """Return −Σ log P(answer | D, Q) (eq. 12), with P(w | D, Q) = Σ_{i ∈ I(w,D)} s_i (eq. 11).
 
-        P(w | D, Q) = Σ_{i ∈ I(w,D)} s_i (eq. 11). The penalty is on the embeddings, once for each question.
+        `candidate_ids` (B, S) gives the candidate that each word of the document is, −1 for none. The L2 penalty on the
+        embeddings is added once for each question.
         """
         s = self(document, lengths, query, query_lengths).document
         P: Tensor = (s * (candidate_ids == answer[:, None])).sum(1)
@@ -137,14 +141,14 @@ class ClozeReader(Model):
         candidate_ids: Tensor,
         answer: Tensor,
     ) -> Tensor:
-        """The number of questions."""
+        """Return the number of questions."""
         return torch.tensor(len(answer))
 
 
 def build(settings: CuiSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> ClozeReader:
-    """The reader for a vocabulary of `source_size` words; it chooses among words of the document.
+    """Build the reader for a vocabulary of `source_size` words.
 
-    So there is no second vocabulary, and `target_size` says nothing here; nor does `criterion`, for models that write.
+    Answers are words of the document, so `target_size` is unused; so is `criterion`, which is for other tasks.
     """
     words = make_embedding(source_size, settings.embedding_size)
     document, query = _make_gru(settings), _make_gru(settings)
@@ -157,12 +161,11 @@ def build(settings: CuiSettings, source_size: int, target_size: int, criterion: 
 
 
 def _make_gru(settings: CuiSettings) -> Recurrent:
-    """A bidirectional GRU."""
     return Recurrent(GRUCell, settings.embedding_size, settings.size, settings.layers, True, settings.dropout)
 
 
 def _init_gru_orthogonal_(stack: Recurrent) -> None:
-    """Each gate's matrices orthogonal, its biases 0 (Cui 2017, experimental setups)."""
+    """Initialise each gate's matrices as orthogonal and biases as 0 (Cui 2017, experimental setups)."""
     for parameter in stack.parameters():
         if parameter.dim() == 1:
             nn.init.zeros_(parameter)

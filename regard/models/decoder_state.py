@@ -1,6 +1,7 @@
-"""Decoder states are trees of tensors: tuples, lists and mappings.
+"""Operations on decoder states (select, expand, reorder, concatenate, trim), which are trees of tensors.
 
-Numbers, None and modules (the attention that has prepared a memory) belong to no row.
+Nodes are tuples, lists and mappings. Numbers, None and modules (the attention that prepared a memory) are leaves
+without a batch dimension.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ T = TypeVar("T")
 
 
 def select(state: T, rows: Tensor) -> T:
-    """The rows of every tensor in the tree, in the order given; a row may come twice.
+    """Return the given rows of every tensor, in the given order; a row may occur twice.
 
-    A tensor that stands in two places (keys that are the values, too) is selected once and stands in both again.
+    A tensor that occurs twice in the tree, such as keys that are also the values, is selected once and stays shared.
     """
     return map_tensors(state, lambda tensor: tensor.index_select(0, rows))
 
 
 def expand_beams(state: T, width: int) -> T:
-    """Every row so many times, one behind the other; they share the memories of their sources."""
+    """Repeat each row `width` times, consecutively; the copies share the memory of their source."""
     return _map_state_and_memory(state, lambda tensor: tensor.repeat_interleave(width, 0), lambda tensor: tensor)
 
 
 def reorder_beams(state: T, rows: Tensor) -> T:
-    """The rows in another order, in which each stays within its source: memories stay as they are."""
+    """Reorder the rows; each stays within its source, so memories do not change."""
     return _map_state_and_memory(state, lambda tensor: tensor.index_select(0, rows), lambda tensor: tensor)
 
 
 def keep_rows(state: T, rows: Tensor, sources: Tensor) -> T:
-    """Some rows, and the memories of the sources, by their numbers, that are left."""
+    """Keep the given rows, and the memories of the given sources."""
     return _map_state_and_memory(
         state, lambda tensor: tensor.index_select(0, rows), lambda tensor: tensor.index_select(0, sources)
     )
@@ -44,7 +45,7 @@ def keep_rows(state: T, rows: Tensor, sources: Tensor) -> T:
 def _map_state_and_memory(
     state: T, tensor_fn: Callable[[Tensor], Tensor], memory_tensor_fn: Callable[[Tensor], Tensor]
 ) -> T:
-    """The tree with every tensor changed; those of a memory in another way, but for what is covered."""
+    """Apply one function to state tensors and coverage, another to the other tensors of memories."""
 
     def apply_to_memory(memory: Memory) -> Memory:
         return map_tensors(memory._replace(coverage=None), memory_tensor_fn)._replace(
@@ -55,7 +56,7 @@ def _map_state_and_memory(
 
 
 def trim_padding(state: T, source_length: int) -> T:
-    """Without the padding of memories, of which no row has more than `source` real positions."""
+    """Trim all memories to `source_length` positions."""
 
     def trim_memory(memory: Memory) -> Memory:
         return map_tensors(memory, lambda tensor: tensor[:, :source_length])
@@ -66,14 +67,14 @@ def trim_padding(state: T, source_length: int) -> T:
 def map_tensors(
     state: T, tensor_fn: Callable[[Tensor], Tensor], memory_fn: Callable[[Memory], Memory] | None = None
 ) -> T:
-    """The tree with every tensor changed; or memories as wholes, in a way of their own."""
-    done: dict[int, Tensor] = {}
+    """Apply a function to every tensor of the tree; with `memory_fn`, memories are passed to it as a whole."""
+    results: dict[int, Tensor] = {}
 
     def apply(branch: Any) -> Any:
         if isinstance(branch, Tensor):
-            if id(branch) not in done:
-                done[id(branch)] = tensor_fn(branch)
-            return done[id(branch)]
+            if id(branch) not in results:
+                results[id(branch)] = tensor_fn(branch)
+            return results[id(branch)]
         if memory_fn is not None and isinstance(branch, Memory):
             return memory_fn(branch)
         if hasattr(branch, "_fields"):
@@ -92,19 +93,19 @@ def map_tensors(
 
 
 def concat_states(first: T, second: T) -> T:
-    """The rows of one tree, then those of another that is made like it.
+    """Concatenate the rows of two trees of the same structure.
 
-    The shorter of two tensors is padded behind with zeros. A number that is the same for all rows stays one; where the
-    two trees have different ones, it becomes a tensor with one for each row.
+    The shorter of two tensors is padded on the right with zeros. A number that is equal in both trees stays a number;
+    if the two differ, it becomes a tensor with one value per row.
     """
-    done: dict[tuple[int, int], Tensor] = {}
+    results: dict[tuple[int, int], Tensor] = {}
 
     def concat(first_branch: Any, second_branch: Any) -> Any:
         if isinstance(first_branch, Tensor) and isinstance(second_branch, Tensor):
             key = id(first_branch), id(second_branch)
-            if key not in done:
-                done[key] = _pad_cat(first_branch, second_branch)
-            return done[key]
+            if key not in results:
+                results[key] = _pad_cat(first_branch, second_branch)
+            return results[key]
         if isinstance(first_branch, int) and isinstance(second_branch, int) and first_branch == second_branch:
             return first_branch
         if isinstance(first_branch, int | Tensor) and isinstance(second_branch, int | Tensor):
@@ -117,13 +118,15 @@ def concat_states(first: T, second: T) -> T:
             return {key: concat(first_branch[key], second_branch[key]) for key in first_branch}
         if first_branch is second_branch:  # None, or a module
             return first_branch
-        raise TypeError(f"states of {type(first_branch).__name__} and {type(second_branch).__name__} cannot be joined")
+        raise TypeError(
+            f"states of {type(first_branch).__name__} and {type(second_branch).__name__} cannot be concatenated"
+        )
 
     return concat(first, second)  # type: ignore[no-any-return]
 
 
 def steps_per_row(state: T) -> T:
-    """The tree with a number for each row where it has one for all of them."""
+    """Replace numbers that apply to all rows, such as step indices, by tensors with one value per row."""
 
     def expand_steps(branch: Any) -> Any:
         if isinstance(branch, int):
@@ -140,29 +143,29 @@ def steps_per_row(state: T) -> T:
 
 
 def expand_scalar(state: Any, value: int | Tensor) -> Tensor:
-    """A number for each row of a tree, where it may be one for all of them; memories may have fewer rows."""
+    """Return one value per row of the state, given a number or a tensor; memories may have fewer rows."""
     largest = max(tensors(state), key=lambda leaf: leaf.shape[0])
     return torch.as_tensor(value, device=largest.device).expand(largest.shape[0])
 
 
 def _pad_cat(first: Tensor, second: Tensor) -> Tensor:
-    """Rows B,… and C,… as B+C,…; where the second dimensions differ, the shorter is padded behind with zeros."""
+    """Concatenate (B, …) and (C, …) to (B+C, …), right-padding the shorter second dimension with zeros."""
     if first.dim() < 2 or first.shape[1] == second.shape[1]:
         return torch.cat((first, second))
     rows, size = len(first), max(first.shape[1], second.shape[1])
-    both = first.new_zeros(rows + len(second), size, *first.shape[2:])
-    both[:rows, : first.shape[1]] = first
-    both[rows:, : second.shape[1]] = second
-    return both
+    padded = first.new_zeros(rows + len(second), size, *first.shape[2:])
+    padded[:rows, : first.shape[1]] = first
+    padded[rows:, : second.shape[1]] = second
+    return padded
 
 
 def tensors(state: Any) -> Iterator[Tensor]:
-    """The tensors of a tree."""
+    """Yield the tensors of a tree."""
     return (tensor for _, tensor in named_tensors(state))
 
 
 def named_tensors(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a tree, each by the way to it: `memory.keys`, `recurrent.0.1`."""
+    """Yield the tensors of a tree with their paths, such as `memory.keys` or `recurrent.0.1`."""
     if isinstance(state, Tensor):
         yield path, state
     elif isinstance(state, list | tuple | Mapping):

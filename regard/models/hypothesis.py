@@ -1,4 +1,4 @@
-"""What goes into a search and comes out of it: options, length limits and hypotheses."""
+"""Search options, length limits and hypotheses: inputs and outputs of a search."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Images, or any features of places, as annotations: what show, attend and tell looks at (Xu 2015, section 3.1.1).
+"""Image encoder: features or pixels of a grid as annotations for show, attend and tell (Xu 2015, section 3.1.1).
 
-A place is a row F+2: its features, or the pixels of its patch, and at the end the row and the column where it is. So
-grids of any shape share a batch, and a search carries them as it carries sentences.
+A grid cell is a row of F+2 numbers: its features, or the pixels of its patch, then its row and its column. Grids of any
+shape can therefore be batched, and search handles them like sentences.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from regard.models.settings_checks import check_nonnegative, check_positive
 from regard.nn import Memory, prefix_mask
 from regard.nn.positional_encoding import sinusoidal_table
 
-NUM_COORDINATES = 2  # numbers behind the features: row and column
+NUM_COORDINATES = 2  # row and column, after the features
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEncoderSettings(RecurrentDecoderSettings):
-    """What a recipe has whose encoder reads the places of an image."""
+    """Keys of a recipe whose encoder reads the cells of an image grid."""
 
     backbone: Literal["auto", "none", "cnn"] = "none"
     channels: int = 32
@@ -39,7 +39,7 @@ class ImageEncoderSettings(RecurrentDecoderSettings):
         check_positive(self, "channels", "annotation", "max_side")
         check_nonnegative(self, "neighbours")
         if self.neighbours > self.max_side:
-            raise ValueError(f"neighbours are at most max_side, {self.max_side}, not {self.neighbours}")
+            raise ValueError(f"neighbours must be at most max_side, {self.max_side}, not {self.neighbours}")
 
     @property
     def memory_size(self) -> int:
@@ -48,9 +48,9 @@ class ImageEncoderSettings(RecurrentDecoderSettings):
 
 
 class PatchNet(nn.Module):
-    """A small network over the pixels of one patch, which knows nothing of the patches beside it.
+    """Small CNN over the pixels of one patch, independent of the other patches.
 
-    Two 3×3 convolutions, the second with a stride of 2, the strongest answer of each filter, and a projection.
+    Two 3×3 convolutions, the second with stride 2, global max pooling, and a projection.
     """
 
     def __init__(self, channels: int, size: int) -> None:
@@ -60,10 +60,12 @@ class PatchNet(nn.Module):
         self.project = nn.Linear(2 * channels, size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Pixels N,3·P·P, colours last -> N,size."""
+        """Map pixels (N, 3·P·P), colours last, to (N, size)."""
         side = isqrt(pixels.shape[1] // 3)
         if 3 * side * side != pixels.shape[1]:
-            raise ValueError(f"backbone cnn reads square patches of three colours, not {pixels.shape[1]} numbers")
+            raise ValueError(
+                f"backbone cnn needs square patches with 3 colour channels, not {pixels.shape[1]} numbers per patch"
+            )
         image = pixels.view(-1, side, side, 3).permute(0, 3, 1, 2)
         conv_features = torch.relu(self.second(torch.relu(self.first(image))))
         annotation: Tensor = self.project(conv_features.amax((2, 3)))
@@ -71,7 +73,7 @@ class PatchNet(nn.Module):
 
 
 class Sinusoidal2dPositions(nn.Module):
-    """Half of the numbers say the row, half the column, each as a Transformer says where a word stands; projected."""
+    """Two-dimensional sinusoidal encoding, projected: half of the dimensions for the row, half for the column."""
 
     def __init__(self, size: int, max_side: int) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class Sinusoidal2dPositions(nn.Module):
         self.project = nn.Linear(size, size)
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Rows and columns B,S -> B,S,size."""
+        """Encode rows and columns (B, S) as (B, S, size)."""
         half = self.size // 2
         table = [sinusoidal_table(0, self.max_side, width, rows.device) for width in (half, self.size - half)]
         encodings = torch.cat((table[0][rows], table[1][columns]), -1)
@@ -89,7 +91,7 @@ class Sinusoidal2dPositions(nn.Module):
 
 
 class Learned2dPositions(nn.Module):
-    """A vector for each row and one for each column, added."""
+    """Learned two-dimensional encoding: the sum of a row embedding and a column embedding."""
 
     def __init__(self, size: int, max_side: int) -> None:
         super().__init__()
@@ -97,30 +99,37 @@ class Learned2dPositions(nn.Module):
         self.columns = nn.Parameter(torch.randn(max_side, size))
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Rows and columns B,S -> B,S,size."""
+        """Encode rows and columns (B, S) as (B, S, size)."""
         return self.rows[rows] + self.columns[columns]
 
 
 class SpatialConv(nn.Module):
-    """A 3×3 convolution over the places, added to what it reads; beyond the edges of a grid there is nothing."""
+    """3×3 convolution over the grid with a residual connection; the grid is zero-padded."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(size, size, 3, padding=1)
 
     def forward(self, x: Tensor, rows: Tensor, columns: Tensor, mask: Tensor) -> Tensor:
-        """Annotations B,S,D at their rows and columns B,S -> B,S,D."""
+        """Convolve annotations (B, S, D).
+
+        Args:
+            x: annotations (B, S, D).
+            rows: row of each annotation, (B, S).
+            columns: column of each annotation, (B, S).
+            mask: True for real cells, (B, S).
+        """
         batch = torch.arange(len(x), device=x.device)[:, None]
         grid = x.new_zeros(len(x), int(rows.max()) + 1, int(columns.max()) + 1, x.shape[2])
-        grid = grid.index_put((batch, rows, columns), x * mask[..., None], accumulate=True)  # padding adds zeros
+        grid = grid.index_put((batch, rows, columns), x * mask[..., None], accumulate=True)  # padding adds 0
         conv_features = self.convolution(grid.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         return x + torch.relu(conv_features[batch, rows, columns])
 
 
 class ImageEncoder(Encoder):
-    """a_i = f(x_i) + place_i: annotations of places that keep apart, or, with neighbours, see those beside them.
+    """Image encoder: a_i = f(x_i) + position_i, one annotation per grid cell, optionally followed by convolutions.
 
-    The backbone f, the places and the convolutions are handed in; each annotation is a key and a value.
+    The backbone f, the position encoding and the convolutions are passed in; each annotation is a key and a value.
     """
 
     def __init__(
@@ -139,11 +148,11 @@ class ImageEncoder(Encoder):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Places B,S,F+2, right-padded, and how many there are B -> memory B,S,D."""
+        """Encode grid cells (B, S, F+2), right-padded, with their number (B,), as a memory (B, S, D)."""
         mask = prefix_mask(lengths, source.shape[1])
         features, coordinates = source[..., :-NUM_COORDINATES], source[..., -NUM_COORDINATES:].long()
         if coordinates.numel() and int(coordinates.max()) >= self.max_side:
-            raise ValueError(f"a grid of more than {self.max_side} rows or columns (model.max_side)")
+            raise ValueError(f"an image has more than {self.max_side} rows or columns; raise model.max_side")
         rows, columns = coordinates.unbind(-1)
         patch_features = self.backbone(features.flatten(0, 1)).unflatten(0, features.shape[:2])
         if self.places is not None:
@@ -155,12 +164,12 @@ class ImageEncoder(Encoder):
 
 
 def build_image_encoder(settings: ImageEncoderSettings, feature_size: int) -> ImageEncoder:
-    """The encoder that the settings ask for, of places with so many features."""
+    """Build the encoder from its settings, for `feature_size` numbers per grid cell."""
     size = settings.memory_size
     backbones: dict[str, Callable[[], nn.Module]] = {
         "none": lambda: nn.Linear(feature_size, size),
         "cnn": lambda: PatchNet(settings.channels, size),
-        "auto": lambda: PatchNet(settings.channels, size),  # until the data say that they are features
+        "auto": lambda: PatchNet(settings.channels, size),  # until the data turn out to be extracted features
     }
     position_encodings: dict[str, Callable[[], nn.Module | None]] = {
         "none": lambda: None,

@@ -1,4 +1,4 @@
-"""Lin et al. 2017, A structured self-attentive sentence embedding: several looks at a text, each a row of a matrix.
+"""Lin et al. 2017, A structured self-attentive sentence embedding: a matrix with one row per attention hop.
 
 Equations are those of the paper's section 2; the output is that of its appendix, a multi-layer perceptron.
 """
@@ -38,7 +38,7 @@ class LinSettings(ClassifierSettings):
 class LinClassifier(Classifier):
     """H of a bidirectional LSTM (eq. 1–4), M = A H (eq. 6, 7), a perceptron over M, and the penalty on A (eq. 8).
 
-    With another pooling in the place of attention, M is one row: the mean or the maximum of H.
+    With mean or max pooling instead of attention, M is one row.
     """
 
     def __init__(
@@ -60,23 +60,23 @@ class LinClassifier(Classifier):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
-        """Ids B,S with lengths B -> logits B,L and weights A B,hops,S."""
+        """Return logits (B, L) and weights A (B, hops, S) for ids (B, S) with lengths (B,)."""
         H, _ = self.recurrent(self.dropout(self.embedding(ids)), lengths)
         M, weights = self.pooling(H, prefix_mask(lengths, ids.shape[1]))
         return ClassifierOutput(self.perceptron(M.flatten(1)), weights)
 
     def attention_penalty(self, output: ClassifierOutput) -> Tensor | float:
-        """The coefficient times ‖A Aᵀ − I‖²_F of each text (eq. 8), summed up."""
+        """Return the coefficient times ‖A Aᵀ − I‖²_F (eq. 8), summed over the batch."""
         if output.weights is None or not self.penalty_coefficient:
             return 0.0
         return self.penalty_coefficient * StructuredSelfAttention.penalty(output.weights).sum()
 
 
 def build(settings: LinSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> LinClassifier:
-    """The model of the settings, for a vocabulary and a number of labels."""
+    """Build the model from its settings, for a vocabulary size and a number of labels."""
     recurrent = settings.make_encoder(settings.embedding_size)
     width = recurrent.output_size
-    makers: dict[str, Callable[[], nn.Module]] = {
+    make_pooling: dict[str, Callable[[], nn.Module]] = {
         "attention": lambda: StructuredSelfAttention(width, settings.attention, settings.hops),
         "max": MaxPooling,
         "mean": MeanPooling,
@@ -92,7 +92,7 @@ def build(settings: LinSettings, source_size: int, target_size: int, criterion: 
     return LinClassifier(
         settings.make_word_embedding(source_size),
         recurrent,
-        makers[settings.pooling](),
+        make_pooling[settings.pooling](),
         perceptron,
         criterion,
         settings.penalty,

@@ -1,4 +1,4 @@
-"""What training minimises."""
+"""Training losses: cross-entropy with label smoothing, guided alignment, R-Drop."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """−Σ log p(y_t), with a share `label_smoothing` of the mass spread evenly over the vocabulary (Szegedy 2016).
+    """Cross-entropy −Σ log p(y_t), with label smoothing over the vocabulary (Szegedy 2016).
 
-    Divided by the number of target tokens, or of sentences, as Sutskever and Luong do: with gradients clipped at a
-    fixed norm the two are different recipes.
+    The sum is divided by the number of target tokens, or of sentences, as Sutskever and Luong do. With gradients
+    clipped at a fixed norm, the two give different updates.
     """
 
     settings: LossSettings
 
     def __call__(self, logits: Tensor, target_out: Tensor) -> Tensor:
-        """Logits B,T,V and ids B,T -> the sum over a batch; PAD counts for nothing."""
+        """Return the summed loss for logits (B, T, V) and ids (B, T); PAD is ignored."""
         return F.cross_entropy(
             logits.flatten(0, 1),
             target_out.flatten(),
@@ -52,9 +52,9 @@ class CrossEntropy:
         )
 
     def guided_alignment_loss(self, attended: Attended, guide: Tensor) -> Tensor:
-        """−Σ_t Σ_s g_t(s) log a_t(s), weighed, the sum over a batch (Chen et al. 2016, guided alignment training).
+        """Return −λ Σ_t Σ_s g_t(s) log a_t(s), summed over a batch (Chen et al. 2016, guided alignment training).
 
-        `guide` B,T,S is where each target token should look; a row of zeros asks for nothing.
+        `guide` (B, T, S) is the target attention of each target token; a row of zeros adds no loss.
         """
         soft_attended = (
             attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
@@ -63,16 +63,16 @@ class CrossEntropy:
         return -self.settings.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
 
     def r_drop_loss(self, logits: Tensor, target_out: Tensor) -> Tensor:
-        """α/4 · Σ_t [KL(p‖q) + KL(q‖p)], p and q of two passes with other dropout: R-Drop (Liang 2021, eq. 4), halved.
+        """Return the R-Drop loss α/4 · Σ_t [KL(p‖q) + KL(q‖p)], p and q of two passes with different dropout.
 
-        `logits` 2B,T,V are those of the first pass, then of the second. Halved like the two cross-entropies, so that
-        the loss is that of one pass where the passes agree.
+        This is eq. 4 of Liang 2021, halved like the two cross-entropies, so that the loss equals that of one pass if
+        both passes agree. `logits` (2B, T, V) are those of the first pass, then of the second.
         """
         p, q = logits.log_softmax(-1, dtype=torch.float32).chunk(2)
         divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # Σ (p−q)(log p − log q) is the sum of both divergences
         return self.settings.r_drop / 4 * divergence.masked_fill(target_out.chunk(2)[0] == PAD, 0.0).sum()
 
     def loss_count(self, target_out: Tensor) -> Tensor:
-        """What the sum is divided by: tokens, or sentences that have any."""
+        """Return the number that the sum is divided by: tokens, or sentences with at least one token."""
         real = target_out != PAD
         return real.sum() if self.settings.per == "token" else real.any(1).sum()

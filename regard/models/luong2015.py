@@ -39,16 +39,18 @@ class LuongSettings(SoftAttentionSettings, RecurrentInitSettings):
 
 
 class LuongState(NamedTuple):
-    """Between two steps: the memory with its keys projected, each layer's state, h̃_{t-1}, and the step's number."""
+    """State between two steps: the memory with projected keys, each layer's state, h̃_{t-1}, and the step index."""
 
     memory: Memory
     recurrent: list[State]
     attentional_vector: Tensor
-    step: int | Tensor  # of all rows, or B of each
+    step: int | Tensor  # one for all rows, or (B,)
 
 
 class LuongDecoder(Decoder):
-    """h_t from y_{t-1}, a_t and c_t from h_t, then h̃_t = tanh(W_c [c_t; h_t]) (eq. 5) and softmax(W_s h̃_t) (eq. 6).
+    """Luong's decoder: h_t from y_{t-1}, a_t and c_t from h_t, h̃_t = tanh(W_c [c_t.
+
+    h_t]) (eq. 5), softmax(W_s h̃_t) (eq. 6).
 
     With input feeding the first layer reads [E y_{t-1}; h̃_{t-1}], h̃_0 = 0 (section 3.3).
     """
@@ -76,21 +78,21 @@ class LuongDecoder(Decoder):
         self.bridge = bridge
         self.dropout = nn.Dropout(dropout)
         self.input_feeding = input_feeding
-        self.loop: LuongUnroller = unroll_luong_decoder  # a faster one may take its place
+        self.loop: LuongUnroller = unroll_luong_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> LuongState:
-        """The encoder's last states and h̃_0 = 0; the keys are projected here, once."""
+        """Return the encoder's last states and h̃_0 = 0; the keys are projected here, once."""
         keys = encoded.memory.keys
         attentional_vector = keys.new_zeros(keys.shape[0], self.W_c.out_features)
         return LuongState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), attentional_vector, 0)
 
     def attend(self, h: Tensor, memory: Memory, step: int | Tensor) -> tuple[Tensor, Attended]:
-        """H_t B,T,H -> h̃_t B,T,H and what was attended to."""
+        """Return h̃_t (B, T, H) and the attention for h_t (B, T, H)."""
         attended: Attended = self.attention(h, memory, step)
         return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended
 
     def step_from_embedding(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended]:
-        """One step on an embedded word B,·; the new state holds h̃_t."""
+        """Run one step on an embedded token (B, ·); the new state holds h̃_t."""
         x = torch.cat((word, state.attentional_vector), -1) if self.input_feeding else word
         h, recurrent = self.recurrent.step(self.dropout(x), state.recurrent)
         attentional_vector, attended = self.attend(h[:, None], state.memory, state.step)
@@ -98,43 +100,46 @@ class LuongDecoder(Decoder):
         return LuongState(memory, recurrent, attentional_vector[:, 0], state.step + 1), attended
 
     def plot_state(self, state: LuongState) -> Tensor:
-        """The top layer's h."""
+        """Return h of the top layer."""
         return hidden_state(state.recurrent[-1])
 
     def attentional_vector(self, state: LuongState) -> Tensor:
-        """h̃_t, which is fed to the next step, too."""
+        """Return h̃_t, which is also the input of the next step."""
         return state.attentional_vector
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """E and W_s."""
+        """Return E and W_s."""
         return [self.embedding, self.W_s]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V."""
+        """Return logits (B, T, V) of target_in (B, T)."""
         output, attended = self.hidden_states(encoded, target_in)
         return Decoded(self.W_s(output), attended)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
-        """h̃_t of all steps."""
+        """Return h̃_t of all steps, and the attention."""
         words = self.embedding(target_in)
         state = self.start(encoded)
-        waits = self.input_feeding or self.attention.coverage is not None
-        return self.loop(self, state, words) if waits else self._forward_parallel(state, words)
+        is_sequential = self.input_feeding or self.attention.coverage is not None
+        return self.loop(self, state, words) if is_sequential else self._forward_parallel(state, words)
 
     def _forward_parallel(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        """Without input feeding attention waits for nothing: all h_t first, then one look for all of them."""
+        """Compute all h_t, then attend once for all of them: without input feeding, h_t is independent of attention."""
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(self.dropout(words), lengths, state.recurrent)
         return self.attend(h, state.memory, state.step)
 
     def step(self, state: LuongState, tokens: Tensor) -> tuple[Tensor, LuongState, Attended]:
-        """Tokens B -> log-probabilities B,V."""
+        """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
         state, attended = self.step_from_embedding(state, self.embedding(tokens))
         return log_probs(self.W_s(state.attentional_vector)), state, attended
 
 
 def unroll_luong_decoder(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-    """Input feeding, and coverage, make each step wait for the one before: words B,T,· -> h̃_t B,T,H, and the looks."""
+    """Run the decoder step by step on embedded tokens (B, T, ·); return h̃_t (B, T, H) and the attention.
+
+    Input feeding and coverage need this loop: each step depends on the attention of the previous one.
+    """
     outputs, attended_steps = [], []
     for word in words.unbind(1):
         state, attended = decoder.step_from_embedding(state, word)
@@ -155,16 +160,17 @@ def build(
     attention: Attention | None = None,
     decoder: type[LuongDecoder] = LuongDecoder,
 ) -> Seq2Seq:
-    """The model of the settings; with an attention of one's own for states of `size`, or a decoder derived from this.
+    """Build the model from its settings.
 
-    The keys are `settings.memory_size` wide.
+    Pass `attention`, for queries of width `size` and keys of width `settings.memory_size`, or a subclass as `decoder`
+    to replace the ones of the settings.
     """
     size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
     cell = CELLS[settings.cell]
-    first = word_size + (size if settings.input_feeding else 0)
+    input_size = word_size + (size if settings.input_feeding else 0)
     decoder_module = decoder(
         make_embedding(target_size, word_size),
-        Recurrent(cell, first, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
+        Recurrent(cell, input_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
         attention_of(settings, size, memory_size, size) if attention is None else attention,
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),

@@ -1,7 +1,7 @@
 """Mino et al. 2017, Key-value attention mechanism for neural machine translation.
 
-Keys say where to look, values what is seen there. The decoder is Bahdanau's; the paper's own equations of the split are
-not at hand, so this follows its abstract: one projection of the annotations cut in two, or two projections.
+Scores are computed from keys, contexts from values. The decoder is Bahdanau's. The paper's own equations of the split
+were not available, so this follows its abstract: one projection of the annotations split in two, or two projections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MinoSettings(BahdanauSettings):
 
 
 class KeyValueEncoder(Encoder):
-    """An encoder whose annotations are taken apart into keys and values by one linear map."""
+    """Encoder whose annotations are split into keys and values by one linear map."""
 
     def __init__(self, encoder: Encoder, project: nn.Linear) -> None:
         super().__init__()
@@ -39,15 +39,15 @@ class KeyValueEncoder(Encoder):
         self.project = project
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Source B,S -> keys and values, each half of the projection wide."""
+        """Encode source ids (B, S) as keys and values, each half as wide as the projection."""
         encoded: Encoded = self.encoder(source, lengths)
         keys, values = self.project(encoded.memory.keys).chunk(2, -1)
         return Encoded(Memory(keys, values, encoded.memory.mask), encoded.state)
 
 
 def build(settings: MinoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings. Two separate projections are one of twice the width."""
+    """Build the model from its settings; two separate projections are implemented as one of twice the width."""
     width = settings.size // 2 if settings.key_value == "split" else settings.size
     project = nn.Linear(settings.memory_size, 2 * width, bias=False)
-    reader = KeyValueEncoder(build_encoder(settings, source_size), project)
-    return build_from_encoder(settings, reader, width, width, target_size, criterion)
+    encoder = KeyValueEncoder(build_encoder(settings, source_size), project)
+    return build_from_encoder(settings, encoder, width, width, target_size, criterion)

@@ -1,4 +1,4 @@
-"""From a recipe to a model."""
+"""Registry of models: builds a model from a recipe's `model.kind`, plug-ins included."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from regard.models.losses import CrossEntropy, LossSettings
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 
 ModelBuilder = Callable[[Any, int, int, CrossEntropy], Model]
-PLUGIN_VARIABLE = "REGARD_IMPORT"  # names modules that add kinds of their own
+PLUGIN_VARIABLE = "REGARD_IMPORT"  # environment variable that names plug-in modules, which add to MODELS
 
 MODELS: dict[str, tuple[type, ModelBuilder]] = {
     "bahdanau": (bahdanau2015.BahdanauSettings, bahdanau2015.build),
@@ -58,17 +58,17 @@ MODELS: dict[str, tuple[type, ModelBuilder]] = {
 
 
 def build(config: str | Mapping[str, Any], source_size: int, target_size: int, **overrides: Any) -> Any:
-    """A model by its recipe's name, or by a recipe as a mapping, for vocabularies of the given sizes.
+    """Build a model by its recipe's name, or from a recipe as a mapping, for vocabularies of the given sizes.
 
-    A `Seq2Seq`, where the recipe's task is to write; whatever the task, a `Model`.
-    Overrides are keys of the recipe's `model` section: `build("luong2015-global", 8000, 8000, size=256, score="dot")`.
+    Return a `Seq2Seq` if the recipe's task generates text, else another `Model`. Overrides are keys of the recipe's
+    `model` section: `build("luong2015-global", 8000, 8000, size=256, score="dot")`.
     """
     recipe = _fill_model_defaults(read_recipe(config) if isinstance(config, str) else config)
     recipe = resolve_auto_sizes(override(recipe, {f"model.{key}": value for key, value in overrides.items()}))
     model = dict(recipe["model"])
     kind = model.pop("kind")
     if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
-        model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even where they are of one size
+        model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even if they have the same size
     settings_class, builder = _load_registered_models()[kind]
     settings: Any = parse_settings(settings_class, model, "model")
     criterion = CrossEntropy(parse_settings(LossSettings, recipe.get("loss", {}), "loss"))
@@ -79,22 +79,23 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
 
 
 def _fill_model_defaults(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe whose `model` section has every key that its kind of model has."""
+    """Return the recipe with every key that its kind of model has in the `model` section."""
     model = recipe.get("model", {})
     kind = model.get("kind")
     if not isinstance(kind, str) or kind not in _load_registered_models():
         raise UserError(
-            f"there is no model.kind {kind!r}{format_suggestion(str(kind), MODELS)} (one of your own: {PLUGIN_VARIABLE} names its module)"
+            f"unknown model.kind {kind!r}{format_suggestion(str(kind), MODELS)} "
+            f"(for a kind of your own, set {PLUGIN_VARIABLE} to the module that adds it)"
         )
     defaults = {field.name: field.default for field in dataclasses.fields(MODELS[kind][0])}
     return {**recipe, "model": {**defaults, **model}}
 
 
 def _load_registered_models() -> dict[str, tuple[type, ModelBuilder]]:
-    """All kinds of models, with those that modules named in REGARD_IMPORT, by commas, have added to `KINDS`.
+    """Import the plug-in modules named in REGARD_IMPORT, separated by commas, and return `MODELS`.
 
-    A variable reaches every process that a command starts. That a run should name what is imported would not do: a run
-    may be a stranger's.
+    An environment variable reaches every process that a command starts. Plug-ins are not read from the run's config:
+    loading an untrusted run must not import code.
     """
     for name in filter(None, os.environ.get(PLUGIN_VARIABLE, "").split(",")):
         if name not in sys.modules and str(Path.cwd()) not in sys.path:
@@ -107,7 +108,7 @@ def _load_registered_models() -> dict[str, tuple[type, ModelBuilder]]:
 
 
 def _zero_padding_embeddings_(model: Model) -> Model:
-    """The model with zeros for PAD in its embeddings to begin with, whatever they were initialised with."""
+    """Set the PAD row of every embedding to zero, whatever the initialisation."""
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             with torch.no_grad():
@@ -119,7 +120,7 @@ _INIT_FUNCTIONS = {"normal_", "uniform_", "zero_", "fill_"}
 
 
 class SkipInit(TorchFunctionMode):
-    """First weights are not drawn: on device meta there is nothing to fill, and PyTorch is slow to find that out."""
+    """Skip weight initialisation: on the meta device it has no effect, and PyTorch spends much time on it."""
 
     def __torch_function__(
         self,
@@ -134,6 +135,6 @@ class SkipInit(TorchFunctionMode):
 
 
 def build_on_meta(config: str | Mapping[str, Any], source_size: int, target_size: int) -> Any:
-    """The model that `build` would give, with the names and shapes of its weights, on device meta."""
+    """Build the model on the meta device: names and shapes of the weights, no data."""
     with torch.device("meta"), SkipInit():
         return build(config, source_size, target_size)

@@ -1,4 +1,4 @@
-"""What the recurrent models share: the settings, the encoder, the way from its last state to the decoder's first."""
+"""Common parts of the recurrent models: settings, encoder, bridge, attention builders, deep output, unrolling."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CELLS: dict[str, type[Cell]] = {"gru": GRUCell, "lstm": LSTMCell, "elman": Elman
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentDecoderSettings:
-    """What a recurrent decoder has, whatever its encoder."""
+    """Keys of every recurrent decoder, whatever its encoder."""
 
     size: int = 256
     embedding: int | None = None
@@ -66,13 +66,13 @@ class RecurrentDecoderSettings:
 
     @property
     def memory_size(self) -> int:
-        """Width of what the encoder leaves for each place of the source."""
+        """Width of the encoder's memory."""
         return self.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSettings(RecurrentDecoderSettings):
-    """The `model` section of a recipe that is recurrent on both sides."""
+    """Keys of recipes with a recurrent encoder and decoder."""
 
     bidirectional: bool = True
     reverse: bool = False
@@ -85,14 +85,14 @@ class RecurrentSettings(RecurrentDecoderSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentInitSettings(RecurrentSettings):
-    """Where the paper says how the weights begin."""
+    """Keys of recipes whose paper states the weight initialisation."""
 
     initialisation: Literal["paper", "torch"] = "paper"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionScoreSettings(RecurrentDecoderSettings):
-    """What a recurrent decoder with attention has besides."""
+    """Keys of recurrent decoders with attention."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
     max_source: int = 100
@@ -104,12 +104,12 @@ class AttentionScoreSettings(RecurrentDecoderSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentAttentionSettings(AttentionScoreSettings, RecurrentSettings):
-    """The same over a recurrent encoder."""
+    """Keys of attention over a recurrent encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftAttentionSettings(RecurrentAttentionSettings):
-    """And what it has where the weights are soft: a choice of where to look."""
+    """Keys of soft attention over a recurrent encoder: window and coverage."""
 
     alignment: Literal["global", "local-m", "local-p"] = "global"
     window: int = 10
@@ -122,15 +122,15 @@ class SoftAttentionSettings(RecurrentAttentionSettings):
         check_positive(self, "window", "coverage_size")
         if self.coverage != "none" and self.score == "location":
             raise ValueError(
-                f"coverage: {self.coverage} reaches the score through the keys, and score location reads none; "
-                "choose dot, general or concat"
+                f"coverage: {self.coverage} is added to the keys, which score location does not use; "
+                "choose score dot, general or concat"
             )
 
 
 class RecurrentEncoder(Encoder):
-    """Embedding, then a stack of recurrent layers; each h̄_s is a key and a value.
+    """Embedding and a stack of recurrent layers; each h̄_s is a key and a value.
 
-    With `reverse` the source is read from its end, EOS first (Sutskever 2014, section 3.3); the memory is put back in
+    With `reverse` the source is read from its end, EOS first (Sutskever 2014, section 3.3); the memory is in source
     order.
     """
 
@@ -144,19 +144,19 @@ class RecurrentEncoder(Encoder):
         self.reverse = reverse
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Source B,S -> memory of B,S,H·directions and the last state of each layer."""
+        """Encode source ids (B, S) as a memory (B, S, H·directions), with the last state of each layer."""
         size = source.shape[1]
         reversal = reversal_indices(lengths, size) if self.reverse else None
         tokens = source if reversal is None else source.gather(1, reversal)
         outputs, state = self.recurrent(self.dropout(self.embedding(tokens)), lengths)
         if reversal is not None:
             outputs = outputs.gather(1, reversal[..., None].expand_as(outputs))
-        outputs = self.dropout(outputs)  # to what reads them this is one link between layers more
+        outputs = self.dropout(outputs)  # the decoder is one more layer on top, so its input gets inter-layer dropout
         return Encoded(Memory(outputs, outputs, prefix_mask(lengths, size)), state)
 
 
 class Bridge(nn.Module):
-    """A decoder's first state s_0 = tanh(W_s h), h the last `input_size` numbers of the encoder's last state.
+    """Initial decoder state s_0 = tanh(W_s h), h the last `input_size` dimensions of the encoder's last state.
 
     For a bidirectional encoder and `input_size` = H these are the backward direction's (Bahdanau 2015, appendix A.2.2).
     Each layer, and each of the LSTM's two tensors, has its own W_s.
@@ -169,54 +169,55 @@ class Bridge(nn.Module):
         self.maps = nn.ModuleList(nn.Linear(input_size, size) for _ in range(layers * num_state_tensors))
 
     def forward(self, states: Sequence[State]) -> list[State]:
-        """The last state of each encoder layer -> the first state of each decoder layer."""
+        """Map the last state of each encoder layer to the initial state of each decoder layer."""
         return [self._map_layer(state, layer) for layer, state in enumerate(states)]
 
     def _map_layer(self, state: State, layer: int) -> State:
-        """One layer."""
-        return self._project_layer([part[:, -self.input_size :] for part in state_tensors(state)], layer)
+        return self._project_layer([tensor[:, -self.input_size :] for tensor in state_tensors(state)], layer)
 
     def from_vector(self, vector: Tensor) -> list[State]:
-        """The first states from one vector B,input_size instead of the encoder's last states."""
+        """Return the initial states computed from one vector (B, input_size) instead of the encoder's last states."""
         return [
             self._project_layer([vector] * self.num_state_tensors, layer)
             for layer in range(len(self.maps) // self.num_state_tensors)
         ]
 
     def _project_layer(self, tensors: Sequence[Tensor], layer: int) -> State:
-        """tanh(W_s h) for each tensor of a layer's state."""
+        """Return tanh(W_s h) for each tensor of a layer's state."""
         first = layer * self.num_state_tensors
-        projected = [torch.tanh(self.maps[first + track](source)) for track, source in enumerate(tensors)]
+        projected = [torch.tanh(self.maps[first + index](source)) for index, source in enumerate(tensors)]
         return projected[0] if self.num_state_tensors == 1 else tuple(projected)
 
 
 def make_bridge(settings: RecurrentSettings) -> Callable[[Sequence[State]], list[State]]:
-    """The encoder's last states as they are, or over a bridge where its two directions make them too wide."""
+    """Return the identity, or a `Bridge` if the states of a bidirectional encoder are too wide for the decoder."""
     if settings.memory_size == settings.size:
         return list
     return Bridge(settings.memory_size, settings.size, settings.layers, CELLS[settings.cell].num_state_tensors)
 
 
 def tie_weights(embedding: nn.Embedding, output: nn.Linear, input_name: str) -> None:
-    """One matrix for the target's embeddings and the output layer; `what` is read by it, for the error.
+    """Share one matrix between target embeddings and output layer; `input_name` names the output's input in the error.
 
-    It begins as an output layer does: with PyTorch's embeddings, N(0, 1), the first logits would be √width too large.
+    It keeps the initial values of the output layer: with PyTorch's embeddings, N(0, 1), the first logits would be
+    √width too large.
     """
     if embedding.embedding_dim != output.in_features:
         raise ValueError(
-            f"tie: embeddings have {embedding.embedding_dim} numbers, {input_name} {output.in_features}; make the two equal"
+            f"tie: embeddings have {embedding.embedding_dim} numbers, {input_name} {output.in_features}; "
+            "make the two equal"
         )
     embedding.weight = output.weight
     nn.init.zeros_(embedding.weight[PAD])
 
 
 def make_embedding(vocabulary_size: int, size: int) -> nn.Embedding:
-    """Word vectors; PAD's gets no gradient from here."""
+    """Return token embeddings in which PAD gets no gradient."""
     return nn.Embedding(vocabulary_size, size, padding_idx=PAD)
 
 
 def build_encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
-    """The encoder that the settings ask for."""
+    """Build the recurrent encoder from its settings."""
     recurrent = Recurrent(
         CELLS[settings.cell],
         settings.embedding_size,
@@ -232,7 +233,7 @@ def build_encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEnc
 
 
 def build_score(settings: AttentionScoreSettings, query_size: int, key_size: int, hidden_size: int) -> Score:
-    """The score that the settings ask for."""
+    """Build the attention score from its settings."""
     if settings.score == "dot" and query_size != key_size:
         raise ValueError(
             f"score: a dot product needs queries and keys of one size: the decoder's states have {query_size}, "
@@ -248,7 +249,7 @@ def build_score(settings: AttentionScoreSettings, query_size: int, key_size: int
 
 
 def _build_alignment(settings: SoftAttentionSettings, query_size: int) -> Alignment:
-    """The alignment that the settings ask for."""
+    """Build the alignment (global, local-m, local-p) from its settings."""
     makers: dict[str, Callable[[], Alignment]] = {
         "global": Global,
         "local-m": lambda: LocalMonotonic(settings.window),
@@ -258,7 +259,7 @@ def _build_alignment(settings: SoftAttentionSettings, query_size: int) -> Alignm
 
 
 def build_attention(settings: SoftAttentionSettings, query_size: int, key_size: int, hidden_size: int) -> Attention:
-    """The attention that the settings ask for; `hidden` is the width of a concat score."""
+    """Build the attention from its settings; `hidden_size` is the width of a concat score."""
     projected_size = {"dot": key_size, "general": query_size, "concat": hidden_size, "location": key_size}[
         settings.score
     ]
@@ -272,13 +273,16 @@ def build_attention(settings: SoftAttentionSettings, query_size: int, key_size: 
 
 
 def init_uniform_(model: nn.Module, bound: float) -> None:
-    """Every parameter U[−reach, reach] (Sutskever 2014: 0.08; Luong 2015: 0.1)."""
+    """Initialise every parameter from U[−bound, bound] (Sutskever 2014: 0.08; Luong 2015: 0.1)."""
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -bound, bound)
 
 
 def init_orthogonal_(model: nn.Module) -> None:
-    """Recurrent matrices orthogonal, the others N(0, 0.01²), biases 0 (Cho 2014; Bahdanau 2015, appendix B.1)."""
+    """Initialise recurrent matrices as orthogonal, others from N(0, 0.01²), biases as 0 (Cho 2014.
+
+    Bahdanau 2015, B.1).
+    """
     for name, parameter in model.named_parameters():
         if name.endswith("weight_hh"):
             for gate in parameter.chunk(len(parameter) // parameter.shape[1]):
@@ -290,7 +294,7 @@ def init_orthogonal_(model: nn.Module) -> None:
 
 
 class DeepOutput(nn.Module):
-    """t_i = maxout(U_o s + V_o E y_{i-1} + C_o c_i) and the logits W_o t_i (appendix A.2.2)."""
+    """Deep output with maxout: t_i = maxout(U_o s + V_o E y_{i-1} + C_o c_i), logits W_o t_i (Bahdanau 2015, A.2.2)."""
 
     def __init__(
         self,
@@ -309,12 +313,18 @@ class DeepOutput(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
-        """States B,T,n, embedded words B,T,m, contexts B,T,· -> logits B,T,V."""
+        """Return logits (B, T, V).
+
+        Args:
+            state: decoder states (B, T, n).
+            word: embedded tokens (B, T, m).
+            context: contexts (B, T, ·).
+        """
         logits: Tensor = self.W_o(self.compute_maxout(state, word, context))
         return logits
 
     def compute_maxout(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
-        """The same -> t_i B,T,·, with dropout."""
+        """Return t_i (B, T, ·) after dropout; arguments as of `forward`."""
         t = (self.U_o(state) + self.V_o(word) + self.C_o(context)).unflatten(-1, (-1, 2)).amax(-1)
         dropped: Tensor = self.dropout(t)
         return dropped
@@ -324,15 +334,18 @@ DecoderUnroller = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 
 
 class StepwiseDecoder(Protocol):
-    """A decoder that goes word by word."""
+    """Interface of a decoder that runs token by token."""
 
     def step_from_embedding(self, state: Any, word: Tensor) -> tuple[Any, Attended, Tensor]:
-        """One step on an embedded word: the new state, what was attended to, and what the output reads."""
+        """Run one step on an embedded token; return the new state, the attention, and the input of the output layer."""
         ...
 
 
 def unroll_decoder(decoder: StepwiseDecoder, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
-    """Each step waits for the one before: words B,T,m -> what the output reads B,T,·, and the looks."""
+    """Run a decoder step by step on embedded tokens (B, T, m).
+
+    Return the output layer's inputs (B, T, ·) and the attention.
+    """
     attended_steps, outputs = [], []
     for word in words.unbind(1):
         state, attended, output = decoder.step_from_embedding(state, word)

@@ -1,6 +1,9 @@
-"""Schuster & Paliwal 1997, Bidirectional recurrent neural networks, and what the paper compares them with.
+"""Schuster & Paliwal 1997, Bidirectional recurrent neural networks.
 
-Each word gets one of a few classes: y_t = g(V h_t + c), g the softmax. The networks differ in what h_t has seen.
+And the networks that the paper compares: RNN, TDNN, MLP.
+
+Tagging: each word gets one of a few classes, y_t = g(V h_t + c), g the softmax. The networks differ in the words that
+h_t depends on. The same networks also do regression.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from regard.nn import LSTMCell, Recurrent, prefix_mask, reversal_indices
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceNetworkSettings:
-    """What reads, whatever it reads and whatever is made of it: the `model` section of `schuster1997-regression`."""
+    """Keys of a sequence network; the `model` section of `schuster1997-regression`."""
 
     network: Literal["brnn", "rnn", "tdnn", "mlp"] = "brnn"
     cell: Literal["gru", "lstm", "elman"] = "lstm"
@@ -56,21 +59,21 @@ class SchusterSettings(SequenceNetworkSettings):
 
 
 class SequenceNetwork(Protocol):
-    """What reads a sentence, or numbers over time."""
+    """Interface of a network over a sentence or a time series."""
 
     output_size: int
 
     def __call__(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """X B,S,I, zero past each end, with `lengths` B -> h B,S,output_size."""
+        """Map x (B, S, I), zero after each end, with `lengths` (B,) to h (B, S, output_size)."""
         ...
 
 
 class BiRNN(nn.Module):
-    """h_t = [h^f_t; h^b_t]: all words up to t, and all from t on; no link leads from one direction to the other.
+    """Bidirectional RNN: h_t = [h^f_t; h^b_t], from all words up to t and all words from t on.
 
     h^f_t = f(W^f x_t + U^f h^f_{t-1} + b^f) and h^b_t = f(W^b x_t + U^b h^b_{t+1} + b^b), so that with V = [V^f V^b]
-    the output is the paper's y_t = g(V^f h^f_t + V^b h^b_t + c). The directions meet there and nowhere else, however
-    many layers they have. States begin at 0.
+    the output is the paper's y_t = g(V^f h^f_t + V^b h^b_t + c). The two directions are connected only there, whatever
+    the number of layers. Initial states are 0.
     """
 
     def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
@@ -79,7 +82,7 @@ class BiRNN(nn.Module):
         self.output_size = 2 * settings.size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """X B,S,I -> B,S,2H."""
+        """Map x (B, S, I) to (B, S, 2H)."""
         reversal = reversal_indices(lengths, x.shape[1])[..., None]
         forwards, _ = self.ahead(x, lengths)
         backwards, _ = self.back(x.gather(1, reversal.expand_as(x)), lengths)
@@ -87,7 +90,7 @@ class BiRNN(nn.Module):
 
 
 class DelayedRNN(nn.Module):
-    """h_t is the state after word t + delay: all words up to there, none beyond. After its end a sentence is zeros."""
+    """RNN with delayed output: h_t is the state after word t + delay. Sentences are zero-padded at the end."""
 
     def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
         super().__init__()
@@ -96,16 +99,16 @@ class DelayedRNN(nn.Module):
         self.output_size = settings.size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """X B,S,I -> B,S,H."""
+        """Map x (B, S, I) to (B, S, H)."""
         states, _ = self.ahead(F.pad(x, (0, 0, 0, self.delay)), lengths + self.delay)
-        late: Tensor = states[:, self.delay :]
-        return late
+        delayed: Tensor = states[:, self.delay :]
+        return delayed
 
 
 class WindowedMLP(nn.Module):
-    """Tanh units over windows, the same at every place: h^l_t = tanh(W^l [h^{l-1}_{t-w}; …; h^{l-1}_{t+w}] + b^l).
+    """Tanh units over windows, the same at every position: h^l_t = tanh(W^l [h^{l-1}_{t-w}; …; h^{l-1}_{t+w}] + b^l).
 
-    `windows` has a window for each layer, so many words to each side. Beyond its ends a sentence is zeros.
+    `windows` gives the window of each layer, in words to each side. Sentences are zero-padded at both ends.
     """
 
     def __init__(self, settings: SequenceNetworkSettings, input_size: int, windows: list[int]) -> None:
@@ -120,7 +123,7 @@ class WindowedMLP(nn.Module):
         self.output_size = settings.size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """X B,S,I -> B,S,H."""
+        """Map x (B, S, I) to (B, S, H)."""
         real = prefix_mask(lengths, x.shape[1])[..., None]
         for layer, convolution in enumerate(self.convolutions):
             inputs = self.dropout(x) if layer else x
@@ -130,7 +133,7 @@ class WindowedMLP(nn.Module):
 
 
 class Tagger(Model):
-    """What is known of a word is a sum of embeddings; a network reads the words, and a class is chosen for each."""
+    """Sequence tagger: a network reads words, each a sum of feature embeddings, and predicts a class for each."""
 
     def __init__(
         self,
@@ -148,23 +151,26 @@ class Tagger(Model):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """Features B,S,F of words, 0 adds nothing, and lengths B -> logits B,S,V; V counts PAD, which is no class."""
+        """Return logits (B, S, V) for word features (B, S, F) with lengths (B,).
+
+        Feature 0 adds nothing; V includes PAD, which is never predicted.
+        """
         real = prefix_mask(lengths, source.shape[1])[..., None]
         words = self.dropout(self.embedding(source).sum(2)) * real
         logits: Tensor = self.output(self.dropout(self.network(words, lengths)))
         return logits
 
     def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy with the classes B,S, summed up over a batch; PAD counts for nothing."""
+        """Return the summed cross-entropy with the classes (B, S); PAD is ignored."""
         return self.criterion(self(source, lengths), target)
 
     def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What that sum is divided by."""
+        """Return the number of tagged words, or of sentences."""
         return self.criterion.loss_count(target)
 
 
 def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:
-    """One direction."""
+    """Build an RNN of one direction."""
     return Recurrent(
         CELLS[settings.cell],
         input_size,
@@ -176,39 +182,45 @@ def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:
 
 
 def build_network(settings: SequenceNetworkSettings, input_size: int) -> SequenceNetwork:
-    """What the settings ask for, for vectors of a width. All layers of a TDNN have the window, an MLP's first alone."""
-    window, above = settings.window, settings.layers - 1
+    """Build the network from its settings, for inputs of width `input_size`.
+
+    In a TDNN every layer has the window, in an MLP only the first one.
+    """
+    window, num_upper_layers = settings.window, settings.layers - 1
     makers: dict[str, Callable[[], SequenceNetwork]] = {
         "brnn": lambda: BiRNN(settings, input_size),
         "rnn": lambda: DelayedRNN(settings, input_size),
         "tdnn": lambda: WindowedMLP(settings, input_size, [window] * settings.layers),
-        "mlp": lambda: WindowedMLP(settings, input_size, [window] + [0] * above),
+        "mlp": lambda: WindowedMLP(settings, input_size, [window] + [0] * num_upper_layers),
     }
     return makers[settings.network]()
 
 
 def build(settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Tagger:
-    """The model of the settings. Embeddings begin small, several are added up for a word; forget gates begin open."""
+    """Build the tagger from its settings.
+
+    Embeddings start small, because several are added up for a word; LSTM forget gates start open.
+    """
     if criterion.settings.guided or criterion.settings.r_drop:
-        raise ValueError("loss.guided and loss.r_drop are of models that translate; one that tags has neither")
-    words = make_embedding(source_size, settings.embedding_size)
-    reader = build_network(settings, settings.embedding_size)
-    nn.init.normal_(words.weight, std=settings.embedding_size**-0.5)
-    output = nn.Linear(reader.output_size, target_size)
-    model = Tagger(words, reader, output, criterion, settings.dropout)
+        raise ValueError("loss.guided and loss.r_drop are for translation models; set both to 0 for a tagger")
+    embedding = make_embedding(source_size, settings.embedding_size)
+    network = build_network(settings, settings.embedding_size)
+    nn.init.normal_(embedding.weight, std=settings.embedding_size**-0.5)
+    output = nn.Linear(network.output_size, target_size)
+    model = Tagger(embedding, network, output, criterion, settings.dropout)
     init_forget_bias_(model)
     return model
 
 
 def init_forget_bias_(model: nn.Module) -> None:
-    """Forget gates begin open."""
+    """Set the bias of LSTM forget gates to 1, so that they start open."""
     for module in model.modules():
         if isinstance(module, LSTMCell):
             nn.init.constant_(module.bias_ih.chunk(4)[1], 1.0)
 
 
 class Regressor(Model):
-    """A network reads numbers over time, and a linear layer makes numbers of its states."""
+    """Sequence regression: a network reads a time series, and a linear layer maps its states to outputs."""
 
     def __init__(self, network: SequenceNetwork, output: nn.Linear, dropout: float) -> None:
         super().__init__()
@@ -217,27 +229,30 @@ class Regressor(Model):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """Inputs B,S,I and the numbers of real steps B -> outputs B,S,O; those past an end mean nothing."""
+        """Return outputs (B, S, O) for inputs (B, S, I) with lengths (B,).
+
+        Outputs after a row's end are meaningless.
+        """
         real = prefix_mask(lengths, source.shape[1])[..., None]
         outputs: Tensor = self.output(self.dropout(self.network(source * real, lengths)))
         return outputs
 
     def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Σ (y − ŷ)² over all real steps and all outputs of a batch."""
+        """Return Σ (y − ŷ)² over all real steps and outputs of a batch."""
         real = prefix_mask(lengths, source.shape[1])[..., None]
         errors: Tensor = (self(source, lengths).to(target.dtype) - target) * real
         return errors.square().sum()
 
     def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """How many numbers that is a sum over."""
+        """Return the number of squared errors in the sum."""
         return lengths.sum() * target.shape[2]
 
 
 def build_regression(
     settings: SequenceNetworkSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Regressor:
-    """The model that reads `source_size` numbers a step and gives `target_size`; `criterion` is for labels."""
-    reader = build_network(settings, source_size)
-    model = Regressor(reader, nn.Linear(reader.output_size, target_size), settings.dropout)
+    """Build the model from its settings, with `source_size` inputs and `target_size` outputs; `criterion` is unused."""
+    network = build_network(settings, source_size)
+    model = Regressor(network, nn.Linear(network.output_size, target_size), settings.dropout)
     init_forget_bias_(model)
     return model

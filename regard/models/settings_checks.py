@@ -1,15 +1,13 @@
-"""What settings must be, whatever the model."""
+"""Range checks for model settings."""
 
 from __future__ import annotations
 
 _MAX_VALUES = {"layers": 1000}
-_DEFAULT_MAX_VALUE = (
-    1_000_000  # wider than any model; a slip of the keyboard, or damage, asks for more than any machine has
-)
+_DEFAULT_MAX_VALUE = 1_000_000  # catches typing mistakes and damaged configs before they exhaust the memory
 
 
 def check_positive(settings: object, *names: str) -> None:
-    """Refuses a width or a number below 1, or beyond all measure; None stands for a default."""
+    """Raise ValueError unless each setting is at least 1 and below a sanity limit; None stands for a default."""
     for name in names:
         value, maximum = getattr(settings, name), _MAX_VALUES.get(name, _DEFAULT_MAX_VALUE)
         if value is not None and value < 1:
@@ -19,14 +17,14 @@ def check_positive(settings: object, *names: str) -> None:
 
 
 def check_nonnegative(settings: object, *names: str) -> None:
-    """Refuses a weight below 0."""
+    """Raise ValueError if a setting is below 0."""
     for name in names:
         if getattr(settings, name) < 0:
             raise ValueError(f"{name} must be at least 0, not {getattr(settings, name)}")
 
 
 def check_fraction(settings: object, *names: str) -> None:
-    """Refuses what is no share of a whole: all of it, or less than nothing."""
+    """Raise ValueError unless each setting is at least 0 and below 1."""
     for name in names:
         if not 0 <= getattr(settings, name) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(settings, name)}")

@@ -1,6 +1,6 @@
 """Sutskever, Vinyals & Le 2014, Sequence to sequence learning with neural networks.
 
-The decoder starts from the encoder's last state and sees the source no more.
+The decoder starts from the encoder's last state and has no attention.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class SutskeverSettings(RecurrentInitSettings):
 
 
 class SutskeverState(NamedTuple):
-    """Between two steps: each layer's state."""
+    """State between two steps: each layer's state."""
 
     recurrent: list[State]
 
 
 class SutskeverDecoder(Decoder):
-    """p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
+    """Decoder without attention: p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
 
     computation_order = ("h_t",)
 
@@ -62,37 +62,37 @@ class SutskeverDecoder(Decoder):
         self.dropout = nn.Dropout(dropout)
 
     def start(self, encoded: Encoded) -> SutskeverState:
-        """The encoder's last states."""
+        """Return the encoder's last states, over the bridge."""
         return SutskeverState(self.bridge(encoded.state))
 
     def plot_state(self, state: SutskeverState) -> Tensor:
-        """The top layer's h."""
+        """Return h of the top layer."""
         return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """E and W."""
+        """Return E and W."""
         return [self.embedding, self.output]
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V."""
+        """Return logits (B, T, V) of target_in (B, T)."""
         h, _ = self.hidden_states(encoded, target_in)
         return Decoded(self.output(h), None)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
-        """The top layer's h_t: nothing waits for attention, so all at once."""
+        """Return h_t of the top layer; without attention, all steps run in parallel."""
         words = self.dropout(self.embedding(target_in))
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(words, lengths, self.start(encoded).recurrent)
         return self.dropout(h), None
 
     def step(self, state: SutskeverState, tokens: Tensor) -> tuple[Tensor, SutskeverState, None]:
-        """Tokens B -> log-probabilities B,V."""
+        """Feed tokens (B,); return log-probabilities (B, V) and the new state."""
         h, recurrent = self.recurrent.step(self.dropout(self.embedding(tokens)), state.recurrent)
         return log_probs(self.output(self.dropout(h))), SutskeverState(recurrent), None
 
 
 def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
+    """Build the model from its settings."""
     size, word_size = settings.size, settings.embedding_size
     cell = CELLS[settings.cell]
     decoder = SutskeverDecoder(

@@ -1,4 +1,4 @@
-"""Vaswani et al. 2017, Attention is all you need."""
+"""Transformer: Vaswani et al. 2017, Attention is all you need."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class TransformerSettings:
             ("align_head", self.align_head, self.heads),
         ):
             if isinstance(chosen, int) and not 1 <= chosen <= maximum:
-                raise ValueError(f"{name} counts from 1: there are {maximum}, not {chosen}")
+                raise ValueError(f"{name} must be between 1 and {maximum}, not {chosen}")
 
 
 class PostNorm(nn.Module):
-    """LayerNorm(x + Sublayer(x)), as the paper has it (section 3.1)."""
+    """Residual connection LayerNorm(x + Sublayer(x)), as in the paper (section 3.1)."""
 
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
@@ -65,17 +65,17 @@ class PostNorm(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
+        """Return the input of the sub-layer: x unchanged."""
         return x
 
     def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream x after the sub-layer gave y."""
+        """Return x after the sub-layer's output y is added and normalised."""
         out: Tensor = self.norm(x + self.dropout(y))
         return out
 
 
 class PreNorm(nn.Module):
-    """X + Sublayer(LayerNorm(x)), which trains without a careful warm-up; the stack needs one more norm at its end."""
+    """Residual connection x + Sublayer(LayerNorm(x)); it trains without a careful warm-up, but needs a final norm."""
 
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
@@ -83,12 +83,12 @@ class PreNorm(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
+        """Return the input of the sub-layer: x normalised."""
         normed: Tensor = self.norm(x)
         return normed
 
     def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream x after the sub-layer gave y."""
+        """Return x after the sub-layer's output y is added."""
         out: Tensor = x + self.dropout(y)
         return out
 
@@ -98,14 +98,14 @@ Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 class FeedForward(nn.Sequential):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
+    """Feed-forward network FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
 
     def __init__(self, size: int, hidden_size: int) -> None:
         super().__init__(nn.Linear(size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, size))
 
 
 class TransformerEmbedding(nn.Module):
-    """E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
+    """Token embeddings E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
 
     def __init__(self, token_embedding: nn.Embedding, positions: Positions, dropout: float) -> None:
         super().__init__()
@@ -115,13 +115,13 @@ class TransformerEmbedding(nn.Module):
         self.scale = math.sqrt(token_embedding.embedding_dim)
 
     def forward(self, ids: Tensor, step: int | Tensor = 0) -> Tensor:
-        """Ids B,T, the first of which is position `step`, of all rows or of each -> B,T,size."""
+        """Embed ids (B, T) as (B, T, size); `step` is the position of the first one, for all rows or (B,)."""
         x: Tensor = self.dropout(self.positions(self.words(ids) * self.scale, step))
         return x
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward network."""
+    """Encoder layer: self-attention and feed-forward network."""
 
     def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
         super().__init__()
@@ -131,14 +131,14 @@ class EncoderLayer(nn.Module):
         self.around_feedforward = residual()
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """X B,S,size, mask B,S."""
+        """Run the layer on x (B, S, size) with mask (B, S)."""
         y = self.around_attention.sublayer_input(x)
         x = self.around_attention.add_residual(x, self.attention(y, Memory(y, y, mask)).context)
         return self.around_feedforward.add_residual(x, self.feedforward(self.around_feedforward.sublayer_input(x)))
 
 
 class TransformerEncoder(Encoder):
-    """A stack of layers over embeddings; what the last one gives is the memory."""
+    """Transformer encoder: embeddings and a stack of layers; the output of the last one is the memory."""
 
     def __init__(self, embedding: TransformerEmbedding, layers: list[EncoderLayer], norm: nn.Module) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class TransformerEncoder(Encoder):
         self.norm = norm
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Source B,S -> memory of B,S,size; a Transformer leaves no state."""
+        """Encode source ids (B, S) as a memory (B, S, size), without a decoder state."""
         mask = prefix_mask(lengths, source.shape[1])
         x = self.embedding(source)
         for layer in self.layers:
@@ -156,12 +156,12 @@ class TransformerEncoder(Encoder):
         return Encoded(Memory(x, x, mask), None)
 
     def fsdp_units(self) -> list[nn.Module]:
-        """The layers."""
+        """Return the layers."""
         return list(self.layers)
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the source, then the feed-forward network."""
+    """Decoder layer: masked self-attention, cross-attention and feed-forward network."""
 
     def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
         super().__init__()
@@ -173,17 +173,22 @@ class DecoderLayer(nn.Module):
         self.around_feedforward = residual()
 
     def project(self, memory: Memory) -> Memory:
-        """The source as this layer's attention wants it; it has no use for other keys and values than its own."""
+        """Return the memory with this layer's projected keys and values in place of the encoder's."""
         projected = self.cross_attention.project(memory.keys, memory.values)
         return Memory(projected, projected, memory.mask, projected)
 
     def forward(
         self, x: Tensor, kv_cache: Tensor, cache_mask: Tensor, source: Memory
     ) -> tuple[Tensor, Tensor, Attended]:
-        """X B,T,size after the words of `past`, over a source that this layer's attention has prepared.
+        """Run the layer on x (B, T, size) after the cached tokens.
 
-        `past` B,t,2·size are the words before, as self-attention projected them; it comes back longer by T. `real`
-        B,t+T says which of them all are words of the row.
+        Return the output, the longer cache and the cross-attention.
+
+        Args:
+            x: inputs of the new tokens, (B, T, size).
+            kv_cache: projected keys and values of the previous tokens, (B, t, 2·size).
+            cache_mask: True for real tokens, cached and new, (B, t+T).
+            source: memory prepared by this layer's `project`.
         """
         y = self.around_attention.sublayer_input(x)
         kv_cache = torch.cat((kv_cache, self.attention.project(y, y)), 1)
@@ -201,14 +206,14 @@ class DecoderLayer(nn.Module):
 
 
 class TransformerState(NamedTuple):
-    """Between two steps: for each layer the source as its attention prepared it, and the words so far likewise."""
+    """State between two steps: for each layer the projected source memory and the KV cache."""
 
     source: list[Memory]
-    kv_cache: list[Tensor]  # B,t,2·size; the words of a row that has fewer than t stand at the end
-    step: int | Tensor  # how many they are, in all rows or B in each
+    kv_cache: list[Tensor]  # (B, t, 2·size) per layer; left-padded for rows with fewer than t tokens
+    step: int | Tensor  # number of tokens so far, one for all rows or (B,)
 
     def cache_mask(self, num_new: int) -> Tensor:
-        """Which of the words so far, and of so many more, are there: B,t+more."""
+        """Return a mask (B, t+num_new) that is True for real tokens: cached ones and `num_new` new ones."""
         size = self.kv_cache[0].shape[1] + num_new
         if isinstance(self.step, int):
             return self.kv_cache[0].new_ones(self.kv_cache[0].shape[0], size, dtype=torch.bool)
@@ -216,7 +221,10 @@ class TransformerState(NamedTuple):
 
 
 class TransformerDecoder(Decoder):
-    """A stack of layers over embeddings; the output layer may be the embedding's own matrix (section 3.4)."""
+    """Transformer decoder: embeddings and a stack of layers.
+
+    The output layer may share the embedding matrix (section 3.4).
+    """
 
     supports_shared_memory = True
     computation_order = ("q_t", "a_t", "c_t", "h_t")
@@ -237,21 +245,27 @@ class TransformerDecoder(Decoder):
         self.output = output
 
     def start(self, encoded: Encoded) -> TransformerState:
-        """Projects the memory once for each layer."""
+        """Project the memory once for each layer."""
         memory = encoded.memory
         source = [layer.project(memory) for layer in self.decoder_layers()]
         rows, _, size = memory.keys.shape
         return TransformerState(source, [memory.keys.new_zeros(rows, 0, 2 * size) for _ in source], 0)
 
     def run_tokens(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
-        """Tokens B,T, any number at once: what the output layer reads, the state after them, a look at the source."""
-        x, after, attended_layers = self._run_layers(state, tokens)
+        """Feed tokens (B, T), any number at once.
+
+        Return the input of the output layer, the new state, and the cross-attention of `alignment_head`.
+        """
+        x, new_state, attended_layers = self._run_layers(state, tokens)
         attended, head = attended_layers[self.alignment_head.layer], self.alignment_head.head
         weights = attended.weights.mean(1) if head is None else attended.weights[:, head]
-        return self.norm(x), after, Attended(attended.context, weights)
+        return self.norm(x), new_state, Attended(attended.context, weights)
 
     def _run_layers(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, list[Attended]]:
-        """Tokens B,T through all layers: the last one's output, the state after them, and every layer's look."""
+        """Feed tokens (B, T) through all layers.
+
+        Return the last one's output, the new state, and all cross-attentions.
+        """
         x = self.embedding(tokens, state.step)
         new_caches, attended_layers, cache_mask = [], [], state.cache_mask(tokens.shape[1])
         for layer, layer_cache, source in zip(self.decoder_layers(), state.kv_cache, state.source, strict=True):
@@ -261,29 +275,29 @@ class TransformerDecoder(Decoder):
         return x, TransformerState(state.source, new_caches, state.step + tokens.shape[1]), attended_layers
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Target_in B,T -> logits B,T,V."""
+        """Return logits (B, T, V) of target_in (B, T)."""
         x, attended = self.hidden_states(encoded, target_in)
         return Decoded(self.output(x), attended)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
-        """The last layer's output, normed."""
+        """Return the last layer's output, normalised, and the attention."""
         x, _, attended = self.run_tokens(self.start(encoded), target_in)
         return x, attended
 
     def step(self, state: TransformerState, tokens: Tensor) -> tuple[Tensor, TransformerState, Attended]:
-        """Tokens B -> log-probabilities B,V."""
+        """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
         x, state, attended = self.run_tokens(state, tokens[:, None])
         return log_probs(self.output(x)[:, 0]), state, attended
 
     def concat_states(self, first: TransformerState, second: TransformerState) -> TransformerState:
-        """Rows that have written more, and rows that have written less: padding goes before the words of these."""
+        """Concatenate two batches of states; KV caches of rows with fewer tokens are padded on the left."""
         both = (first, second)
         steps = torch.cat([decoder_state.expand_scalar(state.kv_cache, state.step) for state in both])
-        kv_cache = [_left_pad_concat(*each) for each in zip(first.kv_cache, second.kv_cache, strict=True)]
+        kv_cache = [_left_pad_concat(*caches) for caches in zip(first.kv_cache, second.kv_cache, strict=True)]
         return TransformerState(decoder_state.concat_states(first.source, second.source), kv_cache, steps)
 
     def trim_padding(self, state: TransformerState, source_length: int, target_length: int) -> TransformerState:
-        """Cuts the padding before the words so far as well."""
+        """Trim the memories, and the left padding of the KV cache."""
         return decoder_state.trim_padding(
             state._replace(
                 kv_cache=[layer_cache[:, layer_cache.shape[1] - target_length :] for layer_cache in state.kv_cache]
@@ -292,13 +306,13 @@ class TransformerDecoder(Decoder):
         )
 
     def alignment_heads(self) -> list[AlignmentHead]:
-        """Each layer, and in it the mean of the heads and each of them."""
+        """Return, for each layer, the mean over its heads and each head."""
         layers = self.decoder_layers()
         heads: list[int | None] = [None, *range(layers[0].cross_attention.heads)]
         return [AlignmentHead(layer, head) for layer in range(len(layers)) for head in heads]
 
     def attention_by_head(self, encoded: Encoded, target_in: Tensor) -> list[Tensor]:
-        """All of them in one pass."""
+        """Return the attention (B, T, S) of all `alignment_heads`, computed in one pass."""
         _, _, attended_layers = self._run_layers(self.start(encoded), target_in)
         return [
             weights
@@ -307,29 +321,29 @@ class TransformerDecoder(Decoder):
         ]
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """The embedding's matrix and the output's, which may be the same."""
+        """Return the target embedding and the output layer, which may share one matrix."""
         return [self.embedding.words, self.output]
 
     def fsdp_units(self) -> list[nn.Module]:
-        """The layers."""
+        """Return the layers."""
         return list(self.layers)
 
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The layers with their type."""
+        """Return the layers with their static type."""
         return list(self.layers)  # type: ignore[arg-type]
 
 
 def _left_pad_concat(first: Tensor, second: Tensor) -> Tensor:
-    """The words so far B,t,· and C,u,· as B+C,max(t,u),·, the fewer behind so much padding."""
+    """Concatenate (B, t, ·) and (C, u, ·) to (B+C, max(t, u), ·), with zeros on the left of the shorter."""
     rows, size = len(first), max(first.shape[1], second.shape[1])
-    both = first.new_zeros(rows + len(second), size, first.shape[2])
-    both[:rows, size - first.shape[1] :] = first
-    both[rows:, size - second.shape[1] :] = second
-    return both
+    padded = first.new_zeros(rows + len(second), size, first.shape[2])
+    padded[:rows, size - first.shape[1] :] = first
+    padded[rows:, size - second.shape[1] :] = second
+    return padded
 
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings; `tie: all` ties the decoder alone where the two vocabularies cannot be one."""
+    """Build the model from its settings; `tie: all` ties only the decoder if the vocabularies differ in size."""
     size = settings.size
     hidden = 4 * size if settings.feedforward is None else settings.feedforward
     residual_classes: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}
@@ -371,7 +385,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
 
 
 def _init_weights_(model: Seq2Seq) -> None:
-    """Xavier for every matrix; embeddings N(0, 1/size): after the scale √size each number has variance 1."""
+    """Initialise matrices with Xavier, embeddings from N(0, 1/size): scaled by √size, they have variance 1."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)

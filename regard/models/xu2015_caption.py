@@ -1,6 +1,6 @@
-"""Xu et al. 2015, Show, attend and tell, as it was made: sentences about images.
+"""Image captioning: Xu et al. 2015, Show, attend and tell, over the cells of an image grid.
 
-The decoders are those of `xu` and `hard`, whole; what they look at are the places of a grid.
+The decoders are those of `xu2015` and `xu2015_hard`, unchanged; the encoder is that of `image_encoder`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HardCaptionSettings(HardAttentionBaseSettings, ImageEncoderSettings):
 def build_soft_caption(
     settings: SoftCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
-    """Soft attention over places with `source_size` features."""
+    """Build soft attention over grid cells with `source_size` features."""
     attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
     decoder = XuDecoder(*build_decoder_parts(settings, target_size, Attention(attention_score, Global())))
     return XuModel(build_image_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
@@ -45,7 +45,7 @@ def build_soft_caption(
 def build_hard_caption(
     settings: HardCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
-    """Hard attention over them."""
+    """Build hard attention over grid cells with `source_size` features."""
     attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
     decoder = HardAttentionDecoder(
         *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings

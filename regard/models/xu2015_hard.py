@@ -1,10 +1,11 @@
-"""Hard attention: one place is looked at (Xu 2015, section 4.1), trained in three ways.
+"""Hard attention to one position (Xu 2015, section 4.1), trained with one of three estimators.
 
-- `reinforce`: places are drawn, and made more likely as far as the target does better than a moving average (eq. 11, 12
-  with the entropy term); with a chance of `soft_share` a sentence takes the expectation instead.
-- `soft-baseline`: the same, against what soft attention makes of the same target (Deng 2018).
-- `marginal`: log Σ_s α_s p(y | a_s), exactly; the state reads the expected context, only the output sees the place
-  (Deng 2018).
+- `reinforce`: positions are sampled; their log-probability is raised in proportion to the gain of the target's
+  log-likelihood over a moving average (eq. 11, 12 with the entropy term). With probability `soft_share`, a sentence
+  uses the expected context instead.
+- `soft-baseline`: like `reinforce`, but the baseline is the log-likelihood under soft attention (Deng 2018).
+- `marginal`: log Σ_s α_s p(y | a_s), exactly; the state reads the expected context, only the output depends on the
+  position (Deng 2018).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Estimator = Literal["reinforce", "soft-baseline", "marginal"]
 
 @dataclass(frozen=True, kw_only=True)
 class HardAttentionBaseSettings(XuBaseSettings):
-    """What hard attention has besides, over words and over images."""
+    """Keys of hard attention, over text and over images."""
 
     estimator: Estimator = "reinforce"
     decode: Literal["argmax", "marginal"] = "argmax"
@@ -43,7 +44,7 @@ class HardAttentionBaseSettings(XuBaseSettings):
         super().__post_init__()
         check_nonnegative(self, "reward", "entropy")
         if not 0 <= self.soft_share <= 1:
-            raise ValueError(f"soft_share is a probability, not {self.soft_share}")
+            raise ValueError(f"soft_share must be between 0 and 1, not {self.soft_share}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +53,9 @@ class HardAttentionSettings(HardAttentionBaseSettings, RecurrentAttentionSetting
 
 
 class HardAttentionDecoder(XuDecoder):
-    """Looks at one place: drawn while training, the most likely one, or all of them weighed, otherwise."""
+    """Decoder with hard attention: sampled in training; the argmax or the marginal otherwise."""
 
-    supports_shared_memory = False  # a place is taken out of each row's own memory
+    supports_shared_memory = False  # the context is computed from each row's own memory
 
     def __init__(
         self,
@@ -71,11 +72,11 @@ class HardAttentionDecoder(XuDecoder):
         self.settings = settings
 
     def uses_marginal(self) -> bool:
-        """Whether the output is the marginal Σ_s α_s p(y | a_s)."""
+        """Return whether the output is the marginal Σ_s α_s p(y | a_s)."""
         return (self.settings.estimator if self.training else self.settings.decode) == "marginal"
 
     def start(self, encoded: Encoded) -> XuState:
-        """Draws which sentences take the expectation."""
+        """Return the initial state; sample the sentences that use the expected context."""
         state, rows = super().start(encoded), encoded.memory.mask.shape[0]
         if self.uses_marginal() or self.settings.estimator == "marginal":
             return state._replace(soft_mask=encoded.memory.mask.new_ones(rows))
@@ -86,7 +87,7 @@ class HardAttentionDecoder(XuDecoder):
         return state
 
     def attend(self, state: XuState) -> Attended:
-        """One place, or, in soft rows, all of them by their weights."""
+        """Attend to one position; in soft rows, to all of them by their weights."""
         attended = super().attend(state)
         if state.soft_mask is None:
             return attended
@@ -98,39 +99,42 @@ class HardAttentionDecoder(XuDecoder):
         return attended._replace(weights=weights, context=weights @ state.memory.values, log_prob=log_prob)
 
     def decode_with_soft_attention(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """The whole target with soft attention, by the same weights."""
+        """Run teacher forcing with soft attention, with the same weights."""
         state = super().start(encoded)
         return self.decode_from_state(state._replace(soft_mask=encoded.memory.mask.new_ones(len(target_in))), target_in)
 
     def compute_logits(self, state_and_gate: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
-        """Logits B,T,V; of a marginal they are its log-probabilities."""
+        """Return logits (B, T, V); for the marginal, its log-probabilities."""
         if self.uses_marginal():
             return self.marginal_log_probs(state_and_gate, word, attended, memory)
-        if self.settings.estimator == "marginal":  # the state has read the expectation, the output sees one place
+        if self.settings.estimator == "marginal":  # the state has read the expectation, the output reads one position
             assert attended.probabilities is not None
             one_hot = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(state_and_gate.dtype)
             attended = attended._replace(context=one_hot @ memory.values)
         return super().compute_logits(state_and_gate, word, attended, memory)
 
     def vocabulary_layers(self) -> list[nn.Module]:
-        """None for the marginal, which is of probabilities that were normalised place by place."""
+        """Return no layers for the marginal: it mixes probabilities that are normalised over the whole vocabulary."""
         return [] if self.settings.decode == "marginal" else super().vocabulary_layers()
 
     def marginal_log_probs(self, state_and_gate: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
-        """log Σ_s α_s p(y | a_s), step by step: all places of one step are B,S,V."""
+        """Return log Σ_s α_s p(y | a_s), computed step by step, because one step alone needs (B, S, V)."""
         assert attended.probabilities is not None
         h, beta = state_and_gate.tensor_split([-1], -1)
-        rows = []
+        steps = []
         for t in range(h.shape[1]):
-            contexts = beta[:, t, :, None] * memory.values  # B,S,D
+            contexts = beta[:, t, :, None] * memory.values  # (B, S, D)
             log_probs_by_position = log_probs(self.output(h[:, t, None], word[:, t, None], contexts))
             weights = attended.probabilities[:, t, :, None].clamp(min=torch.finfo(log_probs_by_position.dtype).tiny)
-            rows.append((weights.log() + log_probs_by_position).logsumexp(1))
-        return torch.stack(rows, 1)
+            steps.append((weights.log() + log_probs_by_position).logsumexp(1))
+        return torch.stack(steps, 1)
 
 
 class HardAttentionModel(Seq2Seq):
-    """What training minimises with each estimator. The moving baseline is a buffer, so that it resumes."""
+    """Hard-attention model with the loss of each estimator.
+
+    The moving baseline is a buffer, so that checkpoints contain it.
+    """
 
     baseline: Tensor
     decoder: HardAttentionDecoder
@@ -147,7 +151,7 @@ class HardAttentionModel(Seq2Seq):
         self.register_buffer("baseline", torch.zeros(()))
 
     def decode_and_loss(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
-        """A sum whose gradient is the estimator's."""
+        """Return a sum whose gradient is that of the estimator, and the decoder output."""
         if self.settings.estimator == "marginal":
             return super().decode_and_loss(encoded, target_in, target_out)
         rng_state = _get_rng_state(target_in.device)
@@ -168,32 +172,31 @@ class HardAttentionModel(Seq2Seq):
     def compute_advantage(
         self, encoded: Encoded, sampled_log_probs: Tensor, target_in: Tensor, target_out: Tensor, rng_state: Tensor
     ) -> Tensor:
-        """How much better than its baseline a sentence's draw was, B,T, of the log-probabilities B,T that it gave.
+        """Return the advantage of the samples over the baseline, (B, T), given their log-probabilities (B, T).
 
-        Soft attention is run with the dropout of the draw, or the two would differ by more than where they looked.
+        Soft attention runs with the same dropout as the samples, so that the two differ in attention only.
         """
         if self.settings.estimator == "soft-baseline":
             with torch.no_grad(), _replay_rng(rng_state, sampled_log_probs.device):
                 soft = _target_log_probs(self.decoder.decode_with_soft_attention(encoded, target_in).logits, target_out)
-            return (
-                (sampled_log_probs - soft).flip(1).cumsum(1).flip(1)
-            )  # a place is answerable for what comes after it only
-        whole = sampled_log_probs.sum(1, keepdim=True)
-        advantage = (whole - self.baseline).expand_as(sampled_log_probs)
+            # The position of a step influences only this and later tokens.
+            return (sampled_log_probs - soft).flip(1).cumsum(1).flip(1)
+        sentence_log_probs = sampled_log_probs.sum(1, keepdim=True)
+        advantage = (sentence_log_probs - self.baseline).expand_as(sampled_log_probs)
         if self.training:
-            mean = whole.detach().mean().to(self.baseline.dtype)
-            self.baseline.lerp_(torch.where(mean.isfinite(), mean, self.baseline), 0.1)  # what is no number would stay
+            mean = sentence_log_probs.detach().mean().to(self.baseline.dtype)
+            # A NaN would never leave the moving average.
+            self.baseline.lerp_(torch.where(mean.isfinite(), mean, self.baseline), 0.1)
         return advantage
 
 
 def _get_rng_state(device: torch.device) -> Tensor:
-    """Where the random numbers of a device stand."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @contextmanager
 def _replay_rng(state: Tensor, device: torch.device) -> Iterator[None]:
-    """The random numbers from `state` on, once more; afterwards they go on where they were."""
+    """Reset the random generator to `state`, and restore it on exit."""
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []):
         if on_gpu:
@@ -204,18 +207,18 @@ def _replay_rng(state: Tensor, device: torch.device) -> Iterator[None]:
 
 
 def _target_log_probs(logits: Tensor, target_out: Tensor) -> Tensor:
-    """log p(y_t) of each target token, B,T; 0 for PAD."""
+    """Return log p(y_t) of each target token, (B, T); 0 for PAD."""
     picked = log_probs(logits).gather(-1, target_out[..., None]).squeeze(-1)
     return picked.masked_fill(target_out == PAD, 0.0)
 
 
 def attention_entropy(probabilities: Tensor) -> Tensor:
-    """−Σ_s α_s log α_s: B,T,S -> B,T."""
+    """Return the entropy −Σ_s α_s log α_s: (B, T, S) → (B, T)."""
     return -torch.xlogy(probabilities, probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny)).sum(-1)
 
 
 def build(settings: HardAttentionSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """The model of the settings."""
+    """Build the hard-attention model from its settings."""
     attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
     decoder = HardAttentionDecoder(
         *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings

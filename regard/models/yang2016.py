@@ -1,6 +1,6 @@
-"""Yang et al. 2016, Hierarchical attention networks: words make sentences, sentences make the document.
+"""Yang et al. 2016, Hierarchical attention networks: words are pooled into sentences, sentences into a document.
 
-The GRU is the paper's (section 2.1), with the reset gate behind the product, as in PyTorch.
+The GRU is the paper's (section 2.1), with the reset gate after the product, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class YangSettings(ClassifierSettings):
 
 
 class PooledDocument(NamedTuple):
-    """A document in one vector, with nothing that was looked at."""
+    """Document vector of a model without attention weights."""
 
-    vector: Tensor  # B,size
+    vector: Tensor  # (B, size)
     word_weights: None = None
     sentence_weights: None = None
 
 
 class HierarchicalPooling(nn.Module):
-    """The same way up without attention (HN-AVE and HN-MAX in the paper's section 3.2)."""
+    """Hierarchical pooling without attention (HN-AVE and HN-MAX in the paper's section 3.2)."""
 
     def __init__(self, pooling: nn.Module, sentence_encoder: nn.Module) -> None:
         super().__init__()
@@ -51,14 +51,20 @@ class HierarchicalPooling(nn.Module):
         self.sentence_encoder = sentence_encoder
 
     def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> PooledDocument:
-        """Word states B,N,S,size with a mask B,N,S, and the mask B,N of the sentences."""
+        """Return the document vector.
+
+        Args:
+            words: word states (B, N, S, size).
+            word_mask: True for real words, (B, N, S).
+            sentence_mask: True for real sentences, (B, N).
+        """
         vectors, _ = self.pooling(words.flatten(0, 1), word_mask.flatten(0, 1))
         sentences, _ = self.sentence_encoder(vectors.unflatten(0, words.shape[:2]), sentence_mask.sum(1))
         return PooledDocument(self.pooling(sentences, sentence_mask)[0])
 
 
 class YangClassifier(Classifier):
-    """h_it of the words, s_i of the sentences, v of the document (eq. 1–10), p = softmax(W_c v + b_c) (eq. 11)."""
+    """Classifier over h_it of words, s_i of sentences, v of the document (eq. 1–10): softmax(W_c v + b_c) (eq. 11)."""
 
     def __init__(
         self,
@@ -77,14 +83,19 @@ class YangClassifier(Classifier):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
-        """Ids B,N,S with the words of each sentence B,N, 0 behind the last -> logits B,L, weights B,N,S and B,N."""
+        """Return logits (B, L), word weights (B, N, S) and sentence weights (B, N).
+
+        Args:
+            ids: token ids (B, N, S).
+            lengths: number of words of each sentence, (B, N); 0 after the last sentence.
+        """
         word_mask = prefix_mask(lengths.flatten(), ids.shape[2]).view(ids.shape)
         document = self.hierarchy(self.encode_words(ids, lengths), word_mask, lengths > 0)
         logits = self.output(self.dropout(document.vector))
         return ClassifierOutput(logits, document.word_weights, document.sentence_weights)
 
     def encode_words(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """h_it of each word, B,N,S,2u; no time is spent on sentences that are not there."""
+        """Return h_it of each word, (B, N, S, 2u); padding sentences are not computed."""
         real = lengths > 0
         if not real.any():
             return self.embedding.weight.new_zeros(*ids.shape, self.recurrent.output_size)
@@ -95,19 +106,19 @@ class YangClassifier(Classifier):
 
 
 def build(settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> YangClassifier:
-    """The model of the settings, for a vocabulary and a number of labels."""
+    """Build the model from its settings, for a vocabulary size and a number of labels."""
     recurrent = settings.make_encoder(settings.embedding_size)
     width = recurrent.output_size
-    above = settings.make_encoder(width)
-    makers: dict[str, Callable[[], nn.Module]] = {
-        "attention": lambda: HierarchicalAttention(width, settings.context_size, above, width),
-        "max": lambda: HierarchicalPooling(MaxPooling(), above),
-        "mean": lambda: HierarchicalPooling(MeanPooling(), above),
+    sentence_encoder = settings.make_encoder(width)
+    make_hierarchy: dict[str, Callable[[], nn.Module]] = {
+        "attention": lambda: HierarchicalAttention(width, settings.context_size, sentence_encoder, width),
+        "max": lambda: HierarchicalPooling(MaxPooling(), sentence_encoder),
+        "mean": lambda: HierarchicalPooling(MeanPooling(), sentence_encoder),
     }
     return YangClassifier(
         settings.make_word_embedding(source_size),
         recurrent,
-        makers[settings.pooling](),
+        make_hierarchy[settings.pooling](),
         nn.Linear(width, target_size),
         criterion,
         settings.dropout,
