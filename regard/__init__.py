@@ -1,6 +1,7 @@
-"""Train, look inside and serve attention models on your own text.
+"""Train, inspect and serve attention models on your own text.
 
-`regard.train(recipe, data, out)` trains, `regard.load(run).translate([text])` translates, `regard.nn` has the parts.
+`regard.train(recipe, data, out)` trains, `regard.load(run).translate([text])` translates, and `regard.nn` holds the
+attention layers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from regard.version import VERSION
 if TYPE_CHECKING:
     from regard.api import load, train
 
-# PyTorch's memory on ARM is mimalloc's, which gives back to the system what was not used for 10 ms, and the next update
-# has to ask for it again: a tenth of its time. This is read when PyTorch is first imported.
+# On ARM PyTorch allocates with mimalloc, which returns memory to the system after 10 ms without use; allocating it
+# again took a tenth of each update's time. mimalloc reads this variable when PyTorch is first imported.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 
 __version__ = VERSION
@@ -22,7 +23,7 @@ __all__ = ["__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """`train` and `load` on first use, so that `import regard` does not wait for PyTorch."""
+    """Import `train` and `load` on first use, so that `import regard` does not load PyTorch."""
     if name in ("load", "train"):
         from regard import api
 

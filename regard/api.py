@@ -1,4 +1,4 @@
-"""What `import regard` offers beside the rooms: train, and load."""
+"""The Python API of `import regard`: `train` and `load`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["load", "train"]
 
 
 def load(*runs: str | Path, device: str | None = None) -> Any:
-    """What works with the best model of a run: a `Translator`, or what its task has in its place.
+    """Load the best model of a run: a `Translator`, or the predictor of the run's task.
 
-    Several runs that translate, with the same vocabularies, are an ensemble.
+    Several translation runs with the same vocabularies are loaded as an ensemble.
     """
     if not runs:
-        raise UserError("no run to load")
+        raise UserError("no run to load: give at least one run folder")
     return get_task(Run(Path(runs[0])).read_config()).load(*runs, device=device)
 
 
@@ -36,11 +36,11 @@ def train(
     resume: bool = False,
     **overrides: Any,
 ) -> Run:
-    """Trains a recipe (a name, a file or a mapping) on text, writes the report, and gives back the run.
+    """Train a recipe (a name, a file or a mapping) on text, write the report, and return the run.
 
-    `data` and `dev` are each one file that holds pairs or two text files, source first; without `dev` some of `data` is
-    held out. Overrides are dotted keys: `regard.train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With
-    `resume` the run in `out` goes on: its own config counts, and a recipe of another name is refused.
+    `data` and `dev` are each one file of sentence pairs or two text files, source first; without `dev` a part of `data`
+    is held out. Overrides are dotted keys: `regard.train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`.
+    With `resume` training of the run in `out` is resumed with its own config; a recipe of another name is refused.
     """
     run = training.train(recipe, data, out, dev=dev, resume=resume, **overrides)
     if is_rank0():

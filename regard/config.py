@@ -1,4 +1,4 @@
-"""From mappings, as YAML gives them, to dataclasses: every key known, every value of the right type."""
+"""Configuration parsing: convert mappings, as YAML gives them, to dataclasses with checked keys and types."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ T = TypeVar("T")
 
 
 def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
-    """A `cls` (a dataclass) of `values`; `where` is the section's name, for the error.
+    """Build the dataclass `cls` from `values`; errors name keys as `section.key`.
 
-    Keys that are missing take the dataclass's defaults. What a section checks itself, in `__post_init__`, is reported
-    with the section's name before it.
+    Keys that are missing take the dataclass's defaults. A ValueError of its `__post_init__` is reported with the
+    section's name before it.
     """
     hints = get_type_hints(cls)
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
     for key in values:
         if key not in fields:
-            named = " ".join(str(key).split())  # a key of YAML may have lines, a sentence has one
-            raise UserError(f"unknown key {section}.{named}{format_suggestion(str(key), fields)}")
+            key_text = " ".join(str(key).split())  # a YAML key may span lines, the message must not
+            raise UserError(f"unknown key {section}.{key_text}{format_suggestion(str(key), fields)}")
     for field in dataclasses.fields(typing.cast(Any, cls)):
-        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if needed and field.name not in values:
+        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if is_required and field.name not in values:
             raise UserError(f"{section} has no {field.name}")
-    given = {key: convert_value(value, fields[key], f"{section}.{key}") for key, value in values.items()}
+    arguments = {key: convert_value(value, fields[key], f"{section}.{key}") for key, value in values.items()}
     try:
-        return cls(**given)
+        return cls(**arguments)
     except ValueError as error:
         raise UserError(f"{section}: {error}") from error
 
 
 def convert_value(value: Any, hint: Any, key: str) -> Any:
-    """The value as `hint` wants it, or an error that names both."""
+    """Return the value converted to the type `hint`; raise a UserError that names the key, the type and the value."""
     if get_origin(hint) in (Union, types.UnionType):
         return _convert_union(value, get_args(hint), key)
     if get_origin(hint) is Literal:
@@ -67,7 +67,7 @@ def convert_value(value: Any, hint: Any, key: str) -> Any:
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...], key: str) -> Any:
-    """The value as the first of several types that takes it, or the reasons of all that refused it."""
+    """Return the value as the first of several types that accepts it; the error lists why each type refused it."""
     reasons = []
     for hint in hints:
         try:
@@ -78,7 +78,7 @@ def _convert_union(value: Any, hints: tuple[Any, ...], key: str) -> Any:
 
 
 def _parse_float(value: int | float | str, key: str) -> float:
-    """A number; YAML reads `1e-6` as text, which is a number to everybody else."""
+    """Return a float; text is accepted because YAML reads `1e-6`, without a decimal point, as text."""
     try:
         number = float(value)
     except (ValueError, OverflowError):

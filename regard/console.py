@@ -1,4 +1,4 @@
-"""What a person sees while something works: a bar on a terminal, plain lines elsewhere. All of it on standard error."""
+"""Console output on standard error: log lines, and a progress bar if it is a terminal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class _StandardError:
-    """Standard error, where output is dropped once its terminal or the reading end of its pipe is closed.
+    """Standard error that drops output once its terminal or the reading end of its pipe is closed.
 
-    Training goes on then, and saves a checkpoint: Ctrl-C ends `tee` in `regard train … 2>&1 | tee log` as well.
+    Training continues then, and saves a checkpoint: Ctrl-C ends `tee` in `regard train … 2>&1 | tee log` as well.
     """
 
     def write(self, text: str) -> int:
@@ -33,15 +33,15 @@ class _StandardError:
             _own_stderr().flush()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "rich_proxied_file":  # by which rich would write to the stream itself
+        if name == "rich_proxied_file":  # rich would use it to write to the stream directly
             raise AttributeError(name)
         return getattr(_own_stderr(), name)
 
 
 def _own_stderr() -> Any:
-    if sys.stderr is None:  # closed before the start, as by `2>&-`
+    if sys.stderr is None:  # closed before Python started, as by `2>&-`
         return _null_file()
-    return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # rich replaces it while it draws a bar
+    return getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # rich replaces sys.stderr while it draws a bar
 
 
 @cache
@@ -56,37 +56,37 @@ def _output_dropped_if_closed() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, _own_stderr().fileno())
-        os.close(nowhere)
+        null_descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_descriptor, _own_stderr().fileno())
+        os.close(null_descriptor)
 
 
 @cache
 def _make_console() -> Console:
-    """Standard error; one for all, so that a line said while a bar is drawn stands above it."""
+    """Return the console on standard error; there is only one, so that log lines appear above a progress bar."""
     error = cast("IO[str]", _StandardError())
     return Console(file=error, highlight=False, soft_wrap=True, quiet=not is_rank0())
 
 
 def log_message(message: str) -> None:
-    """One line, as it is."""
+    """Print one line on standard error, without interpreting markup; only rank 0 prints."""
     _make_console().print(message, markup=False)
 
 
 def is_terminal() -> bool:
-    """Whether a person watches standard error."""
+    """Return True if standard error is a terminal and this process is rank 0."""
     return bool(_own_stderr().isatty()) and is_rank0()
 
 
 def is_rank0() -> bool:
-    """Whether this process is the one that speaks, of several that torchrun has started, or alone."""
+    """Return True if this process is rank 0 of those that torchrun started, or runs alone."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def make_progress_bar(threaded: bool = True) -> Progress:
-    """A progress bar with speed and time left; silent where nobody watches.
+    """Return a progress bar with speed and time left; it draws nothing if standard error is not a terminal.
 
-    Without its thread it is drawn by `refresh` alone.
+    With `threaded` false it is drawn only when `refresh` is called.
     """
     return Progress(
         TextColumn("{task.description}"),

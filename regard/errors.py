@@ -1,4 +1,4 @@
-"""What went wrong because of something a user gave, in one sentence that a user can act on."""
+"""Errors caused by user input, with one-sentence messages that a user can act on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from reprlib import Repr
 
 
 class UserError(ValueError):
-    """A mistake in what was given (a file, a key, a value): the command line prints it alone and exits with 2."""
+    """A mistake in user input (a file, a key, a value): the command line prints its message and exits with status 2."""
 
 
 def make_nan_error(step: int) -> ArithmeticError:
-    """What a search raises where a model's numbers are none."""
-    return ArithmeticError(f"the model's probabilities at step {step} are not numbers: weights are damaged")
+    """Return the error that a search raises if a model's probabilities are NaN or inf."""
+    return ArithmeticError(f"the model's probabilities at step {step} are NaN or inf: the weights are damaged")
 
 
 _SHORT_REPR = Repr()
@@ -21,18 +21,18 @@ _SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother, _SHORT_REPR.m
 
 
 def short_repr(value: object) -> str:
-    """A value as Python writes it, cut short where it is long: YAML can hold in a few lines what fills a memory.
+    """Return `repr(value)`, shortened if it is long: a few lines of YAML can expand to gigabytes.
 
-    >>> shown(["a", 1.5])
+    >>> short_repr(["a", 1.5])
     "['a', 1.5]"
     """
     return _SHORT_REPR.repr(value)
 
 
 def format_suggestion(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
-    """`"; did you mean 'size'?"` where one of `choices` is close to `word`, and all of them where none is.
+    """Return `"; did you mean 'size'?"` if one of `choices` is close to `word`, else a list of all choices.
 
-    >>> nearest("sise", ["size", "layers"])
+    >>> format_suggestion("sise", ["size", "layers"])
     "; did you mean 'size'?"
     """
     names = sorted(choices)

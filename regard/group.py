@@ -1,6 +1,6 @@
-"""Imported first by a server of forks, this takes it, and all that is forked from it, out of its parent's group.
+"""Put a fork server and the processes forked from it into a process group of their own; importing this does it.
 
-What is sent to a whole group of processes, as Ctrl-C in a terminal is, then comes to the parent alone, to be passed on.
+Signals to the group of the parent, such as Ctrl-C in a terminal, then reach the parent alone, which forwards them.
 """
 
 import os

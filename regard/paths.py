@@ -1,4 +1,4 @@
-"""Where regard keeps what it can make again."""
+"""The cache folder, and file helpers: SHA-256 and fsync."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 
 def find_cache_folder() -> Path:
-    """`REGARD_CACHE`, or `regard` in the user's folder for caches."""
-    named = os.environ.get("REGARD_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+    """Return `REGARD_CACHE`, or `regard` in the user's cache folder."""
+    folder = os.environ.get("REGARD_CACHE")
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def compute_sha256(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync_path(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
+    """Wait until a file or folder is written to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

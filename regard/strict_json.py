@@ -1,4 +1,4 @@
-"""JSON that every parser reads: NaN and infinities, for which JSON has no number, are written as null."""
+"""Strict JSON that every parser reads: NaN and infinities, which JSON cannot express, are written as null."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def dumps(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
-    """Return a value as JSON.
+    """Return a value as JSON, with null for NaN and infinities.
 
     >>> dumps({"loss": float("nan"), "epoch": 0.5})
     '{"loss": null, "epoch": 0.5}'

@@ -1,4 +1,4 @@
-"""Text and ids: SentencePiece (BPE, unigram, characters) and whole words."""
+"""Tokenizers: SentencePiece (BPE, unigram, characters) and whole words; vocabularies of labels."""
 
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from regard.tokenizers.factory import (

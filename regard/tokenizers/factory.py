@@ -1,4 +1,4 @@
-"""The `text` section of a recipe, and the pair of tokenizers that it asks for."""
+"""Tokenizer settings (the `text` section of a recipe), and training, saving and loading of tokenizers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.tokenizers.words import WordTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularySettings:
-    """How text becomes ids, where there is one vocabulary."""
+    """Tokenizer and vocabulary settings of a task with one vocabulary."""
 
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
     vocabulary: int = 8000
@@ -26,40 +26,40 @@ class VocabularySettings:
 
     def __post_init__(self) -> None:
         if self.vocabulary < 5:
-            raise ValueError(f"vocabulary must hold more than the four special ids, not {self.vocabulary}")
+            raise ValueError(f"vocabulary is at least 5, more than the four special tokens, not {self.vocabulary}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
         if self.dropout and self.kind != "bpe":
-            raise ValueError(f"dropout={self.dropout} leaves merges out, and only kind bpe has merges, not {self.kind}")
+            raise ValueError(f"dropout={self.dropout} skips BPE merges: it needs kind bpe, not {self.kind}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings(VocabularySettings):
-    """How the text of two sides becomes ids."""
+    """Tokenizer and vocabulary settings of a source and a target language."""
 
     shared: bool = True
 
 
 class Tokenizers(NamedTuple):
-    """One for each side; the same object twice where the vocabulary is shared."""
+    """Source and target tokenizer; the same object twice if the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
 
     @property
     def vocab_sizes(self) -> tuple[int, int]:
-        """How many ids each has."""
+        """Number of source and target ids."""
         return self.source.vocab_size, self.target.vocab_size
 
 
 LineSource = Callable[[], Iterable[str]]  # text that can be read more than once
-_MAX_TRAINING_LINES = 2_000_000  # lines to learn subwords from
+_MAX_TRAINING_LINES = 2_000_000  # that SentencePiece is trained on
 
 
 def train_tokenizers(
     settings: TextSettings, source: LineSource, target: LineSource, tags: Sequence[str] = ()
 ) -> Tokenizers:
-    """Vocabularies for the two sides of a corpus; that of the source has the tags."""
+    """Train the tokenizers of the two sides of a corpus; only the source vocabulary contains the tags."""
     if settings.shared:
         both = train_tokenizer(settings, lambda: chain(source(), target()), tags)
         return Tokenizers(both, both)
@@ -67,7 +67,7 @@ def train_tokenizers(
 
 
 def train_tokenizer(settings: VocabularySettings, lines: LineSource, tags: Sequence[str] = ()) -> Tokenizer:
-    """A vocabulary of one side, or of both together."""
+    """Train one tokenizer, of one side or of both sides together."""
     size, lowercase = settings.vocabulary, settings.lowercase
     if settings.kind == "word":
         return WordTokenizer.train(lines(), size, lowercase, tags)
@@ -77,20 +77,23 @@ def train_tokenizer(settings: VocabularySettings, lines: LineSource, tags: Seque
 
 
 def subsample_lines(lines: LineSource, max_lines: int) -> Iterable[str]:
-    """At most so many lines, evenly spread; those that SentencePiece would choose by itself are others each time."""
+    """Return at most `max_lines` lines, evenly spaced.
+
+    SentencePiece's own sampling of lines differs from run to run.
+    """
     count = sum(1 for _ in lines())
     return islice(lines(), 0, None, max(1, -(-count // max_lines)))
 
 
 def save_tokenizers(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:
-    """Writes `shared` or `source` and `target` into the folder."""
+    """Write the vocabulary `shared`, or `source` and `target`, to the folder."""
     for name in _list_vocabulary_names(settings):
         tokenizer = tokenizers.target if name == "target" else tokenizers.source
         tokenizer.save(folder / make_vocabulary_file_name(name, settings))
 
 
 def load_tokenizers(settings: TextSettings, folder: Path) -> Tokenizers:
-    """Reads what `save` wrote."""
+    """Read the tokenizers that `save_tokenizers` wrote."""
     loaded = [
         load_tokenizer(settings, folder / make_vocabulary_file_name(name, settings))
         for name in _list_vocabulary_names(settings)
@@ -99,7 +102,7 @@ def load_tokenizers(settings: TextSettings, folder: Path) -> Tokenizers:
 
 
 def load_tokenizer(settings: VocabularySettings, path: Path) -> Tokenizer:
-    """One vocabulary."""
+    """Read one vocabulary file."""
     if not path.is_file():
         raise UserError(f"{path} is missing: the run has no vocabulary")
     reader: Callable[[Path, bool], Tokenizer] = (
@@ -109,10 +112,9 @@ def load_tokenizer(settings: VocabularySettings, path: Path) -> Tokenizer:
 
 
 def _list_vocabulary_names(settings: TextSettings) -> tuple[str, ...]:
-    """The names of the vocabularies."""
     return ("shared",) if settings.shared else ("source", "target")
 
 
 def make_vocabulary_file_name(side: str, settings: VocabularySettings) -> str:
-    """Words are a list that people can read, SentencePiece has a format of its own."""
+    """Return the file name of a vocabulary: `.vocab` for a plain list of words, `.model` for a SentencePiece model."""
     return f"{side}.{'vocab' if settings.kind == 'word' else 'model'}"

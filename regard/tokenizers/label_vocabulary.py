@@ -1,4 +1,4 @@
-"""The labels that a model chooses from, and their ids."""
+"""Label vocabulary: the labels that a classifier or tagger chooses from, and their ids."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from regard.errors import UserError, format_suggestion, short_repr
 
-_MAX_LABELS = 1_000_000  # labels; more are texts that were taken for labels
+_MAX_LABELS = 1_000_000  # with more, texts were probably read as labels
 
 
 class LabelVocabulary:
-    """Names in sorted order; the place of each is its id, from 0."""
+    """Labels in sorted order; a label's id is its index."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = sorted(set(names))
@@ -20,11 +20,11 @@ class LabelVocabulary:
             if not is_valid_label(name):
                 raise UserError(f"a label is one line of text without tabs, not {short_repr(name)}")
         if not 0 < len(self.names) <= _MAX_LABELS:
-            raise UserError(f"there is at least one label and at most {_MAX_LABELS:,}, not {len(self.names):,}")
+            raise UserError(f"the number of labels is between 1 and {_MAX_LABELS:,}, not {len(self.names):,}")
 
     @classmethod
     def load(cls, path: Path) -> LabelVocabulary:
-        """Reads what `save` wrote."""
+        """Read the labels that `save` wrote."""
         if not path.is_file():
             raise UserError(f"{path} is missing: the run has no labels")
         try:
@@ -36,7 +36,7 @@ class LabelVocabulary:
         return cls(names)
 
     def save(self, path: Path) -> None:
-        """One name a line; the line's number, from 0, is the id."""
+        """Write one label a line; the line number, counted from 0, is the id."""
         path.write_bytes("".join(name + "\n" for name in self.names).encode("utf-8"))
 
     @property
@@ -45,16 +45,16 @@ class LabelVocabulary:
         return len(self.names)
 
     def find_id(self, name: str) -> int:
-        """The id of a name; an error where there is no such label."""
+        """Return the id of a label; raise a UserError if the vocabulary does not contain it."""
         if name not in self.ids:
             raise UserError(f"there is no label {short_repr(name)}{format_suggestion(name, self.names[:100])}")
         return self.ids[name]
 
     def find_name(self, id: int) -> str:
-        """The name of an id."""
+        """Return the label of an id."""
         return self.names[id]
 
 
 def is_valid_label(name: str) -> bool:
-    """Whether a name stands in one line, with nothing around it that nobody sees, and before a tab."""
+    """Return True if a label is one line without tabs and without white space around it."""
     return name.splitlines() == [name] and name == name.strip() and "\t" not in name

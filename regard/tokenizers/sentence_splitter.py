@@ -1,4 +1,4 @@
-"""Where one sentence ends and the next begins."""
+"""Sentence splitting with sentencex."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from regard.console import log_message
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
-    """The sentences of a text, each with the white space behind it: joined they are the text."""
+    """Return the sentences of a text, each with the white space that follows it: joined, they are the text."""
     if not _is_splitter_installed():
         return [text]
-    from sentencex import segment  # slow to load, and not at hand wherever the bare checkout runs
+    from sentencex import segment  # slow to load, and may be missing in a checkout without its dependencies
 
     return list(segment((language or "en").partition("-")[0], text))
 
 
 @cache
 def _is_splitter_installed() -> bool:
-    """Whether there is something that knows sentences; said once, if not."""
+    """Return True if sentencex is installed; log once if not."""
     if find_sentencex_version() is None:
         log_message("sentencex is not installed: a line of several sentences is translated as one")
         return False
@@ -28,7 +28,7 @@ def _is_splitter_installed() -> bool:
 
 @cache
 def find_sentencex_version() -> str | None:
-    """Return the version of sentencex, or None where it is not installed."""
+    """Return the version of sentencex, or None if it is not installed."""
     try:
         import sentencex  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""What every kind of tokenizer can do."""
+"""The tokenizer interface, Unicode normalization, and tags."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from regard.errors import UserError, format_suggestion, short_repr
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back. A word, wherever words are counted, is what stands between white space in the text."""
+    """Convert text to ids and back. Words are counted as separated by white space."""
 
-    lowercase: bool  # whether all text is lower-cased first
+    lowercase: bool  # all text is lower-cased first
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, PAD, UNK, BOS and EOS among them."""
+        """Number of ids, including PAD, UNK, BOS and EOS."""
         ...
 
     def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Ids (no BOS, no EOS), and for each the number of the word it is part of."""
+        """Return the ids (without BOS and EOS), and for each the index of its white-space word."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids alone."""
+        """Return the ids of a text, without BOS and EOS."""
         ...
 
     def find_tag_id(self, name: str) -> int:
-        """The id that a tag has; an error where the vocabulary has no such tag."""
+        """Return the id of a tag; raise a UserError if the vocabulary does not contain it."""
         ...
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
-        """The ids of the same sentences, cut otherwise as far as `dropout` and the seed have it."""
+        """Segment sentences again with BPE dropout; the result depends on the seed only."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; PAD, BOS and EOS are silent."""
+        """Return the text of ids, without PAD, BOS and EOS."""
         ...
 
     def find_word_ids(self, ids: Sequence[int]) -> list[int]:
-        """For each id the number of the word of `decode(ids)` that it is part of."""
+        """Return, for each id, the index of the word of `decode(ids)` that it belongs to."""
         ...
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Each id in writing, as a picture or a table shows it."""
+        """Return the token of each id, as plots and tables show it."""
         ...
 
     def find_word_boundary_ids(self) -> frozenset[int] | None:
-        """The ids that cannot carry a word on: one of them follows every whole word. None: no id can."""
+        """Return the ids that cannot continue a word, one of which follows each whole word; None if no id can."""
         ...
 
     def save(self, path: Path) -> None:
-        """Writes one file that `load` of the same kind reads."""
+        """Write one file, which `load` of the same class reads."""
         ...
 
 
 def check_unicode(text: str) -> None:
-    """Raise a UserError for a lone surrogate, half a character, which has no form in UTF-8."""
+    """Raise a UserError for a lone surrogate (half a character), which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -69,16 +69,16 @@ def check_unicode(text: str) -> None:
 
 
 def normalize(text: str, lowercase: bool) -> str:
-    """Return the text in Unicode normalization form C, lower-cased before if asked."""
+    """Return the text in Unicode normalization form C (NFC), lower-cased first if `lowercase`."""
     return unicodedata.normalize("NFC", text.lower() if lowercase else text)
 
 
 def format_tag(name: str) -> str:
-    """How a tag is written in a vocabulary."""
+    """Return a tag as it is written in a vocabulary."""
     return f"<{name}>"
 
 
 def make_missing_tag_error(name: str, known: Sequence[str]) -> UserError:
-    """What to say of a tag that a vocabulary does not have."""
-    why = format_suggestion(name, known) if known else ": this model was trained without tags"
-    return UserError(f"there is no tag {name!r}{why}")
+    """Return the error for a tag that a vocabulary does not contain."""
+    hint = format_suggestion(name, known) if known else ": this model was trained without tags"
+    return UserError(f"there is no tag {name!r}{hint}")

@@ -1,4 +1,4 @@
-"""Whole words with `<unk>` for the rare ones, as the papers before subwords had them."""
+"""Word tokenizer: whole words, with `<unk>` for rare ones, as in papers before subwords."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from regard.tokenizers.tokenizer import format_tag, make_missing_tag_error, norm
 _TAG = re.compile(r"<\w+>")
 CLOSING_MARKS = frozenset(".,;:!?…)]}%»")  # no space before
 OPENING_MARKS = frozenset("([{«„")  # no space after
-JOINER = "‿"  # on a mark of punctuation, at the side on which there is no space although there usually is
-SPACER = "␣"  # on a mark of CLOSES or OPENS that stands alone, at the side on which there usually is no space
+JOINER = "‿"  # on the side of a punctuation mark that lacks its usual space
+SPACER = "␣"  # on a lone closing or opening mark, on the side that usually has no space
 
 VOCABULARY_VERSION = 2
-_VERSION_LINE = (
-    f"# regard words, version {VOCABULARY_VERSION}"  # the last line of a vocabulary; those of version 1 have none
-)
+# The last line of a vocabulary file; files of version 1 have none.
+_VERSION_LINE = f"# regard words, version {VOCABULARY_VERSION}"
 _VERSION_1_TOKEN = re.compile(r"<unk>|\w+(?:[-'’]\w+)*|[^\w\s]")
 
-# `re` has no class for combining marks (\p{M}), so that each is replaced by this one before tokens are searched for.
+# `re` has no class for combining marks (\p{M}): each is replaced by this one before the text is matched.
 _ACCENT = "\u0301"
-_LETTER = rf"[\w{_ACCENT}\u200c\u200d]"  # with the zero-width joiners, which stand inside words
+_LETTER = rf"[\w{_ACCENT}\u200c\u200d]"  # with the zero-width joiners, which occur inside words
 _EMOJI = rf"[\U0001f1e6-\U0001f1ff]{{2}}|[^\w\s](?:[{_ACCENT}\U0001f3fb-\U0001f3ff]|\u200d[^\w\s])*"
 _TOKEN = re.compile(rf"(?P<word><unk>|{_LETTER}+(?:[-'’]{_LETTER}+)*)|{_EMOJI}")
 
 
 class _CombiningToAccent(dict[int, int]):
-    """Code points with ACCENT instead of each combining mark, for `str.translate`."""
+    """Translation table for `str.translate` that replaces each combining mark by `_ACCENT`."""
 
     def __missing__(self, code: int) -> int:
         self[code] = ord(_ACCENT) if unicodedata.category(chr(code)).startswith("M") else code
@@ -45,14 +44,14 @@ _COMBINING_TO_ACCENT = _CombiningToAccent()
 
 
 class Token(NamedTuple):
-    """A word, or a mark of punctuation."""
+    """A word or a punctuation mark."""
 
     text: str
     is_word: bool
 
 
 class _Spacing(NamedTuple):
-    """The text of an entry of a vocabulary, and whether it joins the token before and the token after it."""
+    """A vocabulary entry without its joiners, and whether it joins the previous and the next token."""
 
     joins_before: bool
     text: str
@@ -60,20 +59,20 @@ class _Spacing(NamedTuple):
 
 
 def find_tokens(text: str, version: int = VOCABULARY_VERSION) -> list[Token]:
-    """Return the words and the marks of punctuation of a text, as they are written."""
+    """Return the words and punctuation marks of a text, as they are written."""
     if version == 1:
         return [Token(token, any(map(str.isalnum, token))) for token in _VERSION_1_TOKEN.findall(text)]
-    found = _TOKEN.finditer(text.translate(_COMBINING_TO_ACCENT))
-    return [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in found]
+    matches = _TOKEN.finditer(text.translate(_COMBINING_TO_ACCENT))
+    return [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in matches]
 
 
 @lru_cache(maxsize=300_000)
 def _tokenize_word(word: str) -> tuple[str, ...]:
-    """Return the tokens of a white-space word; marks that are not spaced as usual have joiners or a spacer.
+    """Return the tokens of a white-space word; marks with unusual spacing get joiners or a spacer.
 
-    Without these a mark of CLOSES joins the token before it, one of OPENS the token after it, any other none. Of two
-    neighbours that are marks, the second has the joiner. A mark that contains JOINER itself is `<unk>`: with joiners it
-    could not be read back.
+    Without these, CLOSING_MARKS join the previous token, OPENING_MARKS the next one, and other marks neither. Of two
+    neighbouring marks the second gets the joiner. A mark that contains JOINER itself becomes `<unk>`: with joiners it
+    could not be decoded.
     """
     if word in CLOSING_MARKS:
         return (SPACER + word,)
@@ -81,10 +80,10 @@ def _tokenize_word(word: str) -> tuple[str, ...]:
         return (word + SPACER,)
     tokens = find_tokens(word)
     entries: list[str] = []
-    joined = False  # by the token before
-    for number, (text, is_word) in enumerate(tokens):
-        before, after = number > 0, number + 1 < len(tokens)
-        word_after = after and tokens[number + 1].is_word
+    is_joined = False  # the previous token joins this one
+    for index, (text, is_word) in enumerate(tokens):
+        before, after = index > 0, index + 1 < len(tokens)
+        word_after = after and tokens[index + 1].is_word
         if is_word:
             entries.append(text)
         elif JOINER in text:
@@ -93,16 +92,16 @@ def _tokenize_word(word: str) -> tuple[str, ...]:
             usual = (before and not word_after) or not after
             entries.append(text if usual else JOINER * before + text + JOINER)
         elif text in OPENING_MARKS:
-            usual = (joined and after) or not before
+            usual = (is_joined and after) or not before
             entries.append(text if usual else JOINER + text + JOINER * after)
         else:
-            entries.append(JOINER * (before and not joined) + text + JOINER * word_after)
-        joined = _parse_spacing(entries[-1]).joins_after
+            entries.append(JOINER * (before and not is_joined) + text + JOINER * word_after)
+        is_joined = _parse_spacing(entries[-1]).joins_after
     return tuple(entries)
 
 
 def _parse_spacing(entry: str) -> _Spacing:
-    """Read the joiners, or the spacer, of an entry of a vocabulary."""
+    """Separate a vocabulary entry from its joiners or spacer."""
     if entry in CLOSING_MARKS or entry in OPENING_MARKS:
         return _Spacing(entry in CLOSING_MARKS, entry, entry in OPENING_MARKS)
     if (entry[:1] == SPACER and entry[1:] in CLOSING_MARKS) or (entry[-1:] == SPACER and entry[:-1] in OPENING_MARKS):
@@ -113,7 +112,7 @@ def _parse_spacing(entry: str) -> _Spacing:
 
 
 class WordTokenizer:
-    """Words and marks of punctuation, the most frequent first; `it's` and `well-kept` are one word each.
+    """Words and punctuation marks, the most frequent first; `it's` and `well-kept` are one word each.
 
     Version 1 splits words at combining marks and has no joiners; its vocabularies still load and encode text that way.
     """
@@ -122,9 +121,9 @@ class WordTokenizer:
         self.vocabulary = list(vocabulary)
         self.lowercase = lowercase
         self.version = version
-        self.ids = {word: number for number, word in enumerate(self.vocabulary)}
+        self.ids = {word: id for id, word in enumerate(self.vocabulary)}
         self.spacing = [_parse_spacing(word) for word in self.vocabulary]
-        self._other_forms: dict[str, int] = {}  # marks that the vocabulary has only with other spaces around them
+        self._other_forms: dict[str, int] = {}  # ids of marks that the vocabulary has only with other spacing
         for text in (text for _, text, _ in self.spacing if not text[:1].isalnum() and JOINER not in text):
             forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER, SPACER + text, text + SPACER)
             nearest = next(self.ids[form] for form in forms if form in self.ids)
@@ -139,9 +138,10 @@ class WordTokenizer:
         tags: Sequence[str] = (),
         spacing: bool = True,
     ) -> WordTokenizer:
-        """The `size` most frequent words, tags and ids 0 to 3 included; among equals the alphabet decides.
+        """Build a vocabulary of the `size` most frequent words; ties sort alphabetically.
 
-        Without `spacing` marks have neither joiners nor spacers, for vocabularies that are looked up by `find_tokens`.
+        `size` includes tags and special tokens. Without `spacing` marks have neither joiners nor spacers, for
+        vocabularies that are used with `find_tokens`.
         """
         counts: Counter[str] = Counter()
         for line in lines:
@@ -150,27 +150,27 @@ class WordTokenizer:
             else:
                 counts.update(normalize(token.text, lowercase) for token in find_tokens(line))
         ranked = sorted((word for word in counts if word not in SPECIAL_TOKENS), key=lambda word: (-counts[word], word))
-        first = [*SPECIAL_TOKENS, *map(format_tag, tags)]
-        return cls([*first, *ranked[: max(0, size - len(first))]], lowercase)
+        reserved = [*SPECIAL_TOKENS, *map(format_tag, tags)]
+        return cls([*reserved, *ranked[: max(0, size - len(reserved))]], lowercase)
 
     @classmethod
     def load(cls, path: Path, lowercase: bool = False) -> WordTokenizer:
-        """Reads what `save` wrote."""
+        """Read the vocabulary that `save` wrote."""
         try:
             *vocabulary, rest = path.read_text(encoding="utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a vocabulary: it is not UTF-8") from error
         version = VOCABULARY_VERSION if vocabulary[-1:] == [_VERSION_LINE] else 1
         vocabulary = vocabulary[:-1] if version == VOCABULARY_VERSION else vocabulary
-        each_once = len(set(vocabulary)) == len(vocabulary) and all(word.split() == [word] for word in vocabulary)
-        if rest or tuple(vocabulary[:4]) != SPECIAL_TOKENS or not each_once:
+        is_valid = len(set(vocabulary)) == len(vocabulary) and all(word.split() == [word] for word in vocabulary)
+        if rest or tuple(vocabulary[:4]) != SPECIAL_TOKENS or not is_valid:
             raise UserError(
                 f"{path} is not a vocabulary: one word a line, each once, the first four {' '.join(SPECIAL_TOKENS)}"
             )
         return cls(vocabulary, lowercase, version)
 
     def save(self, path: Path) -> None:
-        """One word a line; the line's number, from 0, is the id. The last line names the version."""
+        """Write one word a line; the line number, counted from 0, is the id. The last line names the version."""
         lines = self.vocabulary if self.version == 1 else [*self.vocabulary, _VERSION_LINE]
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
@@ -180,13 +180,13 @@ class WordTokenizer:
         return len(self.vocabulary)
 
     def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Ids, and the white-space word of each."""
+        """Return the ids, and for each the index of its white-space word."""
         by_word = self._encode_words(text)
         ids = [id for word in by_word for id in word]
-        return ids, [number for number, word in enumerate(by_word) for _ in word]
+        return ids, [index for index, word in enumerate(by_word) for _ in word]
 
     def encode(self, text: str) -> list[int]:
-        """The ids alone."""
+        """Return the ids of a text, without BOS and EOS."""
         return [id for word in self._encode_words(text) for id in word]
 
     def _encode_words(self, text: str) -> list[list[int]]:
@@ -198,11 +198,11 @@ class WordTokenizer:
         ]
 
     def _find_id(self, token: str) -> int:
-        found = self.ids.get(token)
-        return self._other_forms.get(token, UNK) if found is None else found
+        id = self.ids.get(token)
+        return self._other_forms.get(token, UNK) if id is None else id
 
     def find_tag_id(self, name: str) -> int:
-        """The id of a tag that the vocabulary was learnt with."""
+        """Return the id of a tag; raise a UserError if the vocabulary was trained without it."""
         id = self.ids.get(format_tag(name), UNK)
         if id < len(SPECIAL_TOKENS):
             raise make_missing_tag_error(
@@ -211,40 +211,42 @@ class WordTokenizer:
         return id
 
     def is_tag(self, id: int) -> bool:
-        """Whether an id is that of a tag: no word of a text has a form like that."""
+        """Return True if the id is that of a tag: no word of a text is written like one."""
         return id >= len(SPECIAL_TOKENS) and _TAG.fullmatch(self.vocabulary[id]) is not None
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
-        """Words have no parts, so that there is nothing to leave out."""
+        """Return the sentences unchanged: whole words have no merges to skip."""
         return [list(ids) for ids in sentences]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words with a space between, punctuation set as joiners and spacers say, else as in ordinary text."""
+        """Return words separated by spaces, with punctuation spaced by its joiners and spacers or else as usual."""
         words = self.find_word_ids(ids)
-        spoken = zip(ids, words, [-1, *words], strict=False)
+        triples = zip(ids, words, [-1, *words], strict=False)
         return "".join(
-            (" " if word > last else "") + self.spacing[id].text for id, word, last in spoken if not self._is_silent(id)
+            (" " if word > last else "") + self.spacing[id].text
+            for id, word, last in triples
+            if not self._is_silent(id)
         ).strip()
 
     def find_word_ids(self, ids: Sequence[int]) -> list[int]:
-        """The word of `decode(ids)` that each id is part of; a silent id counts with the word before it."""
-        numbers, number, joined = [], -1, False
+        """Return the index of each id's word of `decode(ids)`; an id without text belongs to the previous word."""
+        word_ids, word_id, is_joined = [], -1, False
         for id in ids:
             if not self._is_silent(id):
                 spacing = self.spacing[id]
-                number += number < 0 or not (joined or spacing.joins_before)
-                joined = spacing.joins_after
-            numbers.append(max(number, 0))
-        return numbers
+                word_id += word_id < 0 or not (is_joined or spacing.joins_before)
+                is_joined = spacing.joins_after
+            word_ids.append(max(word_id, 0))
+        return word_ids
 
     def _is_silent(self, id: int) -> bool:
-        """Whether an id adds nothing to a text."""
+        """Return True if an id adds no text."""
         return id in (PAD, BOS, EOS) or self.is_tag(id)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """The words themselves; marks with their joiners and spacers."""
+        """Return the words; marks with their joiners and spacers."""
         return [self.vocabulary[id] for id in ids]
 
     def find_word_boundary_ids(self) -> None:
-        """Every id is a whole word."""
+        """Return None: every id is a whole word."""
         return
