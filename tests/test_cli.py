@@ -305,7 +305,7 @@ def test_run_trained_from_a_pipe_can_be_resumed(regard: Command, corpus: Path, t
     text = "".join(f"{one}\t{other}\n" for one, other in zip(*sides, strict=True))
     done = regard("train", "-", "--out", "x", *TINY_ARGUMENTS, "training.steps=12", input=text)
     assert done.returncode == 0, done.stderr
-    assert "what came through - is kept as x/data/" in done.stderr
+    assert "data from - is copied to x/data/" in done.stderr
     (copy,) = (tmp_path / "x/data").iterdir()
     again = regard("train", "-", "--out", "x", input=text)
     other = regard("train", "-", "--out", "x", "--resume", "model.size=2", input="one\teins\n")

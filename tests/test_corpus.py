@@ -60,7 +60,7 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     there, gone = write_file(tmp_path / "a.en", b"a\n"), tmp_path / "a.de"
     assert corpus_error([there, gone]) == f"there is no file {gone}"
     assert corpus_error([tmp_path / "gone.tsv"]) == f"there is no file {tmp_path / 'gone.tsv'}"
-    assert corpus_error([there, tmp_path]) == f"{tmp_path} is a folder, and a file is wanted"
+    assert corpus_error([there, tmp_path]) == f"{tmp_path} is a folder, not a file"
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1), (4, 0)])

@@ -248,7 +248,7 @@ def test_tmx_lang_attribute_of_old_versions_is_read(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tmx", make_tmx({"en": "a", "de": "b"}).replace("xml:lang", "lang"))
     assert read_all_pairs([path]) == [Pair("a", "b")]
     broken = write_file(tmp_path / "x.tmx", make_tmx({"en": "a", "de": "b"}).replace('xml:lang="de"', ""))
-    assert corpus_error(broken) == f"{broken}:8: a <tuv> without xml:lang; each says its language"
+    assert corpus_error(broken) == f"{broken}:8: a <tuv> without xml:lang; add its language code"
 
 
 def test_tmx_with_namespace_and_line_breaks_is_read(tmp_path: Path) -> None:
@@ -277,7 +277,10 @@ def test_xml_entities_are_neither_loaded_nor_expanded(tmp_path: Path) -> None:
     secret = write_file(tmp_path / "secret.txt", "secret")
     entity = f'<!DOCTYPE tmx [<!ENTITY x SYSTEM "file://{secret}">]>'
     path = write_file(tmp_path / "x.tmx", entity + make_tmx({"en": "a SEG", "de": "b"}).replace("SEG", "&x;"))
-    assert corpus_error(path) == f"{path}:6: &x; is an entity of the file's own, which is not read; write its text"
+    assert (
+        corpus_error(path)
+        == f"{path}:6: &x; is an entity that the file defines, which is not expanded; write its text instead"
+    )
     bomb = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
         f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
@@ -403,7 +406,7 @@ def test_xliff_units_with_translate_no_are_left_out(tmp_path: Path) -> None:
 def test_xliff_cp_element_is_a_character_or_an_error(code: str, text: str | None, tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.xlf", XLIFF2.replace('hex="0020"', f'hex="{code}"'))
     if text is None:
-        assert corpus_error(path) == f'{path}:7: <cp hex="{code}"/> is no character'
+        assert corpus_error(path) == f'{path}:7: <cp hex="{code}"/> is not a character'
     else:
         assert read_all_pairs([path])[1].target == f"der Baum ist{text}alt"
 

@@ -213,7 +213,7 @@ def test_killed_data_worker_costs_no_updates(tmp_path: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train_step", kill_worker_during_third_update)
-        with pytest.raises(UserError, match=r"reading training data came to a stop: DataLoader worker .*killed"):
+        with pytest.raises(UserError, match=r"loading training data failed: DataLoader worker .*killed"):
             trainer.fit()
     assert max(trainer.run.list_steps()) == 3
     resumed = make_trainer(tmp_path / "killed", steps=6, checkpoint_every=100)

@@ -1013,7 +1013,7 @@ def check_data_workers(factory: TrainerFactory) -> None:
 
 def check_data_timeout(factory: TrainerFactory) -> None:
     trainer = make_reading_trainer(factory, RecordingExamples(factory.new_folder(), hangs=True), workers=1, timeout=1)
-    with pytest.raises(UserError, match=r"reading training data came to a stop: .*after 1 seconds"):
+    with pytest.raises(UserError, match=r"loading training data failed: .*after 1 seconds"):
         trainer.fit()
 
 

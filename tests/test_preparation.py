@@ -234,7 +234,7 @@ class KilledEncoder(PairEncoder):
 def test_killed_encoding_process_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WordTokenizer.train(["a"], 9)
     monkeypatch.setattr(prepare, "PAIRS_PER_CHUNK", 3)
-    with pytest.raises(UserError, match="ended from outside"):
+    with pytest.raises(UserError, match="was killed"):
         list(
             encode_in_parallel([RawPair(Pair("a", "a"))] * 5, KilledEncoder(Tokenizers(made, made), 9), num_processes=1)
         )
@@ -404,7 +404,7 @@ def test_damaged_cache_entry_is_rebuilt(
     second, _ = prepare_data(make_settings(corpus, max_length=6))
     assert to_lists(second.dataset.source) == rows
     assert cache.find_damage(entry) is None
-    warned = "made again" in capsys.readouterr().err
+    warned = "it is rebuilt" in capsys.readouterr().err
     assert warned or (name, damage) == ("manifest.json", "truncate"), "without its final newline it is still JSON"
 
 
@@ -438,7 +438,7 @@ def test_concurrent_processes_build_a_cache_entry_once(tmp_path: Path, own_cache
 def test_cache_folder_without_write_access_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(UserError, match="REGARD_CACHE can name another folder"):
+    with pytest.raises(UserError, match="set REGARD_CACHE to another folder"):
         cache.find_or_build_entry("some", {}, lambda folder: None)
 
 

@@ -1,1 +1,1 @@
-"""Corpora on disk become batches."""
+"""Training data: reading of corpora, dev split, encoding, batching and loading."""

@@ -1,4 +1,4 @@
-"""Batches: encoded pairs as tensors."""
+"""Batches of sentence pairs: padding and collation of token ids into tensors."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from regard.special_tokens import BOS, EOS, PAD
 
 
 class Seq2SeqBatch(NamedTuple):
-    """What `model.loss` takes. B pairs, right-padded."""
+    """B right-padded sentence pairs, as `model.loss` takes them."""
 
-    source: Tensor  # B,S with EOS
-    lengths: Tensor  # B
-    target_in: Tensor  # B,T from BOS on
-    target_out: Tensor  # B,T up to EOS
-    guide: Tensor | None = None  # B,T,S where each target token should look, where alignments are given
+    source: Tensor  # (B, S), ends with EOS
+    lengths: Tensor  # (B,)
+    target_in: Tensor  # (B, T), begins with BOS
+    target_out: Tensor  # (B, T), ends with EOS
+    guide: Tensor | None = None  # (B, T, S), target attention weights for guided alignment; None without alignments
 
     def to(self, device: torch.device) -> Seq2SeqBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         source, lengths, target_in, target_out = (tensor.to(device, non_blocking=True) for tensor in self[:4])
         guide = None if self.guide is None else self.guide.to(device, non_blocking=True)
         return Seq2SeqBatch(source, lengths, target_in, target_out, guide)
 
     @property
     def num_rows(self) -> int:
-        """The number of pairs."""
+        """Number of sentence pairs, B."""
         return len(self.source)
 
     @property
     def num_targets(self) -> int:
-        """What the loss is a mean over: target tokens, padding not counted."""
+        """Number of target tokens without padding, over which the loss is averaged."""
         return int((self.target_out != PAD).sum())
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in: the same."""
+        """Number of tokens for measuring training speed: target tokens without padding."""
         return self.num_targets
 
     def split_into(self, count: int) -> list[Seq2SeqBatch]:
-        """The same pairs in `count` batches, or as many as there are pairs."""
+        """Split into `count` micro-batches, or into one for each pair if there are fewer pairs."""
         return [
-            Seq2SeqBatch(*(tensor[cut] for tensor in self if tensor is not None))
-            for cut in make_even_slices(self.num_rows, count)
+            Seq2SeqBatch(*(tensor[rows] for tensor in self if tensor is not None))
+            for rows in make_even_slices(self.num_rows, count)
         ]
 
 
 def make_even_slices(num_rows: int, count: int) -> list[slice]:
-    """So many rows in `count` parts, or as many as there are rows."""
+    """Return `count` slices of nearly equal length over the rows, or one for each row if there are fewer rows."""
     ends = np.linspace(0, num_rows, min(count, num_rows) + 1).astype(int)
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def collate(source: RaggedArray, target: RaggedArray, rows: Indices, links: RaggedArray | None = None) -> Seq2SeqBatch:
-    """The pairs at `rows`, with the links of their tokens where they are known."""
+    """Build the batch of the pairs at `rows`, with a guide for the attention if token links are given."""
     ids, lengths = pad_with_end_id(source, rows, EOS)
     target_in, target_out = pad_and_shift_targets(target, rows)
     guide = None if links is None else torch.from_numpy(_make_guide(links, rows, target_out.shape[1], ids.shape[1]))
@@ -67,7 +67,7 @@ def collate(source: RaggedArray, target: RaggedArray, rows: Indices, links: Ragg
 
 
 def pad_and_shift_targets(target: RaggedArray, rows: Indices) -> tuple[Integers, Integers]:
-    """What a decoder reads, from BOS on, and what it is to write, up to EOS: both B,T."""
+    """Return decoder inputs, which begin with BOS, and expected outputs, which end with EOS, both (B, T)."""
     target_out, _ = pad_with_end_id(target, rows, EOS)
     target_in = np.roll(target_out, 1, axis=1)
     target_in[target_in == EOS] = PAD
@@ -76,29 +76,32 @@ def pad_and_shift_targets(target: RaggedArray, rows: Indices) -> tuple[Integers,
 
 
 def pad_with_end_id(sentences: RaggedArray, rows: Indices, end_id: int) -> tuple[Integers, Integers]:
-    """Sentences with an id at their end, right-padded: B,S and their lengths B."""
-    found, lengths = pad_rows(sentences, rows, extra_columns=1)
-    found[np.arange(len(rows)), lengths] = end_id
-    return found, np.asarray(lengths + 1)
+    """Return right-padded sentences with `end_id` appended, (B, S), and their lengths, (B,)."""
+    padded, lengths = pad_rows(sentences, rows, extra_columns=1)
+    padded[np.arange(len(rows)), lengths] = end_id
+    return padded, np.asarray(lengths + 1)
 
 
 def pad_rows(
     ragged: RaggedArray, rows: Indices, fill_value: int = PAD, extra_columns: int = 0
 ) -> tuple[Integers, Integers]:
-    """Rows of numbers, right-padded, the longest with `room` places behind it: B,S and their lengths B."""
+    """Return rows right-padded with `fill_value`, (B, S), and their lengths, (B,).
+
+    S is the length of the longest row plus `extra_columns`.
+    """
     starts, lengths = ragged.offsets[rows], ragged.offsets[rows + 1] - ragged.offsets[rows]
-    places = np.arange(int(lengths.max()) + extra_columns)
-    found = np.full((len(rows), len(places)), fill_value, dtype=np.int64)
-    real = places < lengths[:, None]
-    found[real] = ragged.values[(starts[:, None] + places)[real]]
-    return found, lengths
+    columns = np.arange(int(lengths.max()) + extra_columns)
+    padded = np.full((len(rows), len(columns)), fill_value, dtype=np.int64)
+    is_value = columns < lengths[:, None]
+    padded[is_value] = ragged.values[(starts[:, None] + columns)[is_value]]
+    return padded, lengths
 
 
 def _make_guide(links: RaggedArray, rows: Indices, target_length: int, source_length: int) -> Integers:
-    """B,T,S: each target token's links, evenly weighed; nothing for one without."""
-    table = np.zeros((len(rows), target_length, source_length), dtype=np.float32)
-    for place, row in enumerate(rows):
-        linked = links[int(row)].reshape(-1, 2)
-        table[place, linked[:, 1], linked[:, 0]] = 1
-    table /= np.maximum(table.sum(2, keepdims=True), 1)
-    return table
+    """Return (B, T, S): the uniform distribution over each target token's linked source tokens; zeros if unlinked."""
+    weights = np.zeros((len(rows), target_length, source_length), dtype=np.float32)
+    for index, row in enumerate(rows):
+        pairs = links[int(row)].reshape(-1, 2)
+        weights[index, pairs[:, 1], pairs[:, 0]] = 1
+    weights /= np.maximum(weights.sum(2, keepdims=True), 1)
+    return weights

@@ -1,6 +1,6 @@
-"""What is computed once and kept: named by what it was made of, checked before it is used, made again if it is damaged.
+"""Cache of prepared data: entries are named by a hash of their inputs, verified by checksums, and rebuilt if damaged.
 
-Nothing in here is needed for good: the whole folder may be deleted at any time.
+The whole cache folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ MANIFEST = "manifest.json"
 def find_or_build_entry(
     kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None
 ) -> Path:
-    """The folder of what `build` writes for this key; built where it is not there, or not whole.
+    """Return the folder that `build` writes for this key; build it if it is missing or damaged.
 
-    Another version of regard, or of a library that decides over the content, has entries of its own.
-    Several processes may ask for the same: one builds, the others wait.
+    Each version of regard, and of the libraries that affect the content, has separate entries. If several processes
+    request the same entry, one builds it and the others wait.
     """
     home = folder or find_cache_folder()
     name = f"{kind}-{hashlib.sha256(json.dumps([collect_versions(), key], sort_keys=True).encode()).hexdigest()[:24]}"
-    place = home / name
+    entry = home / name
     try:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / f".{name}.lock").open("a")
     except OSError as error:
         raise UserError(
-            f"{home} cannot be written to ({error.strerror}); REGARD_CACHE can name another folder"
+            f"{home} cannot be written to ({error.strerror}); set REGARD_CACHE to another folder"
         ) from error
     with lock:
         portalocker.lock(lock, portalocker.LOCK_EX)
-        damage = find_damage(place)
+        damage = find_damage(entry)
         if damage is None:
-            return place
-        if place.exists():
-            log_message(f"{place} is damaged ({damage}); it is made again")
-            shutil.rmtree(place)
-        beside = home / f".{name}.part"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
+            return entry
+        if entry.exists():
+            log_message(f"{entry} is damaged ({damage}); it is rebuilt")
+            shutil.rmtree(entry)
+        partial_entry = home / f".{name}.part"
+        shutil.rmtree(partial_entry, ignore_errors=True)
+        partial_entry.mkdir()
         try:
-            build(beside)
-            _write_manifest(beside)
+            build(partial_entry)
+            _write_manifest(partial_entry)
         except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(partial_entry, ignore_errors=True)
             raise
-        beside.rename(place)
-    return place
+        partial_entry.rename(entry)
+    return entry
 
 
 def collect_versions() -> dict[str, str | None]:
-    """Return what decides over the content of every entry, besides its key."""
+    """Return the versions that affect the content of every entry, in addition to its key."""
     return {
         "regard": VERSION,
         "source": compute_source_digest(),
@@ -78,16 +78,16 @@ def collect_versions() -> dict[str, str | None]:
 
 @cache
 def compute_source_digest() -> str:
-    """Return the SHA-256 of the source files that read, split and encode text, so that no change can be forgotten."""
+    """Return the SHA-256 of the source files that read, split and encode text: any change of them changes the keys."""
     package = Path(__file__).parent.parent
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for name in ("data", "tokenizers") for path in (package / name).rglob("*.py")):
-        found.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _write_manifest(folder: Path) -> None:
-    """Writes down what is in a folder, and waits until it is on the disk."""
+    """Write the checksums of all files of a folder, and wait until everything is written to disk."""
     files = {
         str(path.relative_to(folder)): compute_sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
@@ -97,7 +97,7 @@ def _write_manifest(folder: Path) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """Why an entry cannot be used, if it cannot."""
+    """Return the reason why an entry cannot be used, or None if it can."""
     try:
         files = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -105,5 +105,5 @@ def find_damage(folder: Path) -> str | None:
     for name, expected in files.items():
         path = folder / name
         if not path.is_file() or compute_sha256(path) != expected:
-            return f"{name} is not what it was"
+            return f"{name} does not match its checksum"
     return None

@@ -1,4 +1,4 @@
-"""Encoded pairs to train on."""
+"""Dataset of encoded sentence pairs for training."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from regard.data.batch import Seq2SeqBatch, collate
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.sampler import DatasetPart
 
-Augmentation = Callable[
-    [RaggedArray, RaggedArray, int], tuple[RaggedArray, RaggedArray]
-]  # both sides and a seed -> both sides cut otherwise
+# Source, target and a seed -> source and target, segmented differently (BPE dropout).
+Augmentation = Callable[[RaggedArray, RaggedArray, int], tuple[RaggedArray, RaggedArray]]
 
 
 class ParallelDataset:
-    """Two sides with as many sentences each, in one part or several."""
+    """Source and target sentences as token ids; the pairs of one corpus after another form its parts."""
 
     def __init__(
         self,
@@ -29,7 +28,10 @@ class ParallelDataset:
         augment: Augmentation | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        """`links` are those of each pair's tokens, source and target in turn; `fingerprint` saves reading it all."""
+        """Take both sides, with the alignment of each pair in `links` as source token, target token, and so on.
+
+        A known `fingerprint` saves reading all ids to compute it.
+        """
         self.source = source
         self.target = target
         self.links = links
@@ -43,32 +45,32 @@ class ParallelDataset:
         return len(self.source)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
-        """The pairs at `rows`; with noise, as the seed has it."""
+        """Return the pairs at `rows` as a batch; the seed determines the augmentation."""
         if self.augment is None:
             return collate(self.source, self.target, rows, self.links)
         source, target = (RaggedArray.from_rows(side[int(row)] for row in rows) for side in (self.source, self.target))
         return collate(*self.augment(source, target, seed), np.arange(len(rows)))
 
     def release_memory(self) -> None:
-        """Lets go of what was read so far."""
+        """Release the memory-mapped pages that were read so far."""
         for part in (self.source, self.target, self.links):
             if part is not None:
                 part.release_pages()
 
 
 def _compute_sizes(source: RaggedArray, target: RaggedArray, chunk_size: int = 1 << 20) -> npt.NDArray[np.int32]:
-    """What each pair takes in a batch: the longer side, with its EOS."""
-    found = np.empty(len(source), dtype=np.int32)
+    """Return the tokens that each pair takes in a batch: the length of the longer side with EOS."""
+    sizes = np.empty(len(source), dtype=np.int32)
     for start in range(0, len(source), chunk_size):
         rows = slice(start, start + chunk_size + 1)
-        found[start : start + chunk_size] = np.maximum(np.diff(source.offsets[rows]), np.diff(target.offsets[rows])) + 1
-    return found
+        sizes[start : start + chunk_size] = np.maximum(np.diff(source.offsets[rows]), np.diff(target.offsets[rows])) + 1
+    return sizes
 
 
 def compute_dataset_fingerprint(*parts: RaggedArray) -> str:
-    """Tells one set of examples from another."""
-    found = hashlib.sha256()
+    """Return a SHA-256 that identifies the content of a dataset."""
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(np.ascontiguousarray(part.values, dtype=np.int32).data)
-        found.update(np.ascontiguousarray(part.offsets).data)
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(part.values, dtype=np.int32).data)
+        digest.update(np.ascontiguousarray(part.offsets).data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Language codes: ISO 639 codes of two and three letters that name the same language."""
+"""Language codes (ISO 639, with region or script), and the choice of source and target languages of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.data.readers.text_io import to_single_line
 from regard.errors import UserError
 
 # Each language of ISO 639-1, then its other codes: of ISO 639-2 and 639-3, deprecated ones, and the individual language
-# that is meant by the code of a macrolanguage (`cmn` by `zh`).
+# that the code of a macrolanguage usually means (`cmn` for `zh`).
 _ISO_CODES = """
 aa-aar ab-abk ae-ave af-afr ak-aka am-amh an-arg ar-ara-arb as-asm av-ava ay-aym az-aze ba-bak be-bel bg-bul bh-bih
 bi-bis bm-bam bn-ben bo-bod-tib br-bre bs-bos ca-cat ce-che ch-cha co-cos cr-cre cs-ces-cze cu-chu cv-chv cy-cym-wel
@@ -33,15 +33,15 @@ _NORWEGIAN = frozenset({"nb", "nn"})  # two written languages, and `no` names ei
 
 @lru_cache(maxsize=1000)
 def normalize_language_code(code: str) -> str:
-    """Return a code in small letters with hyphens and the shortest code of its language: `de-at` for `deu_AT`."""
+    """Return a code in lower case with hyphens and the shortest code of its language: `de-at` for `deu_AT`."""
     language, hyphen, rest = code.lower().replace("_", "-").partition("-")
     return _SHORTEST_CODES.get(language, language) + hyphen + rest
 
 
 def find_language(code: str) -> str | None:
-    """Return the language of a code without script and region; None for what is no code, such as `txt` and `source`.
+    """Return the language of a code without script and region; None for other names, such as `txt` and `source`.
 
-    A name of two letters counts as a code, one of three only if the language has one of two as well.
+    A name of two letters counts as a code; one of three letters only if its language has a code of two as well.
 
     >>> find_language("de-AT"), find_language("ger"), find_language("txt")
     ('de', 'de', None)
@@ -51,9 +51,9 @@ def find_language(code: str) -> str | None:
 
 
 def matches_language(code: str, wanted: str) -> bool:
-    """Whether a file's language is the one that is wanted: `en-US` and `eng` are `en`, `en` is not `en-US`.
+    """Return True if `code` is the wanted language or a variant of it: `en-US` and `eng` are `en`, `en` is not `en-US`.
 
-    `nb` and `nn` are not `no`, for one file may hold both.
+    `nb` and `nn` are not `no`, because one file may hold both.
     """
     code, wanted = normalize_language_code(code), normalize_language_code(wanted)
     return code == wanted or code.startswith(f"{wanted}-")
@@ -66,7 +66,7 @@ def are_different_languages(one: str | None, other: str | None) -> bool:
 
 
 _LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
-_SIDE_OPTIONS = ("which is {}", "--{}", "data.{}=")  # a side in messages: in a sentence, as an option, as a recipe key
+_SIDE_OPTIONS = ("which is {}", "--{}", "data.{}=")  # how messages name a side: in words, as an option, as a recipe key
 _REGION_SUFFIX = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
 
@@ -75,10 +75,10 @@ class LanguageError(UserError):
 
 
 class LanguageRequest(NamedTuple):
-    """The languages that were asked for, and those that the file's name speaks of.
+    """The requested languages, and those in the name of the file.
 
-    Without `names` the languages asked for are there to choose among those of the file; with it they are also the names
-    of the two sides of a file that names none.
+    The requested languages select sides of a file that names its languages. For a file that names none they are
+    accepted as names of its two sides only if `allow_unnamed`.
     """
 
     source: str | None = None
@@ -87,7 +87,7 @@ class LanguageRequest(NamedTuple):
     allow_unnamed: bool = True
 
     def check_unnamed_file(self, where: str) -> None:
-        """Refuses a choice where there is none: the file does not say which languages it holds."""
+        """Raise a UserError if languages are requested (and `allow_unnamed` is false) of a file that names none."""
         if not self.allow_unnamed and (self.source or self.target):
             raise UserError(
                 f"{where} names no languages, so that --source and --target have nothing to choose from: leave them out"
@@ -95,7 +95,7 @@ class LanguageRequest(NamedTuple):
 
 
 class LanguagePair(NamedTuple):
-    """The two languages to read. Not `sure`: they are all that was seen so far, and a third must not go unheard."""
+    """The two languages to read. Not final: chosen from the languages seen so far; a third one must be reported."""
 
     source: str
     target: str
@@ -103,96 +103,109 @@ class LanguagePair(NamedTuple):
 
 
 def _is_language_code(name: str) -> bool:
-    """Whether a name may be that of a language: en, deu, pt-BR, zh_Hans."""
+    """Return True if a name may be a language code: en, deu, pt-BR, zh_Hans."""
     return _LANGUAGE_CODE.fullmatch(name) is not None
 
 
 def find_language_columns(names: Iterable[str], request: LanguageRequest) -> list[str]:
-    """The names of columns that may be languages. `id` counts the rows, unless Indonesian is meant."""
+    """Return the column names that may be languages; `id` is taken for row numbers unless Indonesian is requested."""
     codes = [name for name in dict.fromkeys(names) if _is_language_code(name)]
-    meant = "id" in (
+    is_indonesian = "id" in (
         find_language(code) for code in (request.source, request.target, *(request.from_file_name or ())) if code
     )
-    return codes if meant or len(codes) < 3 else [code for code in codes if code != "id"]
+    return codes if is_indonesian or len(codes) < 3 else [code for code in codes if code != "id"]
 
 
 def deduplicate_languages(codes: Iterable[str]) -> list[str]:
-    """The languages in their order, each once, by its widest code: `en` where there are both `en-US` and `en`."""
-    found = list(dict.fromkeys(codes))
+    """Return each language once, in order, by its most general code: `en` if there are both `en-US` and `en`."""
+    unique = list(dict.fromkeys(codes))
     return list(
-        dict.fromkeys(min((other for other in found if matches_language(code, other)), key=len) for code in found)
+        dict.fromkeys(min((other for other in unique if matches_language(code, other)), key=len) for code in unique)
     )
 
 
 def merge_regions(codes: Sequence[str]) -> list[str]:
-    """More than two languages as two where they differ by region alone.
+    """Reduce more than two codes to two languages if they differ in region only.
 
-    >>> merged(["en-GB", "en-US", "de-AT"]), merged(["en", "pt-BR"]), merged(["en", "zh-Hans", "zh-Hant"])
-    (['en', 'de'], ['en', 'pt-BR'], ['en', 'zh-Hans', 'zh-Hant'])
+    >>> merge_regions(["en-GB", "en-US", "de-AT"]), merge_regions(["en", "pt-BR"])
+    (['en', 'de'], ['en', 'pt-BR'])
+    >>> merge_regions(["en", "zh-Hans", "zh-Hant"])
+    ['en', 'zh-Hans', 'zh-Hant']
     """
-    wide = list(dict.fromkeys(_REGION_SUFFIX.sub("", normalize_language_code(code)) for code in codes))
-    return wide if len(codes) > 2 and len(wide) == 2 else list(codes)
+    languages = list(dict.fromkeys(_REGION_SUFFIX.sub("", normalize_language_code(code)) for code in codes))
+    return languages if len(codes) > 2 and len(languages) == 2 else list(codes)
 
 
 def choose_language_pair(
     available: Sequence[str], request: LanguageRequest, where: str, declared_source: str | None = None
 ) -> LanguagePair:
-    """Source and target among the languages of a file that may hold several; `first` is its own word for the source."""
-    asked = [code for code in (request.source, request.target) if code]
-    if not all(_has_language(available, code) for code in asked):
-        raise _make_language_error(asked, available, where)
+    """Choose source and target among the languages of a file that may hold several.
+
+    `declared_source` is the source language that the file itself names.
+    """
+    requested = [code for code in (request.source, request.target) if code]
+    if not all(_has_language(available, code) for code in requested):
+        raise _make_language_error(requested, available, where)
     if request.source and request.target:
         return LanguagePair(request.source, request.target, is_final=True)
-    if not asked and request.from_file_name and all(_has_language(available, code) for code in request.from_file_name):
+    if (
+        not requested
+        and request.from_file_name
+        and all(_has_language(available, code) for code in request.from_file_name)
+    ):
         return LanguagePair(*request.from_file_name, is_final=True)
-    kinds = merge_regions(deduplicate_languages(available))
-    if len(kinds) < 2:
+    languages = merge_regions(deduplicate_languages(available))
+    if len(languages) < 2:
         raise UserError(f"{where} holds one language only ({format_languages(available)}); a pair has two")
-    if asked:
-        kinds = [
-            code for code in kinds if not matches_language(code, asked[0]) and not matches_language(asked[0], code)
+    if requested:
+        languages = [
+            code
+            for code in languages
+            if not matches_language(code, requested[0]) and not matches_language(requested[0], code)
         ]
-    if len(kinds) != 2 - len(asked):
+    if len(languages) != 2 - len(requested):
         sides = [side for side, code in (("source", request.source), ("target", request.target)) if not code]
         which, options, keys = (" and ".join(form.format(side) for side in sides) for form in _SIDE_OPTIONS)
         raise UserError(
-            f"{where} holds {format_languages(available)}; say {which} by code ({options}, in training {keys}; en also means en-US)"
+            f"{where} holds {format_languages(available)}; say {which} by code "
+            f"({options}, in training {keys}; en also means en-US)"
         )
-    if asked:
-        return LanguagePair(request.source or kinds[0], request.target or kinds[0], is_final=False)
-    if declared_source and (matches_language(kinds[1], declared_source) or matches_language(declared_source, kinds[1])):
-        kinds.reverse()
-    return LanguagePair(kinds[0], kinds[1], is_final=False)
+    if requested:
+        return LanguagePair(request.source or languages[0], request.target or languages[0], is_final=False)
+    if declared_source and (
+        matches_language(languages[1], declared_source) or matches_language(declared_source, languages[1])
+    ):
+        languages.reverse()
+    return LanguagePair(languages[0], languages[1], is_final=False)
 
 
 def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
-    """Whether a file of two sides is to be read the other way round; `codes` are its languages, "" where unknown."""
+    """Return True if the sides of a file are to be swapped; `codes` are its languages, "" if unknown."""
     if not any(codes):
         request.check_unnamed_file(where)
     if _match_as_far_as_known(codes, (request.source, request.target)):
-        other_way = (
+        name_is_reversed = (
             request.from_file_name is not None
             and not _match_as_far_as_known(codes, request.from_file_name)
             and _match_as_far_as_known(codes[::-1], request.from_file_name)
         )
-        return other_way and not (request.source or request.target)
+        return name_is_reversed and not (request.source or request.target)
     if _match_as_far_as_known(codes[::-1], (request.source, request.target)):
         return True
     raise _make_language_error([code for code in (request.source, request.target) if code], codes, where)
 
 
 def _match_as_far_as_known(codes: Sequence[str], wanted: Sequence[str | None]) -> bool:
-    """Whether two languages are the two that are wanted, as far as both are known."""
+    """Return True if two languages match the wanted ones, ignoring those that are unknown."""
     return all(not want or not code or matches_language(code, want) for code, want in zip(codes, wanted, strict=True))
 
 
 def _has_language(available: Iterable[str], wanted: str) -> bool:
-    """Whether a language is among others."""
     return any(matches_language(code, wanted) for code in available)
 
 
 def find_matching_code(available: Collection[str], wanted: str) -> str | None:
-    """The one among a file's languages that is meant: by the very code, else the first that is narrower."""
+    """Return the code in `available` that matches `wanted`: an equal one, else the first variant of it."""
     if wanted in available:
         return wanted
     codes = [code for code in available if matches_language(code, wanted)]
@@ -200,10 +213,10 @@ def find_matching_code(available: Collection[str], wanted: str) -> str | None:
 
 
 def _make_language_error(requested: Sequence[str], available: Sequence[str], where: str) -> LanguageError:
-    """What is said where a file has other languages than those asked for."""
+    """Return the error for a file that does not hold the requested languages."""
     return LanguageError(f"{where} holds {format_languages(available)}, not {' and '.join(requested)}")
 
 
 def format_languages(codes: Sequence[str]) -> str:
-    """Languages for a message."""
+    """Return languages as a list for messages."""
     return ", ".join(to_single_line(code) for code in dict.fromkeys(codes) if code) or "no named language"

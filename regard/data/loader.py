@@ -1,6 +1,6 @@
-"""The batches of update after update, read ahead by other processes where there are any.
+"""Data loader: the batches of each update, prefetched by worker processes if there are any.
 
-Which batches these are, the order alone decides: the number of readers changes nothing.
+The sampler alone determines the batches; the number of workers changes nothing.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIG
 
 
 class TrainingBatch(Protocol):
-    """What training asks of a batch beside its fields, which it hands to the model one by one."""
+    """Interface of a batch for the training loop; iterating yields its fields, which are passed to the model."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
     @property
     def num_rows(self) -> int:
-        """The number of examples."""
+        """Number of examples."""
         ...
 
     @property
     def num_targets(self) -> int:
-        """The number of what the loss is a mean over: tokens, sentences, documents."""
+        """Number of items that the loss is averaged over: tokens, sentences or documents."""
         ...
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in."""
+        """Number of tokens, for measuring training speed."""
         ...
 
     def to(self, device: torch.device) -> TrainingBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         ...
 
     def split_into(self, count: int) -> Sequence[TrainingBatch]:
-        """The same examples in `count` batches, or as many as there are examples."""
+        """Split into `count` micro-batches, or into one for each example if there are fewer examples."""
         ...
 
 
 class TrainingDataset(Protocol[B_co]):
-    """What can be trained on."""
+    """Interface of a dataset for the training loop."""
 
-    sizes: npt.NDArray[np.int32]  # what each example takes in a batch
-    parts: Any  # sequence of Part
-    fingerprint: str  # tells it from others
+    sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
+    parts: Any  # sequence of DatasetPart
+    fingerprint: str  # identifies the content
 
     def make_batch(self, rows: Indices, seed: int) -> B_co:
-        """The examples at `rows` as tensors; `seed` is for what varies from one look to the next."""
+        """Return the examples at `rows` as a batch; `seed` is for random augmentation."""
         ...
 
     def release_memory(self) -> None:
-        """Lets go of memory that can be had again."""
+        """Release memory that can be read again from disk."""
         ...
 
 
 class BatchRequest(NamedTuple):
-    """One process's share of an update: the rows of each batch, and the place behind the whole update."""
+    """The rows of each batch of one process in one update, and the sampler position after the whole update."""
 
     rows: list[Indices]
     seeds: list[int]
@@ -83,45 +83,45 @@ class BatchRequest(NamedTuple):
 
 
 class UpdateBatches(NamedTuple):
-    """The batches of a request."""
+    """The batches of one process in one update, and the sampler position after it."""
 
     batches: list[TrainingBatch]
     position: SamplerPosition
 
 
 class _BatchRequestDataset(Dataset[UpdateBatches]):
-    """Answers requests."""
+    """PyTorch dataset that is indexed by batch requests."""
 
     def __init__(self, dataset: TrainingDataset[Any]) -> None:
         self.dataset = dataset
 
     def __getitem__(self, request: BatchRequest) -> UpdateBatches:
         batches = [self.dataset.make_batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
-        self.dataset.release_memory()  # every row that is read brings 16 pages with it
+        self.dataset.release_memory()  # reading one row maps 16 pages into memory
         return UpdateBatches(batches, request.position)
 
 
 def iterate_batch_requests(
     sampler: TokenBatchSampler, position: SamplerPosition, accumulate: int, rank: int, world_size: int
 ) -> Iterator[BatchRequest]:
-    """What one of several processes needs for each update from a place on: every so-manieth batch."""
-    for rows, behind in sampler.iterate_updates(position, accumulate * world_size):
-        own = range(rank, len(rows), world_size)
-        seeds = [mix_seeds(sampler.seed, *behind, number) for number in own]
-        yield BatchRequest([rows[number] for number in own], seeds, behind)
+    """Yield the batches of one rank for each update: every `world_size`-th batch of the sampler."""
+    for rows, next_position in sampler.iterate_updates(position, accumulate * world_size):
+        own_indices = range(rank, len(rows), world_size)
+        seeds = [mix_seeds(sampler.seed, *next_position, index) for index in own_indices]
+        yield BatchRequest([rows[index] for index in own_indices], seeds, next_position)
 
 
 def mix_seeds(*numbers: int) -> int:
-    """A seed that depends on each of the numbers."""
+    """Return a seed that depends on each of the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @dataclass(frozen=True)
 class _SigchldHandler:
-    """Handler of SIGCHLD that does nothing between two reads, as long as the batches exist."""
+    """SIGCHLD handler that does nothing between two reads, as long as the batches exist."""
 
     handler: Callable[[int, FrameType | None], Any]
-    batches: weakref.ref[LoadedBatches]  # weak, so that batches which nobody closed end their workers when they go
+    batches: weakref.ref[LoadedBatches]  # weak, so that unclosed batches are collected and end their workers
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         batches = self.batches()
@@ -132,8 +132,8 @@ class _SigchldHandler:
 class LoadedBatches:
     """Iterator over the batches of each update; `close` ends its workers, also before the first batch.
 
-    PyTorch's handler of SIGCHLD raises an exception for a dead worker wherever the program is, even in the middle of an
-    update. Here it is called while a batch is read: between two updates, where a checkpoint can still be saved.
+    PyTorch's SIGCHLD handler raises an exception for a dead worker wherever the program is, even in the middle of an
+    update. Here it is called only while a batch is read: between two updates, where a checkpoint can still be saved.
     """
 
     def __init__(self, batches: Any) -> None:
@@ -154,20 +154,20 @@ class LoadedBatches:
             self.is_reading = True
             if self._raise_if_dead is not None:
                 self._raise_if_dead(signal.SIGCHLD, None)  # for a worker that died since the last batch
-            share: UpdateBatches = next(self._batches)
+            update: UpdateBatches = next(self._batches)
         except BaseException:
             self.close()
             raise
         finally:
             self.is_reading = False
-        return share
+        return update
 
     def close(self) -> None:
         """End the workers, also if an exception still refers to the iterator."""
         if self._raise_if_dead is not None:
             signal.signal(signal.SIGCHLD, self._raise_if_dead)
             self._raise_if_dead = None
-        if hasattr(self._batches, "_shutdown_workers"):  # not without workers
+        if hasattr(self._batches, "_shutdown_workers"):  # absent without workers
             self._batches._shutdown_workers()
 
 
@@ -178,10 +178,11 @@ def start_batch_loader(
     timeout: int = 600,
     pin_memory: bool = False,
 ) -> LoadedBatches:
-    """Start the workers and return the batches that are asked for.
+    """Start the workers and return the requested batches.
 
-    A worker that gives nothing for `timeout` seconds is an error for `reported`. Workers are forked: call this before
-    any thread is started, such as that of a progress bar, whose locks the workers would inherit.
+    A worker that returns nothing for `timeout` seconds causes an error, which `report_worker_errors` turns into a
+    UserError. Workers are forked: call this before any thread is started, such as that of a progress bar, whose locks
+    the workers would inherit.
     """
     loader = DataLoader(
         _BatchRequestDataset(dataset),
@@ -205,20 +206,20 @@ def report_worker_errors() -> Iterator[None]:
     except (RuntimeError, ConnectionError) as error:  # a connection to a worker that was killed
         if isinstance(error, RuntimeError) and "DataLoader" not in str(error):
             raise
-        said = " ".join(str(error).split())
-        raise UserError(f"reading training data came to a stop: {said} (data.workers, data.timeout)") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"loading training data failed: {reason} (data.workers, data.timeout)") from error
 
 
 def _worker_context(workers: int) -> BaseContext | None:
     if not workers or sys.platform != "linux":
-        return None  # the default of the platform
+        return None  # the platform's default
     from regard.data.worker_context import WorkerContext  # does not exist on Windows
 
     return WorkerContext()
 
 
 def _block_signals(worker: int) -> None:
-    """Block the signals of `STOPPING` in a worker, except SIGTERM, with which PyTorch ends workers.
+    """Block `STOP_SIGNALS` in a worker, except SIGTERM, with which PyTorch ends workers.
 
     Forked workers have SIGTERM blocked as well, from their start: they are ended with SIGKILL.
     """
@@ -227,5 +228,5 @@ def _block_signals(worker: int) -> None:
 
 
 def _return_unchanged(batches: Any) -> Any:
-    """Batches are whole when they are read."""
+    """Replace PyTorch's collation: the dataset already returns whole batches."""
     return batches

@@ -1,7 +1,7 @@
-"""In which order a corpus is trained on: pools of sentences, shuffled, sorted by length and cut into batches.
+"""Token-bucket batch sampler: pools of sentences are shuffled, sorted by length and cut into batches.
 
-The order is a pure function of (seed, epoch, pool), so that a place in it is all there is to remember, however many
-processes follow it and however many workers read ahead.
+The order is a pure function of (seed, epoch, pool). A position in it is therefore all that a checkpoint stores, for any
+number of processes and data workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regard.data.indexed_dataset import Indices, Integers
 
 
 class SamplerPosition(NamedTuple):
-    """How far an order has been followed: the next batch of a pool of an epoch, each counted from 0."""
+    """Position in the batch order: the next batch of a pool of an epoch, each counted from 0."""
 
     epoch: int = 0
     pool: int = 0
@@ -25,14 +25,14 @@ class SamplerPosition(NamedTuple):
 
 
 class DatasetPart(NamedTuple):
-    """Pairs that come one behind the other, and how often each is to come in an epoch."""
+    """Number of consecutive examples of one corpus, and how often each occurs in an epoch."""
 
     num_examples: int
     weight: float = 1.0
 
 
 class TokenBatchSampler:
-    """The batches of a corpus whose pairs take `sizes` tokens each."""
+    """Batches of at most `batch_tokens` tokens of examples with `sizes` tokens each."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class TokenBatchSampler:
         parts: Sequence[DatasetPart] = (),
         curriculum_epochs: int = 0,
     ) -> None:
-        """A pool is `pool` batches large. In the first `curriculum` epochs long sentences come late."""
+        """Set the size of a pool to about `batches_per_pool` batches.
+
+        In the first `curriculum_epochs` epochs long sentences come late.
+        """
         self.sizes = sizes
         self.batch_tokens = batch_tokens
         self.seed = seed
@@ -54,85 +57,90 @@ class TokenBatchSampler:
         self.pool_batches = lru_cache(maxsize=2)(self._split_pool)
 
     def _shuffle_epoch(self, epoch: int) -> Indices:
-        """The pairs of an epoch, each as often as its weight says; of a fraction, so many, chosen by chance."""
+        """Return the shuffled examples of an epoch, each as often as its weight; fractions add a random subset."""
         random = np.random.default_rng([self.seed, epoch])
         chosen: list[Integers] = []
         start = 0
         for part in self.parts:
-            whole, rest = divmod(part.weight, 1)
-            own = np.arange(start, start + part.num_examples, dtype=np.uint32)  # half of what the usual kind takes
-            chosen.extend([own] * int(whole))
-            if rest:
-                chosen.append(random.permutation(own)[: max(1, round(rest * part.num_examples))])
+            repeats, fraction = divmod(part.weight, 1)
+            part_rows = np.arange(start, start + part.num_examples, dtype=np.uint32)  # half the memory of int64
+            chosen.extend([part_rows] * int(repeats))
+            if fraction:
+                chosen.append(random.permutation(part_rows)[: max(1, round(fraction * part.num_examples))])
             start += part.num_examples
         rows: Integers = np.concatenate(chosen)
-        when = random.random(len(rows), dtype=np.float32)
+        sort_key = random.random(len(rows), dtype=np.float32)
         if epoch < self.curriculum_epochs:
-            share = np.empty(len(rows), dtype=np.float32)  # of the pairs, how many are shorter
-            share[np.argsort(self.sizes[rows], kind="stable")] = np.linspace(0, 1, len(rows), dtype=np.float32)
-            when = share + when * (1 - share)  # none comes before its time, the shortest come at any
-        return rows[np.argsort(when, kind="stable")]
+            quantile = np.empty(len(rows), dtype=np.float32)  # fraction of examples that are shorter
+            quantile[np.argsort(self.sizes[rows], kind="stable")] = np.linspace(0, 1, len(rows), dtype=np.float32)
+            # Drawn between its quantile and 1: the shortest come at any time, the longest at the end.
+            sort_key = quantile + sort_key * (1 - quantile)
+        return rows[np.argsort(sort_key, kind="stable")]
 
     def count_pools(self, epoch: int) -> int:
-        """How many pools an epoch has."""
+        """Return the number of pools of an epoch."""
         return -(-len(self.epoch_rows(epoch)) // self.examples_per_pool)
 
     def _split_pool(self, epoch: int, pool: int) -> list[Indices]:
-        """The batches of a pool, as indices of pairs."""
-        some = self.epoch_rows(epoch)[pool * self.examples_per_pool : (pool + 1) * self.examples_per_pool]
-        batches = split_by_tokens(some[np.argsort(self.sizes[some], kind="stable")], self.sizes, self.batch_tokens)
+        """Return the batches of a pool, as indices of examples."""
+        rows = self.epoch_rows(epoch)[pool * self.examples_per_pool : (pool + 1) * self.examples_per_pool]
+        batches = split_by_tokens(rows[np.argsort(self.sizes[rows], kind="stable")], self.sizes, self.batch_tokens)
         random = np.random.default_rng([self.seed, epoch, pool])
         return [batches[index] for index in random.permutation(len(batches))]
 
     def iterate_batches(self, position: SamplerPosition) -> Iterator[tuple[Indices, SamplerPosition]]:
-        """The batches from a place on, without end, each with the place behind it."""
+        """Yield batches without end, starting at a position, each with the position after it."""
         epoch, pool, batch = position
         while True:
             batches = self.pool_batches(epoch, pool)
-            for number in range(batch, len(batches)):
-                last = number + 1 == len(batches)
-                behind = self._find_next_pool(epoch, pool) if last else SamplerPosition(epoch, pool, number + 1)
-                yield batches[number], behind
+            for index in range(batch, len(batches)):
+                is_last = index + 1 == len(batches)
+                next_position = (
+                    self._find_next_pool(epoch, pool) if is_last else SamplerPosition(epoch, pool, index + 1)
+                )
+                yield batches[index], next_position
             epoch, pool, batch = self._find_next_pool(epoch, pool)
 
     def _find_next_pool(self, epoch: int, pool: int) -> SamplerPosition:
-        """The beginning of the pool after this one, in this epoch or the next."""
+        """Return the start of the next pool, in this epoch or the next."""
         return SamplerPosition(epoch, pool + 1) if pool + 1 < self.count_pools(epoch) else SamplerPosition(epoch + 1)
 
     def iterate_updates(
         self, position: SamplerPosition, batches_per_update: int
     ) -> Iterator[tuple[list[Indices], SamplerPosition]]:
-        """The same, so many batches at a time; a few may be of the next epoch."""
+        """Yield `batches_per_update` batches at a time, and the position after them; an update may span two epochs."""
         stream = self.iterate_batches(position)
         while True:
-            some = [next(stream) for _ in range(batches_per_update)]
-            yield [rows for rows, _ in some], some[-1][1]
+            batches = [next(stream) for _ in range(batches_per_update)]
+            yield [rows for rows, _ in batches], batches[-1][1]
 
     def compute_epochs(self, position: SamplerPosition) -> float:
-        """Passes over the data up to a place."""
+        """Return the number of passes over the data up to a position."""
         epoch, pool, batch = position
         used = pool * self.examples_per_pool + (sum(map(len, self.pool_batches(epoch, pool)[:batch])) if batch else 0)
         return epoch + used / len(self.epoch_rows(epoch))
 
     def has_position(self, position: SamplerPosition) -> bool:
-        """Whether there is such a place."""
+        """Return True if the position exists in this order."""
         in_epoch = 0 <= position.pool < self.count_pools(position.epoch)
         return in_epoch and 0 <= position.batch < len(self.pool_batches(position.epoch, position.pool))
 
     @cached_property
     def batches_per_epoch(self) -> int:
-        """About how many batches the first epoch has."""
+        """Estimated number of batches of the first epoch."""
         rows = len(self.epoch_rows(0))
-        return round(
-            len(self.pool_batches(0, 0)) * rows / min(rows, self.examples_per_pool)
-        )  # the last pool may be smaller
+        # Extrapolated from the first pool; the last one may be smaller.
+        return round(len(self.pool_batches(0, 0)) * rows / min(rows, self.examples_per_pool))
 
 
 def split_by_tokens(rows: Indices, sizes: npt.NDArray[np.integer], batch_tokens: int) -> list[Indices]:
-    """Rows in order of size, cut so that rows times the longest stay within the tokens; one that is longer is alone."""
-    batches, start, long = [], 0, sizes[rows].tolist()
+    """Cut rows, sorted by size, into batches whose number of rows times longest row is at most `batch_tokens`.
+
+    A longer row is a batch of its own.
+    """
+    batches, start, row_sizes = [], 0, sizes[rows].tolist()
     for end in range(1, len(rows) + 1):
-        if end == len(rows) or long[end] * (end + 1 - start) > batch_tokens:
+        if end == len(rows) or row_sizes[end] * (end + 1 - start) > batch_tokens:
             batches.append(rows[start:end])
             start = end
     return batches

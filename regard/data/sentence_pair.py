@@ -1,4 +1,4 @@
-"""A sentence and its translation."""
+"""Sentence pairs, and word alignments in the Pharaoh format."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Pair(NamedTuple):
 
 
 def collapse_whitespace(text: str) -> str:
-    """Text that may be broken and indented, as it is in XML, as one line: white space becomes single spaces.
+    """Return text that may have line breaks and indentation, as in XML, as one line with single spaces.
 
-    Spaces with a meaning (no-break, thin, ideographic) stay.
+    Special spaces (no-break, thin, ideographic) stay.
 
-    >>> one_line("  two\\n\\t  lines ")
+    >>> collapse_whitespace("  two\\n\\t  lines ")
     'two lines'
     """
-    if "\n" in text or "  " in text or "\t" in text or "\r" in text:  # most are one line already
+    if "\n" in text or "  " in text or "\t" in text or "\r" in text:  # most texts are one line already
         text = _WHITESPACE.sub(" ", text)
     return text.strip(" ")
 
 
-Link = tuple[int, int]  # source word, target word, from 0
+Link = tuple[int, int]  # indices of a source word and a target word, from 0
 
 
 def format_pharaoh(links: Iterable[Link]) -> str:
-    """Links as `0-0 1-2`, in order."""
+    """Return links in the Pharaoh format, `0-0 1-2`, sorted."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))

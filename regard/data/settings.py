@@ -1,4 +1,4 @@
-"""The `data` section of a recipe, and the corpora that it names."""
+"""Data settings (the `data` section of a recipe), and the corpora that they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class BaseDataSettings:
-    """What the `data` section has, whatever the task."""
+    """Data settings of every task."""
 
     train: tuple[str, ...] | None = None
     dev: tuple[str, ...] | None = None
@@ -28,7 +28,7 @@ class BaseDataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(BaseDataSettings):
-    """Which pairs are trained on."""
+    """Data settings of translation: corpora, weights, tags, languages, length limit and dev set."""
 
     weights: tuple[float, ...] | None = None
     tags: tuple[str | None, ...] | None = None
@@ -45,8 +45,8 @@ class DataSettings(BaseDataSettings):
         if self.max_length < 1 or self.dev_pairs < 1:
             raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
         for name in ("longest", "sentences"):
-            if (asked := getattr(self, name)) is not None and asked < 1:
-                raise ValueError(f"{name} is at least 1, or null, not {asked}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is at least 1, or null, not {value}")
         if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
             raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
         for tag in self.tags or ():
@@ -57,7 +57,7 @@ class DataSettings(BaseDataSettings):
 
 
 class TrainingCorpus(NamedTuple):
-    """One file that holds pairs or two text files, how often its pairs come in an epoch, and the tag of its sources."""
+    """One file of sentence pairs or two text files, with the number of times per epoch and the tag of its sources."""
 
     paths: tuple[Path, ...]
     weight: float = 1.0
@@ -65,32 +65,32 @@ class TrainingCorpus(NamedTuple):
 
 
 def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
-    """The corpora to train on: each a file that holds pairs or two text files, in the order they are named in."""
+    """Return the training corpora in order, each one file of sentence pairs or two text files."""
     groups = group_paths([Path(name) for name in settings.train or ()])
     weights, tags = settings.weights or (1.0,) * len(groups), settings.tags or (None,) * len(groups)
     for name, values in (("data.weights", weights), ("data.tags", tags)):
         if len(values) != len(groups):
             raise UserError(f"{name} has {len(values)} values for {len(groups)} corpora; give one for each")
-    return [TrainingCorpus(*one) for one in zip(groups, weights, tags, strict=True)]
+    return [TrainingCorpus(*fields) for fields in zip(groups, weights, tags, strict=True)]
 
 
 def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """Files that hold pairs alone, and text files two by two: `a.tsv b.en b.de` are two corpora."""
+    """Group paths into corpora: files of sentence pairs alone, text files in pairs (`a.tsv b.en b.de`: two corpora)."""
     groups: list[tuple[Path, ...]] = []
-    waiting: Path | None = None
+    source: Path | None = None
     for path in paths:
-        if waiting is not None:
+        if source is not None:
             if is_bilingual_file(path):
                 break
-            groups.append((waiting, path))
-            waiting = None
+            groups.append((source, path))
+            source = None
         elif is_bilingual_file(path):
             groups.append((path,))
         else:
-            waiting = path
-    if waiting is not None:
+            source = path
+    if source is not None:
         raise UserError(
-            f"{waiting} holds one side only, by its name, and the other side does not follow: a corpus is one file "
+            f"{source} holds one side only, by its name, and the other side does not follow: a corpus is one file "
             "that holds pairs or two text files, source first"
         )
     return groups

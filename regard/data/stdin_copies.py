@@ -1,4 +1,4 @@
-"""Data that comes through a pipe can be read once, and training reads it more often: a run keeps a copy."""
+"""Copies of piped data: a pipe can be read only once, but training reads its data several times and when it resumes."""
 
 from __future__ import annotations
 
@@ -17,71 +17,71 @@ from regard.paths import compute_sha256
 
 
 class PipeCopies:
-    """What came through pipes, in a folder."""
+    """Copies of piped data in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.new_copies: dict[Path, Path] = {}  # of which pipe each copy is that was not there before
-        self.new_folders: list[Path] = []  # those that were not there before, the innermost first
+        self.new_copies: dict[Path, Path] = {}  # copy -> pipe, for copies that did not exist before
+        self.new_folders: list[Path] = []  # folders that did not exist before, the innermost first
 
     def copy_pipes(self, paths: Sequence[Path]) -> list[Path]:
-        """The same files, each pipe among them copied into the folder; one alone holds pairs."""
+        """Return the paths, with each pipe replaced by a copy of its data; a single path holds sentence pairs."""
         return [
             self._copy_pipe(path, path == STANDARD_INPUT or len(paths) == 1) if is_pipe(path) else path
             for path in paths
         ]
 
     def _copy_pipe(self, pipe: Path, holds_pairs: bool) -> Path:
-        """A copy of what comes through a pipe, named by its content, and of pairs also by their format."""
+        """Copy piped data to a file named by its hash, with the suffix of its format if it holds sentence pairs."""
         self.new_folders = self.new_folders or [
-            place for place in (self.folder, *self.folder.parents) if not place.exists()
+            folder for folder in (self.folder, *self.folder.parents) if not folder.exists()
         ]
         self.folder.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=self.folder, delete=False) as beside:
-            self.new_copies[Path(beside.name)] = pipe
+        with NamedTemporaryFile(dir=self.folder, delete=False) as partial_copy:
+            self.new_copies[Path(partial_copy.name)] = pipe
             if pipe == STANDARD_INPUT:
-                shutil.copyfileobj(sys.stdin.buffer, beside)
+                shutil.copyfileobj(sys.stdin.buffer, partial_copy)
             else:
                 with pipe.open("rb") as content:
-                    shutil.copyfileobj(content, beside)
-        ending = detect_suffix(Path(beside.name)) if holds_pairs else ""
-        place = self.folder / f"{compute_sha256(Path(beside.name))[:24]}{ending}"
-        if not place.exists():
-            self.new_copies[place] = pipe
-        Path(beside.name).replace(place)
-        del self.new_copies[Path(beside.name)]
-        return place
+                    shutil.copyfileobj(content, partial_copy)
+        suffix = detect_suffix(Path(partial_copy.name)) if holds_pairs else ""
+        copy = self.folder / f"{compute_sha256(Path(partial_copy.name))[:24]}{suffix}"
+        if not copy.exists():
+            self.new_copies[copy] = pipe
+        Path(partial_copy.name).replace(copy)
+        del self.new_copies[Path(partial_copy.name)]
+        return copy
 
     def keep_copies(self) -> None:
-        """They are a run's from now on."""
-        for place, pipe in self.new_copies.items():
-            log_message(f"what came through {pipe} is kept as {place}, for the run to go on from")
+        """Keep the copies, as part of the run."""
+        for copy, pipe in self.new_copies.items():
+            log_message(f"data from {pipe} is copied to {copy}, so that training can be resumed")
         self.new_copies, self.new_folders = {}, []
 
     def remove_copies(self) -> None:
-        """They are nobody's."""
-        for place in self.new_copies:
-            place.unlink(missing_ok=True)
+        """Remove the copies that are not kept."""
+        for copy in self.new_copies:
+            copy.unlink(missing_ok=True)
         for folder in self.new_folders:
-            with suppress(OSError):  # something else is in there
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
 @contextmanager
 def open_pipe_copies(folder: Path) -> Iterator[PipeCopies]:
-    """Copies that are gone at the end, unless they were to be kept; what is said of them is said of their pipes."""
+    """Yield copies that are removed at the end unless they are kept; error messages name the pipes instead."""
     copies = PipeCopies(folder)
     try:
         yield copies
     except UserError as error:
-        said = str(error)
-        for place, pipe in copies.new_copies.items():
-            said = said.replace(str(place), format_path(pipe))
-        raise UserError(said) from error
+        message = str(error)
+        for copy, pipe in copies.new_copies.items():
+            message = message.replace(str(copy), format_path(pipe))
+        raise UserError(message) from error
     finally:
         copies.remove_copies()
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether a path can be read only once."""
+    """Return True if a path can be read only once."""
     return path == STANDARD_INPUT or path.is_fifo()

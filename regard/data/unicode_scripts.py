@@ -1,4 +1,4 @@
-"""The writing systems of letters."""
+"""Unicode scripts (writing systems) of letters, and languages written without spaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from regard.data.language_pair import normalize_language_code
 from regard.errors import UserError, format_suggestion
 
-# By a word of the letters' names in Unicode. A Japanese sentence mixes three of them, so they go together.
+# By a word in the letters' Unicode names. A Japanese sentence mixes three of these scripts, so they count as one.
 _SCRIPTS_BY_NAME_WORD = {
     "LATIN": "latin",
     "GREEK": "greek",
@@ -52,37 +52,37 @@ _UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khme
 _UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
     {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}
 )
-_MAIN_SCRIPT_FRACTION = 0.75  # a side has a usual script where so many of its letters share one
+_MAIN_SCRIPT_FRACTION = 0.75  # of the letters of a text must be in its main script
 
 
 @cache
 def find_script(character: str) -> str | None:
-    """A letter's script, `other` for a rare one; None for what is no letter, or belongs to no script (ª, µ, ℝ)."""
+    """Return the script of a letter, or `other` if it is rare; None for other characters and symbols (ª, µ, ℝ)."""
     if not unicodedata.category(character).startswith("L"):
         return None
     name = unicodedata.name(character, "").split()
-    found = next((_SCRIPTS_BY_NAME_WORD[word] for word in name if word in _SCRIPTS_BY_NAME_WORD), "other")
-    return None if found == "other" and _SYMBOL_WORDS & set(name) else found
+    script = next((_SCRIPTS_BY_NAME_WORD[word] for word in name if word in _SCRIPTS_BY_NAME_WORD), "other")
+    return None if script == "other" and _SYMBOL_WORDS & set(name) else script
 
 
 def count_scripts(characters: Mapping[str, int]) -> Counter[str]:
-    """How many letters of each script there are among counted characters."""
+    """Count the letters of each script, given counts of characters."""
     counts: Counter[str] = Counter()
     for character, count in characters.items():
-        if (found := find_script(character)) is not None:
-            counts[found] += count
+        if (script := find_script(character)) is not None:
+            counts[script] += count
     return counts
 
 
 def find_main_script(characters: Mapping[str, int]) -> str | None:
-    """The script of a text; None where it mixes several, or has no letters."""
+    """Return the script of most letters of a text; None if it mixes several or has no letters."""
     counts = count_scripts(characters)
     name, most = counts.most_common(1)[0] if counts else ("", 0)
     return name if most and most >= _MAIN_SCRIPT_FRACTION * counts.total() else None
 
 
 def has_spaces(text: str, language: str | None = None) -> bool:
-    """Whether words are separated by spaces, by the language's code or by the script of most letters.
+    """Return True if words are separated by spaces, judged by the language code or by the script of most letters.
 
     >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
     (True, False, False)
@@ -94,7 +94,7 @@ def has_spaces(text: str, language: str | None = None) -> bool:
 
 
 def check_script_name(name: str) -> str:
-    """A script by its name."""
+    """Return the name of a script; raise a UserError if it is unknown."""
     if name not in _KNOWN_SCRIPTS:
-        raise UserError(f"there is no script {name!r} here{format_suggestion(name, _KNOWN_SCRIPTS)}")
+        raise UserError(f"there is no script {name!r}{format_suggestion(name, _KNOWN_SCRIPTS)}")
     return name

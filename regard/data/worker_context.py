@@ -1,4 +1,4 @@
-"""Processes that load data for training."""
+"""Multiprocessing context of data workers, which ignore signals to the whole run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from regard.data.loader import STOP_SIGNALS
 
 
 class _WorkerPopen(Popen):
-    """Fork a data worker with the signals of `STOPPING` blocked from its first instruction.
+    """Fork a data worker with `STOP_SIGNALS` blocked from its first instruction.
 
     Supervisors send them to every process of a run. Only the process that trains reacts, and needs its workers until it
-    has saved a checkpoint. It ends those that do not end by themselves with SIGKILL.
+    has saved a checkpoint. It ends workers that do not exit by themselves with SIGKILL.
     """
 
     def __init__(self, process_obj: BaseProcess) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().__init__(process_obj)  # does not return in the worker
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
     def terminate(self) -> None:
         self.kill()

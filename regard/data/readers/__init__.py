@@ -1,1 +1,1 @@
-"""Readers of pairs, one a format."""
+"""Readers of sentence pairs: TSV, text files, JSON lines, Parquet, TMX, XLIFF and PO."""

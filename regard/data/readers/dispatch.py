@@ -1,4 +1,4 @@
-"""Pairs of sentences from one file that holds both sides, or from two text files."""
+"""Corpus reading: sentence pairs from one file in any supported format, or from two text files."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _LANGUAGE_FINDERS: dict[str, Callable[[Path, LanguageRequest], tuple[str, str] |
 
 
 def is_bilingual_file(path: Path) -> bool:
-    """Whether a file, by its name, holds both sides; standard input (`-`) does."""
+    """Return True if a file holds both sides, judged by its name; standard input (`-`) does."""
     return path == STANDARD_INPUT or find_format_suffix(path) in _READERS
 
 
 def find_format_suffix(path: Path) -> str:
-    """The format's ending: that of `corpus.tsv.gz` is `.tsv`."""
+    """Return the suffix of the format: that of `corpus.tsv.gz` is `.tsv`."""
     inner = path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
     return inner.suffix.lower()
 
@@ -65,46 +65,46 @@ def find_format_suffix(path: Path) -> str:
 def iterate_pairs(
     files: Sequence[str | Path], source: str | None = None, target: str | None = None, *, allow_unnamed: bool = True
 ) -> Iterator[Pair]:
-    """The pairs of DATA: one file that holds pairs, or two text files, source first.
+    """Yield the pairs of DATA: one file of sentence pairs, or two text files, source first.
 
-    A single pipe, and standard input (`-`), are known by their first bytes. `source` and `target` are codes that choose
-    among the languages of a file that names them. Of a file that names none they are the names, or, without `names`,
-    refused.
+    The format of a single pipe and of standard input (`-`) is detected by the first bytes. `source` and `target` are
+    codes that select languages of a file that names them. For a file that names none they are taken as its languages,
+    or refused if `allow_unnamed` is false.
     """
     paths = [Path(path) for path in files]
-    asked = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
+    request = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
     if len(paths) == 1 and find_format_suffix(paths[0]) in _READERS:
-        return _READERS[find_format_suffix(paths[0])](paths[0], asked)
+        return _READERS[find_format_suffix(paths[0])](paths[0], request)
     if len(paths) == 1 and (paths[0] == STANDARD_INPUT or paths[0].is_fifo()):
-        return _iterate_pipe_pairs(paths[0], asked)
+        return _iterate_pipe_pairs(paths[0], request)
     if len(paths) == 2 and not any(map(is_bilingual_file, paths)):
-        return text.read_two_text_files(paths[0], paths[1], asked)
-    named = " ".join(map(str, paths)) or "nothing"
+        return text.read_two_text_files(paths[0], paths[1], request)
+    names = " ".join(map(str, paths)) or "nothing"
     raise UserError(
-        f"data is one file that holds pairs ({', '.join(_READERS)}, also {', '.join(DECOMPRESSORS)}; - for standard input) "
-        f"or two text files, not {named}"
+        f"data is one file that holds pairs ({', '.join(_READERS)}, also {', '.join(DECOMPRESSORS)}; - for standard "
+        f"input) or two text files, not {names}"
     )
 
 
 def _iterate_pipe_pairs(pipe: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """The pairs that come through a pipe, whose first bytes say in which form; what has columns is read as it comes."""
+    """Yield the pairs of a pipe, whose first bytes tell the format; TSV is streamed, others are copied to disk."""
     with open_decompressed(pipe) as file:
         if detect_format(peek_bytes(file)) == ".tsv":
             yield from text.parse_tsv_lines(decode_lines(file, pipe), pipe, request)
             return
         with TemporaryDirectory() as folder:
             copy = Path(folder) / "pairs"
-            with copy.open("wb") as beside:
-                shutil.copyfileobj(file, beside)
-            named = copy.rename(f"{copy}{detect_suffix(copy)}")
+            with copy.open("wb") as output:
+                shutil.copyfileobj(file, output)
+            copy_with_suffix = copy.rename(f"{copy}{detect_suffix(copy)}")
             try:
-                yield from _READERS[find_format_suffix(named)](named, request)
+                yield from _READERS[find_format_suffix(copy_with_suffix)](copy_with_suffix, request)
             except UserError as error:
-                raise UserError(str(error).replace(str(named), format_path(pipe))) from error
+                raise UserError(str(error).replace(str(copy_with_suffix), format_path(pipe))) from error
 
 
 def detect_suffix(path: Path) -> str:
-    """The ending that a file without one should have: `.tmx.gz`."""
+    """Return the suffix that suits the content of a file without one, such as `.tmx.gz`."""
     with path.open("rb") as raw, open_decompressed(path) as file:
         return detect_format(peek_bytes(file)) + detect_compression(peek_bytes(raw))
 
@@ -112,15 +112,15 @@ def detect_suffix(path: Path) -> str:
 def read_all_pairs(
     paths: Sequence[str | Path], source: str | None = None, target: str | None = None, *, allow_unnamed: bool = True
 ) -> list[Pair]:
-    """All pairs of DATA, at least one; the parameters are those of `read`."""
-    read_pairs = list(iterate_pairs(paths, source, target, allow_unnamed=allow_unnamed))
-    if not any(pair.source.strip() and pair.target.strip() for pair in read_pairs):
+    """Return all pairs of DATA, at least one; the parameters are those of `iterate_pairs`."""
+    pairs = list(iterate_pairs(paths, source, target, allow_unnamed=allow_unnamed))
+    if not any(pair.source.strip() and pair.target.strip() for pair in pairs):
         raise make_empty_corpus_error(paths)
-    return read_pairs
+    return pairs
 
 
 def make_empty_corpus_error(paths: Iterable[str | Path]) -> UserError:
-    """What is said where files hold no pairs."""
+    """Return the error for files without sentence pairs."""
     return UserError(
         f"{' and '.join(format_path(Path(path)) for path in paths)}: no pairs in there, nothing to work with"
     )
@@ -129,25 +129,25 @@ def make_empty_corpus_error(paths: Iterable[str | Path]) -> UserError:
 def find_corpus_languages(
     paths: Sequence[Path], source: str | None = None, target: str | None = None
 ) -> tuple[str, str]:
-    """What the files say of themselves, or else their names; `source` and `target` where neither does.
+    """Return the languages that the files declare, else those of their names, else `source` and `target`.
 
-    `train.en train.de` -> en, de; `de-en.tsv` -> de, en; `memory.tmx` -> those that are read from it.
+    `train.en train.de` -> en, de; `de-en.tsv` -> de, en; `memory.tmx` -> the languages that are read from it.
     """
     if len(paths) == 2:
-        endings = [find_format_suffix(path).removeprefix(".") for path in paths]
-        return (endings[0], endings[1]) if all(endings) and endings[0] != endings[1] else ("source", "target")
+        suffixes = [find_format_suffix(path).removeprefix(".") for path in paths]
+        return (suffixes[0], suffixes[1]) if all(suffixes) and suffixes[0] != suffixes[1] else ("source", "target")
     if len(paths) == 1 and paths[0].is_file() and find_format_suffix(paths[0]) in _LANGUAGE_FINDERS:
-        told = _LANGUAGE_FINDERS[find_format_suffix(paths[0])](
+        languages = _LANGUAGE_FINDERS[find_format_suffix(paths[0])](
             paths[0], LanguageRequest(source, target, parse_languages_from_name(paths[0]))
         )
-        if told is not None:
-            return told
+        if languages is not None:
+            return languages
     return (parse_languages_from_name(paths[0]) if paths else None) or ("source", "target")
 
 
 def parse_languages_from_name(path: Path) -> tuple[str, str] | None:
-    """`de-en.tsv` and `corpus_de-en.tmx.gz` -> de, en."""
-    halves = path.name.split(".")[0].rsplit("_", 1)[-1].split("-")
-    if len(halves) == 2 and all(half.isalpha() and 2 <= len(half) <= 3 for half in halves):
-        return halves[0], halves[1]
+    """Return the languages of a file name: `de-en.tsv` and `corpus_de-en.tmx.gz` -> de, en."""
+    codes = path.name.split(".")[0].rsplit("_", 1)[-1].split("-")
+    if len(codes) == 2 and all(code.isalpha() and 2 <= len(code) <= 3 for code in codes):
+        return codes[0], codes[1]
     return None

@@ -1,4 +1,4 @@
-"""Pairs as JSON, one object a line."""
+"""JSON lines: sentence pairs as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _EXPECTED_OBJECTS = '{"source": "…", "target": "…"}, {"en": "…", "de": "�
 
 
 def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """An object has "source" and "target", or texts under two languages' codes, which may be in a "translation"."""
+    """Yield the pairs: objects with "source" and "target", or with two language codes, also inside a "translation"."""
     chosen: tuple[str, str] | None = None
     for where, row in _iterate_objects(path):
         texts = row if not isinstance(row.get("translation"), dict) else row["translation"]
         chosen = chosen or _choose_keys(texts, request, where)
-        found = [_read_side(texts, key, where) for key in chosen]
-        if not all(map(is_valid_unicode, found)):
+        sides = [_read_side(texts, key, where) for key in chosen]
+        if not all(map(is_valid_unicode, sides)):
             raise make_surrogate_error(where)
-        yield Pair(*found)
+        yield Pair(*sides)
 
 
 def find_jsonl_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Those of the first object."""
+    """Return the languages of the first object, or None if it has "source" and "target"."""
     for where, row in _iterate_objects(path):
         texts = row if not isinstance(row.get("translation"), dict) else row["translation"]
         chosen = _choose_keys(texts, request, where)
@@ -39,11 +39,11 @@ def find_jsonl_languages(path: Path, request: LanguageRequest) -> tuple[str, str
 
 
 def _iterate_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects, each with its place."""
-    for number, line in enumerate(iterate_lines(path), 1):
+    """Yield the objects, each with its position as file:line."""
+    for line_number, line in enumerate(iterate_lines(path), 1):
         if not line.strip():
             continue
-        where = f"{format_path(path)}:{number}"
+        where = f"{format_path(path)}:{line_number}"
         row = parse_json_line(line, where)
         if not isinstance(row, dict):
             raise UserError(f"{where}: not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}")
@@ -51,7 +51,7 @@ def _iterate_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def parse_json_line(line: str, where: str) -> Any:
-    """What a line of JSON holds."""
+    """Return the value of a line of JSON; raise a UserError if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -59,7 +59,7 @@ def parse_json_line(line: str, where: str) -> Any:
 
 
 def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str) -> tuple[str, str]:
-    """The two keys of a first object, which hold for all."""
+    """Choose the two keys by the first object; they hold for the whole file."""
     if "source" in texts or "target" in texts:
         request.check_unnamed_file(where)
         return "source", "target"
@@ -71,7 +71,6 @@ def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str)
 
 
 def _read_side(texts: Mapping[str, Any], key: str, where: str) -> str:
-    """One side."""
     text = texts.get(key)
     if not isinstance(text, str):
         raise UserError(
@@ -81,10 +80,10 @@ def _read_side(texts: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def is_valid_unicode(text: str) -> bool:
-    """Whether text has a form in UTF-8: JSON may write one half of a surrogate pair, which has none."""
+    """Return True if text can be encoded as UTF-8: JSON may contain a lone surrogate, which cannot."""
     return _SURROGATES.search(text) is None
 
 
 def make_surrogate_error(where: str) -> UserError:
-    """What is said of other text."""
-    return UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which no file can hold")
+    """Return the error for text with a lone surrogate."""
+    return UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which UTF-8 cannot encode")

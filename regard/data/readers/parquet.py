@@ -1,4 +1,4 @@
-"""Parquet tables, read some rows at a time."""
+"""Parquet: sentence pairs as tables, read in batches of rows."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 
 _ROWS_PER_BATCH = 1024
-_BUFFER_BYTES = 1 << 20  # bytes of a column that are read at once: a row group may be larger than memory
+_BUFFER_BYTES = 1 << 20  # of a column read at once: a row group may be larger than memory
 
 
 class _PairColumns(NamedTuple):
-    """Where source and target are: two columns, or two fields of one column `inside`."""
+    """The columns of source and target: two columns, or two fields of the struct column `parent`."""
 
     source: str
     target: str
     parent: str | None = None
 
     def format_column_path(self, side: str) -> str:
-        """A side's name as Parquet has it."""
+        """Return the Parquet path of a side."""
         return side if self.parent is None else f"{self.parent}.{side}"
 
 
 def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Columns `source` and `target`, or two called by their languages' codes, or a struct `translation` of such."""
+    """Yield the pairs: columns `source` and `target`, or two language codes, also inside a struct `translation`."""
     with _open_table(path) as file:
         columns = _choose_columns(file.schema_arrow, request, path)
         names = [columns.format_column_path(side) for side in (columns.source, columns.target)]
@@ -41,7 +41,7 @@ def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
 
 
 def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """The names of the two columns, where they are languages."""
+    """Return the names of the two columns, or None if these are `source` and `target`."""
     with _open_table(path) as file:
         columns = _choose_columns(file.schema_arrow, request, path)
     return None if columns == _PairColumns("source", "target") else (columns.source, columns.target)
@@ -49,7 +49,6 @@ def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, s
 
 @contextmanager
 def _open_table(path: Path) -> Iterator[Any]:
-    """The open table."""
     import pyarrow
     from pyarrow import parquet
 
@@ -59,13 +58,13 @@ def _open_table(path: Path) -> Iterator[Any]:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            said = to_single_line(error)
-            raise UserError(f"{format_path(path)} is damaged or not a Parquet file: {said}") from error
+            reason = to_single_line(error)
+            raise UserError(f"{format_path(path)} is damaged or not a Parquet file: {reason}") from error
 
 
 @contextmanager
 def _open_seekable(path: Path) -> Iterator[IO[bytes]]:
-    """The file, or a copy on disk of what can be read only once: a table is read from its end."""
+    """Yield the file, or a copy on disk of a compressed file or a pipe: Parquet is read from its end."""
     with open_decompressed(path) as file:
         if path.is_file() and path.suffix.lower() not in DECOMPRESSORS:
             yield file
@@ -77,32 +76,30 @@ def _open_seekable(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> _PairColumns:
-    """The columns of source and target."""
     from pyarrow import types
 
     names = [field.name for field in schema if _is_text_type(field.type)]
     if {"source", "target"} <= set(names):
         request.check_unnamed_file(format_path(path))
         return _PairColumns("source", "target")
-    inside = None
+    parent = None
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):
-        inside = "translation"
-        names = [field.name for field in schema.field(inside).type if _is_text_type(field.type)]
+        parent = "translation"
+        names = [field.name for field in schema.field(parent).type if _is_text_type(field.type)]
     codes = find_language_columns(names, request)
     if len(codes) < 2:
-        there = to_single_line(", ".join(schema.names)) or "(none)"
+        columns = to_single_line(", ".join(schema.names)) or "(none)"
         raise UserError(
-            f"{format_path(path)} has the columns {there}; pairs are in `source` and `target`, in two columns called by "
-            f"their languages' codes, or in a `translation` of such"
+            f"{format_path(path)} has the columns {columns}; pairs are in `source` and `target`, in two columns named "
+            f"by language codes, or in a struct `translation` of these"
         )
     sides = choose_language_pair(codes, request, format_path(path))
     return _PairColumns(
-        find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or "", inside
+        find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or "", parent
     )
 
 
 def _is_text_type(dtype: Any) -> bool:
-    """Whether a column holds text."""
     from pyarrow import types
 
     if types.is_dictionary(dtype):
@@ -111,10 +108,10 @@ def _is_text_type(dtype: Any) -> bool:
 
 
 def _extract_side(batch: Any, side: str, columns: _PairColumns) -> list[str]:
-    """A side of some rows; what is missing is empty."""
+    """Return one side of a batch of rows, with "" for missing values."""
     from pyarrow import compute
 
-    found = batch.column(side) if columns.parent is None else batch.column(columns.parent)
+    values = batch.column(side) if columns.parent is None else batch.column(columns.parent)
     if columns.parent is not None:
-        found = compute.struct_field(found, [side])
-    return [text or "" for text in found.to_pylist()]
+        values = compute.struct_field(values, [side])
+    return [text or "" for text in values.to_pylist()]

@@ -1,4 +1,4 @@
-"""Gettext's PO files."""
+"""Gettext PO files."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 def read_po(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Every translated message: not the header, nothing fuzzy, obsolete or untranslated; contexts count for nothing."""
+    """Yield every translated message, but not the header and fuzzy or obsolete messages; contexts are ignored."""
     file = _parse_po_file(path)
-    turned = is_reversed(("", _find_target_language(file)), request, format_path(path))
+    swapped = is_reversed(("", _find_target_language(file)), request, format_path(path))
     for unit in file.units:
         if not (unit.isheader() or unit.isobsolete() or unit.isfuzzy()):
             for pair in _iterate_plural_pairs(unit):
                 if all(pair):
-                    yield Pair(pair.target, pair.source) if turned else pair
+                    yield Pair(pair.target, pair.source) if swapped else pair
 
 
 def _iterate_plural_pairs(unit: pounit) -> Iterator[Pair]:
-    """The message and its translation; of one with plurals the singular with the first form, the plural with the last.
+    """Yield a message and its translation; with plurals the singular with the first form and the plural with the last.
 
-    Those are forms for one and for many in every language; where there is one form alone, it stands for both.
+    In every language these are the forms for one and for many; if there is only one form, it is used for both.
     """
-    whole = unit.source, unit.target
-    sides = [side.strings for side in whole] if unit.hasplural() else [[side] for side in whole]
+    texts = unit.source, unit.target
+    sides = [side.strings for side in texts] if unit.hasplural() else [[side] for side in texts]
     sources, targets = ([collapse_whitespace(str(text)) for text in side] for side in sides)
     yield Pair(sources[0], targets[0])
     if len(sources) > 1:
@@ -43,7 +43,7 @@ def _iterate_plural_pairs(unit: pounit) -> Iterator[Pair]:
 
 
 def _parse_po_file(path: Path) -> pofile:
-    """The file as translate-toolkit reads it; whole, as such files are small."""
+    """Read the whole file with translate-toolkit; PO files are small."""
     try:
         from translate.storage.poparser import PoParseError
         from translate.storage.pypo import pofile
@@ -66,14 +66,14 @@ def _parse_po_file(path: Path) -> pofile:
 
 
 def convert_to_utf8(content: bytes) -> bytes:
-    """The file in UTF-8, whatever encoding its header names: translate-toolkit reads others by halves."""
-    named = _CHARSET.search(content)
-    if named is None or named[1] == b"CHARSET":  # as gettext leaves it until somebody fills it in
+    """Return the file in UTF-8, whatever encoding its header names: translate-toolkit does not fully support others."""
+    charset = _CHARSET.search(content)
+    if charset is None or charset[1] == b"CHARSET":  # gettext's placeholder in a header that was not filled in
         return content
-    encoding = named[1].decode("ascii")
+    encoding = charset[1].decode("ascii")
     return content.decode(encoding).replace(f"charset={encoding}", "charset=UTF-8", 1).encode()
 
 
 def _find_target_language(file: pofile) -> str:
-    """The language that is translated into, "" where the header does not say."""
+    """Return the target language in the header, or ""."""
     return file.gettargetlanguage() or ""

@@ -1,4 +1,4 @@
-"""Pairs in text files: two of them line by line, or one with a tab between source and target."""
+"""Text files of sentence pairs: two files line by line, or TSV with a tab between source and target."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*+"')
 
 
 def read_tsv(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Source and target in the first two columns, which name no language; further columns are left alone."""
+    """Yield source and target of the first two columns; further columns are ignored."""
     return parse_tsv_lines(iterate_lines(path), path, request)
 
 
 def parse_tsv_lines(lines: Iterator[str], path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """The pairs of such lines."""
-    for number, line in enumerate(lines, 1):
-        if number == 1:  # there is such a file
+    """Yield the pairs of lines of TSV."""
+    for line_number, line in enumerate(lines, 1):
+        if line_number == 1:  # the file exists and is not empty
             request.check_unnamed_file(format_path(path))
-        cells = line.split("\t") if line.strip() else ["", ""]  # a blank line is a pair of nothing, as in two files
+        cells = line.split("\t") if line.strip() else ["", ""]  # a blank line is an empty pair, as in two files
         if len(cells) < 2:
-            raise UserError(f"{format_path(path)}:{number}: no tab; a line of a .tsv file is source, tab, target")
+            raise UserError(f"{format_path(path)}:{line_number}: no tab; a line of a .tsv file is source, tab, target")
         yield Pair(unquote_cell(cells[0]), unquote_cell(cells[1]))
 
 
 def unquote_cell(cell: str) -> str:
-    """A cell as it was before a spreadsheet wrote it down, which doubles quotes and puts others around the whole.
+    """Return a cell without the quotes that spreadsheets add: inner quotes doubled, and quotes around the whole cell.
 
-    Quotes around a cell that has none inside are the text's own: a spreadsheet would have had no need for them.
+    Quotes around a cell without quotes inside belong to the text: a spreadsheet would not have added them.
 
-    >>> unquoted('"The ""old"" dog"'), unquoted('"The dog"')
+    >>> unquote_cell('"The ""old"" dog"'), unquote_cell('"The dog"')
     ('The "old" dog', '"The dog"')
     """
     inside = cell[1:-1]
@@ -44,16 +44,17 @@ def unquote_cell(cell: str) -> str:
 
 
 def read_two_text_files(source: Path, target: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Line by line; both counts are named where they differ."""
-    left, right = iterate_lines(source), iterate_lines(target)
-    for number, (one, other) in enumerate(zip_longest(left, right)):
-        if one is None or other is None:
-            rest = 1 + sum(1 for _ in (right if one is None else left))  # a pipe cannot be read again to count it
-            counts = (number, number + rest) if one is None else (number + rest, number)
+    """Yield the pairs of two files line by line; raise a UserError with both counts if they differ."""
+    sources, targets = iterate_lines(source), iterate_lines(target)
+    for index, (source_line, target_line) in enumerate(zip_longest(sources, targets)):
+        if source_line is None or target_line is None:
+            # Counted here because a pipe cannot be read again.
+            num_remaining = 1 + sum(1 for _ in (targets if source_line is None else sources))
+            counts = (index, index + num_remaining) if source_line is None else (index + num_remaining, index)
             raise UserError(
                 f"{source} has {counts[0]} lines and {target} has {counts[1]}; both sides of a corpus need the same "
                 f"number"
             )
-        if number == 0:
+        if index == 0:
             request.check_unnamed_file(f"a corpus of two text files ({source}, {target})")
-        yield Pair(one, other)
+        yield Pair(source_line, target_line)

@@ -1,4 +1,4 @@
-"""What a pipe without a name holds, by its first bytes."""
+"""Text input: compressed files, standard input, format detection by the first bytes, and UTF-8 lines."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _PEEK_BYTES = 1 << 13
 
 
 def peek_bytes(file: IO[bytes]) -> bytes:
-    """What comes next in a file, which is still to be read."""
-    found: bytes = file.peek(_PEEK_BYTES)  # type: ignore[attr-defined]  # every stream that is read here can
-    return found
+    """Return the next bytes of a file without consuming them."""
+    head: bytes = file.peek(_PEEK_BYTES)  # type: ignore[attr-defined]  # all streams here are buffered
+    return head
 
 
 def detect_compression(head: bytes) -> str:
-    """`.gz`, `.xz` or `.zst`; nothing where it is not compressed."""
-    return next((ending for magic, ending in _COMPRESSION_MAGIC.items() if head.startswith(magic)), "")
+    """Return `.gz`, `.xz` or `.zst` by the first bytes, or "" if they are not compressed."""
+    return next((suffix for magic, suffix in _COMPRESSION_MAGIC.items() if head.startswith(magic)), "")
 
 
 def detect_format(head: bytes) -> str:
-    """The format's ending; tab-separated pairs are what looks like nothing else."""
-    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xfe\xff")  # UTF-16 looks like this
+    """Return the suffix of the format by the first bytes; `.tsv` if nothing else fits."""
+    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xfe\xff")  # so that UTF-16 is recognized as well
     if head.startswith(b"PAR1"):
         return ".parquet"
     if _XML_START.match(plain):
@@ -45,27 +45,24 @@ def detect_format(head: bytes) -> str:
 
 
 _UTF8_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # how such a file begins
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 STANDARD_INPUT = Path("-")
 
 
 def _open_uncompressed(file: IO[bytes]) -> IO[bytes]:
-    """The bytes as they are."""
     return file
 
 
 def _open_gzip(file: IO[bytes]) -> IO[bytes]:
-    """The bytes of a .gz file."""
     return cast(IO[bytes], gzip.open(file))
 
 
 def _open_xz(file: IO[bytes]) -> IO[bytes]:
-    """The bytes of an .xz file."""
     return lzma.open(file)
 
 
 def _open_zstd(file: IO[bytes]) -> IO[bytes]:
-    """The bytes of a .zst file, of several frames as well."""
+    """Open a .zst file, which may have several frames."""
     import pyarrow
 
     stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
@@ -76,68 +73,72 @@ DECOMPRESSORS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _open_gzip,
 
 
 def _open_binary(path: Path) -> IO[bytes]:
-    """The file's bytes; `-` is standard input."""
+    """Open a file; `-` is standard input."""
     if path == STANDARD_INPUT:
         return os.fdopen(0, "rb", closefd=False)
     if path.is_dir():
-        raise UserError(f"{path} is a folder, and a file is wanted")
-    if not path.exists():  # a pipe has a name, too
+        raise UserError(f"{path} is a folder, not a file")
+    if not path.exists():  # not is_file: a named pipe is fine
         raise UserError(f"there is no file {path}")
     return path.open("rb")
 
 
 def _decompress(file: IO[bytes], path: Path) -> IO[bytes]:
-    """The bytes decompressed, where the name ends in .gz, .xz or .zst; without an ending the first of them decide."""
+    """Decompress by the suffix .gz, .xz or .zst; without a suffix the first bytes decide."""
     return DECOMPRESSORS.get(path.suffix.lower() or detect_compression(peek_bytes(file)), _open_uncompressed)(file)
 
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
-    """The content of a file, for as long as it is read; a damaged archive is the user's to hear of."""
+    """Open a file for reading its decompressed content; raise a UserError if the compressed data is damaged."""
     try:
         with _open_binary(path) as file, _decompress(file, path) as content:
             yield content
     except (zlib.error, lzma.LZMAError, EOFError) as error:
         raise _make_damaged_error(path, error) from error
     except OSError as error:
-        if error.errno is not None:  # the disk's trouble; a decompressor's has no number
+        if error.errno is not None:  # an error of the file system; those of decompressors have no errno
             raise
         raise _make_damaged_error(path, error) from error
 
 
 def _make_damaged_error(path: Path, error: Exception) -> UserError:
-    """What is said of an archive that cannot be unpacked."""
+    """Return the error for a compressed file that cannot be decompressed."""
     return UserError(f"{format_path(path)} is damaged, it cannot be decompressed: {to_single_line(error)}")
 
 
 def to_single_line(message: object) -> str:
-    """What a library or a file says, fit to stand in a sentence of ours."""
+    """Return a message of a library, or text of a file, on one line."""
     return " ".join(str(message).split())
 
 
 def format_path(path: Path) -> str:
-    """What messages call a file."""
+    """Return the name of a file in messages."""
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def iterate_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, without their ends. Only a line feed ends a line, so both sides of a pair agree."""
+    """Yield the lines of a UTF-8 file without line ends.
+
+    Only a line feed ends a line, so that two parallel files have the same number of lines.
+    """
     with open_decompressed(path) as file:
         yield from decode_lines(file, path)
 
 
 def decode_lines(file: IO[bytes], path: Path) -> Iterator[str]:
-    """The same of a file that is open."""
-    for number, line in enumerate(file, 1):
-        yield decode_line(line.removeprefix(_UTF8_BOM) if number == 1 else line, path, number)
+    """Yield the lines of an open UTF-8 file without line ends."""
+    for line_number, line in enumerate(file, 1):
+        yield decode_line(line.removeprefix(_UTF8_BOM) if line_number == 1 else line, path, line_number)
 
 
 def decode_line(line: bytes, path: Path, line_number: int) -> str:
-    """One line of text."""
+    """Decode one line; raise a UserError with its position if it is not UTF-8."""
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        how = ": iconv -f utf-16 -t utf-8" if line.startswith(_UTF16_BOMS) else ""
+        hint = ": iconv -f utf-16 -t utf-8" if line.startswith(_UTF16_BOMS) else ""
         raise UserError(
-            f"{format_path(path)}:{line_number}: not UTF-8 (byte {error.start + 1} of the line); convert the file first{how}"
+            f"{format_path(path)}:{line_number}: not UTF-8 (byte {error.start + 1} of the line); "
+            f"convert the file first{hint}"
         ) from error

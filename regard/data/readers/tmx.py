@@ -1,4 +1,4 @@
-"""Translation memories (TMX 1.1 to 1.4)."""
+"""TMX translation memories (versions 1.1 to 1.4)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from regard.data.sentence_pair import Pair, collapse_whitespace
 from regard.errors import UserError
 
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})  # codes of the document that was translated, not its text
-_NUM_INSPECTED_UNITS = 1000  # units that are looked at before the languages are chosen
+_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})  # markup of the translated document, not its text
+_NUM_INSPECTED_UNITS = 1000  # read before the languages are chosen
 
 
 class _TmxUnit(NamedTuple):
@@ -36,39 +36,39 @@ class _TmxUnit(NamedTuple):
 
 
 def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """The pairs of two languages; units that lack one of them are left out."""
-    everything = _iterate_units(path)
-    ahead = list(islice(everything, _NUM_INSPECTED_UNITS))
-    if not ahead:
+    """Yield the pairs of two languages; units that lack one of them are skipped."""
+    units = _iterate_units(path)
+    first_units = list(islice(units, _NUM_INSPECTED_UNITS))
+    if not first_units:
         return
-    sides, seen, found = _choose_from_first_units(ahead, request, path), dict[str, None](), False
-    for unit in chain(ahead, everything):
-        new = [code for code in unit.texts if code not in seen]
-        seen |= dict.fromkeys(new)
-        if not sides.is_final and not all(_is_in_pair(code, sides) for code in new):
-            sides = choose_language_pair(
-                list(seen), request, f"{format_path(path)}:{unit.line}", sides.source
-            )  # or says that they are three
+    sides, seen, has_pairs = _choose_from_first_units(first_units, request, path), dict[str, None](), False
+    for unit in chain(first_units, units):
+        new_codes = [code for code in unit.texts if code not in seen]
+        seen |= dict.fromkeys(new_codes)
+        if not sides.is_final and not all(_is_in_pair(code, sides) for code in new_codes):
+            # Raises an error if there are three languages now.
+            sides = choose_language_pair(list(seen), request, f"{format_path(path)}:{unit.line}", sides.source)
         source, target = find_matching_code(unit.texts, sides.source), find_matching_code(unit.texts, sides.target)
         if source and target:
-            found = True
+            has_pairs = True
             yield Pair(unit.texts[source], unit.texts[target])
-    if not found:
+    if not has_pairs:
         raise LanguageError(
-            f"{format_path(path)} has no unit in both {sides.source} and {sides.target}; it holds {format_languages(list(seen))}"
+            f"{format_path(path)} has no unit in both {sides.source} and {sides.target}; "
+            f"it holds {format_languages(list(seen))}"
         )
 
 
 def find_tmx_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """The two that are read."""
-    with closing(_iterate_units(path)) as everything:
-        ahead = list(islice(everything, _NUM_INSPECTED_UNITS))
-    sides = _choose_from_first_units(ahead, request, path) if ahead else None
+    """Return the two languages that `read_tmx` reads, or None if the file has no units."""
+    with closing(_iterate_units(path)) as units:
+        first_units = list(islice(units, _NUM_INSPECTED_UNITS))
+    sides = _choose_from_first_units(first_units, request, path) if first_units else None
     return sides and (sides.source, sides.target)
 
 
 def _choose_from_first_units(first_units: list[_TmxUnit], request: LanguageRequest, path: Path) -> LanguagePair:
-    """Source and target by the first units. What was asked for by name may still come later."""
+    """Choose source and target by the first units. Languages that were both requested may occur later."""
     if request.source and request.target:
         return LanguagePair(request.source, request.target, is_final=True)
     return choose_language_pair(
@@ -80,28 +80,27 @@ def _choose_from_first_units(first_units: list[_TmxUnit], request: LanguageReque
 
 
 def _is_in_pair(code: str, pair: LanguagePair) -> bool:
-    """Whether a language is one of the two that are read."""
     return matches_language(code, pair.source) or matches_language(code, pair.target)
 
 
 def _iterate_units(path: Path) -> Generator[_TmxUnit]:
-    """The units of a memory, in order, in a memory that does not grow with the file."""
-    first, name = None, format_path(path)
+    """Yield the units in order; memory use does not grow with the file."""
+    default_source, name = None, format_path(path)
     for _, element in xml_stream.iterate_elements(path, "tmx", end_tags=["header", "tu"]):
         if xml_stream.find_local_name(element) == "header":
-            first = element.get("srclang")
+            default_source = element.get("srclang")
             continue
-        own = element.get("srclang") or first
-        yield _TmxUnit(element.sourceline, None if own == "*all*" else own, _extract_variants(element, name))
+        source = element.get("srclang") or default_source
+        yield _TmxUnit(element.sourceline, None if source == "*all*" else source, _extract_variants(element, name))
 
 
 def _extract_variants(unit: xml_stream.Element, name: str) -> dict[str, str]:
-    """A unit's text in each language; of several in one language, the first."""
-    found: dict[str, str] = {}
+    """Return a unit's text in each language; the first one if a language occurs several times."""
+    texts: dict[str, str] = {}
     for variant in xml_stream.find_children(unit, "tuv"):
         code = variant.get(_XML_LANG) or variant.get("lang")
         if not code:
-            raise UserError(f"{name}:{variant.sourceline}: a <tuv> without xml:lang; each says its language")
+            raise UserError(f"{name}:{variant.sourceline}: a <tuv> without xml:lang; add its language code")
         for segment in xml_stream.find_children(variant, "seg")[:1]:
-            found.setdefault(code, collapse_whitespace(xml_stream.extract_text(segment, _NATIVE_CODES, name)))
-    return found
+            texts.setdefault(code, collapse_whitespace(xml_stream.extract_text(segment, _NATIVE_CODES, name)))
+    return texts

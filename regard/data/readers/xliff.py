@@ -1,4 +1,4 @@
-"""XLIFF, 1.x and 2.x."""
+"""XLIFF files (versions 1.x and 2.x)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from regard.data.readers import xml_stream
 from regard.data.readers.text_io import format_path
 from regard.data.sentence_pair import Pair, collapse_whitespace
 
-_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex"})  # codes of the document that was translated
+_NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex"})  # markup of the translated document
 UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "initial"})
 
 
 class _XliffUnit(NamedTuple):
-    """A translated sentence, and the languages of the file that it is in, "" where that does not say."""
+    """A translated sentence, and the languages of its file, "" if unknown."""
 
     line: int
     codes: tuple[str, str]
@@ -25,18 +25,18 @@ class _XliffUnit(NamedTuple):
 
 
 def read_xliff(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """What has a translation, turned round where the languages that were asked for say so."""
-    turned: dict[tuple[str, str], bool] = {}
+    """Yield the translated sentences, with sides swapped if the requested languages say so."""
+    swapped: dict[tuple[str, str], bool] = {}
     for unit in _iterate_units(path):
-        if unit.codes not in turned:
-            turned[unit.codes] = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
-        yield Pair(unit.pair.target, unit.pair.source) if turned[unit.codes] else unit.pair
+        if unit.codes not in swapped:
+            swapped[unit.codes] = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
+        yield Pair(unit.pair.target, unit.pair.source) if swapped[unit.codes] else unit.pair
 
 
 def find_xliff_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Those of the first translated sentence, as they are read."""
-    with closing(_iterate_units(path)) as everything:
-        for unit in everything:
+    """Return the languages of the first translated sentence, as `read_xliff` reads it."""
+    with closing(_iterate_units(path)) as units:
+        for unit in units:
             reverse = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
             source, target = unit.codes[::-1] if reverse else unit.codes
             return (source, target) if source and target else None
@@ -44,16 +44,16 @@ def find_xliff_languages(path: Path, request: LanguageRequest) -> tuple[str, str
 
 
 def _iterate_units(path: Path) -> Generator[_XliffUnit]:
-    """The translated sentences: of 1.x a whole <trans-unit>, of 2.x a <segment>."""
-    whole = codes = ("", "")
+    """Yield the translated sentences: in 1.x each <trans-unit>, in 2.x each <segment>."""
+    document_codes = codes = ("", "")
     for event, element in xml_stream.iterate_elements(
         path, "xliff", ["trans-unit", "unit"], start_tags=["xliff", "file"]
     ):
         if event == "start":
             source = element.get("source-language") or element.get("srcLang")
             target = element.get("target-language") or element.get("trgLang")
-            codes = (source or whole[0], target or whole[1])
-            whole = codes if xml_stream.find_local_name(element) == "xliff" else whole
+            codes = (source or document_codes[0], target or document_codes[1])
+            document_codes = codes if xml_stream.find_local_name(element) == "xliff" else document_codes
             continue
         holders = (
             [element]
@@ -66,7 +66,7 @@ def _iterate_units(path: Path) -> Generator[_XliffUnit]:
 
 
 def _extract_pairs(holder: xml_stream.Element, name: str) -> Iterator[Pair]:
-    """Source and target where both have text and nobody says that the target is only a placeholder."""
+    """Yield source and target if both have text and the target is not marked as untranslated."""
     for source in xml_stream.find_children(holder, "source")[:1]:
         for target in xml_stream.find_children(holder, "target")[:1]:
             if (target.get("state") or holder.get("state")) in UNTRANSLATED_STATES:
@@ -79,7 +79,7 @@ def _extract_pairs(holder: xml_stream.Element, name: str) -> Iterator[Pair]:
 
 
 def _is_translatable(element: xml_stream.Element) -> bool:
-    """What must not be translated is there for context; its target, if any, is its source. Groups hand this down."""
+    """Return False if an element or one of its parents says translate="no": it is there for context only."""
     while element is not None:
         if element.get("translate"):
             return bool(element.get("translate") != "no")

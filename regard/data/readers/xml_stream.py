@@ -1,4 +1,4 @@
-"""XML as a stream: element by element, each let go as soon as it was read."""
+"""Streaming XML parser: yields element by element, and frees each one after use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from regard.data.readers.text_io import format_path, open_decompressed, to_singl
 from regard.errors import UserError
 
 Element = Any  # lxml brings no types
-_STANDALONE_CODES = frozenset(
-    {"ph", "x"}
-)  # codes that stand by themselves, as a line break; others begin or end something
+_STANDALONE_CODES = frozenset({"ph", "x"})  # such as a line break; other codes begin or end something
 
-# Nothing from outside is fetched, no entity is expanded, a text has at most 10 million bytes: a file cannot make the
-# reader open other files or grow without end.
+# Against untrusted input: nothing external is fetched, no entity is expanded, and a text has at most 10 million bytes.
+# A file cannot make the reader open other files or use unlimited memory.
 SAFE_PARSER_OPTIONS = {
     "resolve_entities": False,
     "no_network": True,
@@ -31,9 +29,9 @@ SAFE_PARSER_OPTIONS = {
 def iterate_elements(
     path: Path, root: str, end_tags: Sequence[str], start_tags: Sequence[str] = ()
 ) -> Iterator[tuple[str, Element]]:
-    """(event, element) at the start of those called `begins` and at the end of those called `ends`.
+    """Yield (event, element) at the start of elements in `start_tags` and at the end of those in `end_tags`.
 
-    What is given at its end is emptied afterwards, and everything before it leaves memory.
+    An element of `end_tags` is emptied afterwards, and everything before it is freed.
     """
     from lxml import etree
 
@@ -43,33 +41,33 @@ def iterate_elements(
         with open_decompressed(path) as file:
             _check_root(file, root, path)
             for event, element in etree.iterparse(file, events=events, tag=tags, **SAFE_PARSER_OPTIONS):
-                beginning = find_local_name(element) in start_tags
-                if (event == "start") == beginning:
+                is_start_tag = find_local_name(element) in start_tags
+                if (event == "start") == is_start_tag:
                     yield event, element
-                    if not beginning:
+                    if not is_start_tag:
                         free_element(element)
     except etree.XMLSyntaxError as error:
         line = error.lineno or 1
-        said = to_single_line(error.msg).partition(", line ")[0]
-        raise UserError(f"{format_path(path)}:{line}: damaged or cut off, the XML cannot be read: {said}") from error
+        reason = to_single_line(error.msg).partition(", line ")[0]
+        raise UserError(f"{format_path(path)}:{line}: damaged or cut off, the XML cannot be read: {reason}") from error
 
 
 def _check_root(file: IO[bytes], root: str, path: Path) -> None:
-    """A file of another kind is refused by its first element, before all of it is read in search of a unit."""
+    """Raise a UserError for XML of another kind by its first element, before the whole file is read."""
     from lxml import etree
 
     parser = etree.XMLPullParser(events=("start",), **SAFE_PARSER_OPTIONS)
     try:
-        parser.feed(file.peek(1 << 13))  # type: ignore[attr-defined]  # every stream that `opened` gives can
-        found = next((find_local_name(element) for _, element in parser.read_events()), root)
+        parser.feed(file.peek(1 << 13))  # type: ignore[attr-defined]  # `open_decompressed` returns buffered streams
+        first_name = next((find_local_name(element) for _, element in parser.read_events()), root)
     except etree.XMLSyntaxError:
-        return  # which the reader itself will say, with the line
-    if found != root:
-        raise UserError(f"{format_path(path)} is XML, but its first element is <{found}> and not <{root}>")
+        return  # the parser itself reports it, with the line
+    if first_name != root:
+        raise UserError(f"{format_path(path)} is XML, but its first element is <{first_name}> and not <{root}>")
 
 
 def free_element(element: Element) -> None:
-    """Empties an element and drops what stands before it and before its parents."""
+    """Empty an element, and remove its preceding siblings and those of its ancestors."""
     element.clear(keep_tail=False)
     while (parent := element.getparent()) is not None:
         while element.getprevious() is not None:
@@ -78,66 +76,68 @@ def free_element(element: Element) -> None:
 
 
 def find_local_name(element: Element) -> str:
-    """An element's name without its namespace."""
+    """Return an element's name without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
 def find_children(element: Element, name: str) -> list[Element]:
-    """The children of a name, in any namespace."""
+    """Return the children with a name, in any namespace."""
     return [child for child in element if child.tag == name or find_local_name(child) == name]
 
 
 def extract_text(element: Element, omitted_tags: Collection[str], name: str) -> str:
-    """What a person reads in an element: all text inside, but for that of the elements called `dropped`.
+    """Return all text inside an element, except that of elements in `omitted_tags`.
 
-    Where one of those that stand alone, as a line break, was between two words, they do not become one. `name` is that
-    of the file, for complaints.
+    If an omitted standalone element, such as a line break, is between two words, they are separated by a space. `name`
+    is the file's name, for errors.
     """
     if not len(element):
         return element.text or ""
     parts: list[str | None] = [element.text or ""]
-    below = list(reversed(element))
-    while below:  # not by recursion: a file may nest deeper than Python likes
-        child = below.pop()
+    stack = list(reversed(element))
+    while stack:  # no recursion: a file may nest deeper than Python's recursion limit
+        child = stack.pop()
         if isinstance(child, str):
             parts.append(child)
             continue
-        below.append(child.tail or "")
+        stack.append(child.tail or "")
         if find_local_name(child) not in omitted_tags:
             parts.append(_read_leading_text(child, f"{name}:{element.sourceline}"))
-            below.extend(reversed(child))
+            stack.extend(reversed(child))
         elif find_local_name(child) in _STANDALONE_CODES:
             parts.append(None)
     return "".join(_insert_spaces(parts))
 
 
 def _insert_spaces(parts: Iterable[str | None]) -> Iterator[str]:
-    """Parts of a text, and a space where None stands between the letters or digits of two of them."""
-    before, gap = "", False
+    """Yield parts of a text, with a space for None between two letters or digits."""
+    last_character, has_gap = "", False
     for part in parts:
         if part:
-            if gap and before.isalnum() and part[0].isalnum():
+            if has_gap and last_character.isalnum() and part[0].isalnum():
                 yield " "
             yield part
-            before = part[-1]
-        gap = part is None or (gap and not part)
+            last_character = part[-1]
+        has_gap = part is None or (has_gap and not part)
 
 
 def _read_leading_text(element: Element, where: str) -> str:
-    """The text at an element's beginning; XLIFF's <cp hex="…"/> stands for a character that XML may not hold."""
+    """Return the text before an element's children; XLIFF's <cp hex="…"/> is a character that XML cannot contain."""
     from lxml import etree
 
     if element.tag is etree.Entity:
-        raise UserError(f"{where}: {element.text} is an entity of the file's own, which is not read; write its text")
+        raise UserError(
+            f"{where}: {element.text} is an entity that the file defines, which is not expanded; write its text instead"
+        )
     return _decode_character(element.get("hex"), where) if find_local_name(element) == "cp" else element.text or ""
 
 
 def _decode_character(code: str | None, where: str) -> str:
-    """The character of a hexadecimal number."""
+    """Return the character of a hexadecimal code."""
     try:
-        found = chr(int(code or "", 16))
+        character = chr(int(code or "", 16))
     except (ValueError, OverflowError):
-        found = "\ud800"
-    if "\ud800" <= found <= "\udfff":
-        raise UserError(f'{where}: <cp hex="{code}"/> is no character')
-    return found
+        character = "\ud800"
+    if "\ud800" <= character <= "\udfff":
+        raise UserError(f'{where}: <cp hex="{code}"/> is not a character')
+    return character
