@@ -312,7 +312,7 @@ def test_compressed_output_is_reproducible(ending: str, opener: type, tmp_path: 
 def test_writing_does_not_overwrite_and_leaves_nothing_on_failure(tmp_path: Path) -> None:
     old = tmp_path / "old.tsv"
     old.write_text("old\n")
-    with pytest.raises(UserError, match="is there already"), open_pair_writer([old]):
+    with pytest.raises(UserError, match="already exists"), open_pair_writer([old]):
         pytest.fail("the file was opened")
     for outs in ([old], [tmp_path / "new.tsv.zst"], [tmp_path / "a.en", tmp_path / "a.de"]):
         with pytest.raises(ZeroDivisionError), open_pair_writer(outs, overwrite=True) as write:
@@ -395,7 +395,7 @@ def test_clean_writes_kept_pairs_and_reports_dropped_ones(regard: Command, corpu
     assert "kept        3   50.0 %" in done.stderr
     again = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst")
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     forced = regard("data", "clean", corpus_file, "--out", "out/clean.tsv.zst", "--force", "--unique-source", "--json")
     assert json.loads(forced.stdout)["dropped"]["same-source"] == 1
     two = regard(

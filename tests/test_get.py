@@ -154,7 +154,7 @@ def test_later_run_resumes_a_partial_download(site: Site, tmp_path: Path) -> Non
     site.break_after = [1000] * MAX_ATTEMPTS
     message = fetch_error(site, tmp_path, sha256=SHA256)
     assert f"the connection broke after 5,000 of {len(CONTENT):,} bytes, 5 times over" in message
-    assert "it goes on where it stopped" in message
+    assert "run the command again to resume the download" in message
     assert (tmp_path / "x.txt.part").read_bytes() == CONTENT[:5000]
     assert fetch_content(site, tmp_path, sha256=SHA256) == CONTENT
     assert site.requests[-1] == ("/x.txt", "bytes=5000-")
@@ -248,7 +248,7 @@ def test_unreachable_server_and_unsupported_url_are_refused(tmp_path: Path, site
     site.address = "http://127.0.0.1:1"
     assert "cannot be reached" in fetch_error(site, tmp_path)
     for address in ("file:///etc/passwd", "ftp://x.org/y", "x"):
-        with pytest.raises(UserError, match="is no web address"):
+        with pytest.raises(UserError, match="is not a web address"):
             download_file(address, tmp_path / "x.txt")
 
 
@@ -428,7 +428,7 @@ def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     )
     assert "which corpus?" in regard("data", "get").stderr
     pair = regard("data", "get", "wmt14-xx-yy")
-    assert "sacreBLEU's wmt14 is there for cs-en, en-cs" in pair.stderr
+    assert "sacreBLEU has wmt14 for cs-en, en-cs" in pair.stderr
     known = find_test_set("wmt14/full-de-en")
     assert known is not None
     assert (known[0].name, known[1]) == ("wmt14/full", "de-en")

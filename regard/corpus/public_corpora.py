@@ -1,4 +1,4 @@
-"""Public corpora that `regard data get` knows."""
+"""Public corpora and sacreBLEU test sets that `regard data get` downloads."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _SEGMENT = re.compile(rb"<seg[^<>]*+>((?:(?!<seg).)*?)</seg>")
 
 
 def copy_lines(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Text that is text already."""
+    """Return the lines unchanged."""
     return lines
 
 
 def drop_tag_lines(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The training files of IWSLT: lines that are one element (address, title, speaker) are no sentences."""
+    """Yield the sentences of IWSLT training files: lines that are one element (address, title, speaker) are dropped."""
     return (line.strip() + b"\n" for line in lines if not line.lstrip().startswith(b"<"))
 
 
 def extract_segments(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The test files of IWSLT: what stands in <seg>."""
+    """Yield the text of the <seg> elements of IWSLT test files."""
     for line in lines:
-        for found in _SEGMENT.findall(line):
-            yield unescape(found.decode("utf-8", "replace")).strip().encode() + b"\n"
+        for segment in _SEGMENT.findall(line):
+            yield unescape(segment.decode("utf-8", "replace")).strip().encode() + b"\n"
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a corpus: where it is, what it must be, and which of its members become which of our files.
+    """A file of a corpus: its URL, its checksum, and which member becomes which local file through which transform.
 
     `sha256` is None if none has been published, or if the file grows; the first download records what it computed.
     """
@@ -50,7 +50,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class PublicCorpus:
-    """A public corpus."""
+    """A public corpus: description, licence, size and files."""
 
     description: str
     licence: str
@@ -58,13 +58,13 @@ class PublicCorpus:
     remote_files: tuple[RemoteFile, ...] = field(repr=False)
 
     def list_files(self) -> list[str]:
-        """What it has once it is unpacked."""
+        """Return the names of its files after unpacking."""
         return [name for download in self.remote_files for name, _ in download.members.values()]
 
 
 _MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_SPLITS = {"train": "train", "val": "dev", "test_2016_flickr": "test"}
-# Of the files at these addresses: their MD5 sums are those that torchtext 0.9 published for them.
+# Of the files at these URLs; their MD5 sums are those that torchtext 0.9 published.
 MULTI30K_SHA256 = {
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
@@ -90,76 +90,78 @@ _NEWS_COMMENTARY_SHA256 = {
 
 
 def _multi30k(other: str) -> PublicCorpus:
-    """Captions of pictures in English and another language."""
+    """Return Multi30k: image captions in English and another language."""
     downloads = tuple(
         RemoteFile(
             f"{_MULTI30K_URL}/{split}.{language}.gz",
-            {f"{split}.{language}": (f"{ours}.{language}", copy_lines)},
+            {f"{split}.{language}": (f"{name}.{language}", copy_lines)},
             MULTI30K_SHA256[f"{split}.{language}.gz"],
         )
-        for split, ours in _MULTI30K_SPLITS.items()
+        for split, name in _MULTI30K_SPLITS.items()
         for language in ("en", other)
     )
-    about = "captions of pictures; train 29,000, dev 1,014, test (2016) 1,000"
-    return PublicCorpus(about, "for research, not for commerce (Flickr30k's terms)", "1.3 MB", downloads)
+    description = "captions of pictures; train 29,000, dev 1,014, test (2016) 1,000"
+    return PublicCorpus(description, "for research, not for commerce (Flickr30k's terms)", "1.3 MB", downloads)
 
 
 def _europarl(pair: str, pairs: str, size: str) -> PublicCorpus:
-    """Speeches of the European Parliament."""
+    """Return Europarl: speeches of the European Parliament."""
     members = {f"europarl-v7.{pair}.{side}": (f"train.{side}", copy_lines) for side in pair.split("-")}
     download = RemoteFile(f"https://www.statmt.org/europarl/v7/{pair}.tgz", members)
-    about = f"speeches of the European Parliament, release 7; about {pairs} pairs"
-    return PublicCorpus(about, "no restriction known to its makers; cite Koehn 2005", size, (download,))
+    description = f"speeches of the European Parliament, release 7; about {pairs} pairs"
+    return PublicCorpus(description, "no restriction known to its makers; cite Koehn 2005", size, (download,))
 
 
 def _news_commentary(pair: str, size: str) -> PublicCorpus:
-    """Commentaries on the news."""
+    """Return News Commentary."""
     name = f"news-commentary-v14.{pair}.tsv"
-    address = f"https://data.statmt.org/news-commentary/v14/training/{name}.gz"
-    download = RemoteFile(address, {name: (f"{pair}.tsv", copy_lines)}, _NEWS_COMMENTARY_SHA256[pair])
+    url = f"https://data.statmt.org/news-commentary/v14/training/{name}.gz"
+    download = RemoteFile(url, {name: (f"{pair}.tsv", copy_lines)}, _NEWS_COMMENTARY_SHA256[pair])
     return PublicCorpus(
         "commentaries on the news, release 14", "for research (Project Syndicate, WMT)", size, (download,)
     )
 
 
 def _tatoeba(code: str, language: str, size: str) -> PublicCorpus:
-    """Everyday sentences, as manythings.org chooses them from Tatoeba."""
+    """Return everyday sentences, as manythings.org selects them from Tatoeba."""
     members = {f"{code}.txt": (f"en-{language}.tsv", copy_lines)}
     download = RemoteFile(f"https://www.manythings.org/anki/{code}-eng.zip", members)
-    about = "short everyday sentences, several translations each; grows from time to time"
-    return PublicCorpus(about, "CC BY 2.0 (tatoeba.org; the third column names the authors)", size, (download,))
+    description = "short everyday sentences, several translations each; grows from time to time"
+    return PublicCorpus(description, "CC BY 2.0 (tatoeba.org; the third column names the authors)", size, (download,))
 
 
 def _iwslt14() -> PublicCorpus:
-    """TED talks, as IWSLT 2014 had them and as many papers measure on."""
+    """Return IWSLT 2014: TED talks, on which many papers report results."""
     members = {f"train.tags.de-en.{side}": (f"train.{side}", drop_tag_lines) for side in ("de", "en")}
-    for split, ours in {"dev2010": "dev", "tst2010": "tst2010", "tst2011": "tst2011", "tst2012": "tst2012"}.items():
+    for split, name in {"dev2010": "dev", "tst2010": "tst2010", "tst2011": "tst2011", "tst2012": "tst2012"}.items():
         for side in ("de", "en"):
-            members[f"IWSLT14.TED.{split}.de-en.{side}.xml"] = (f"{ours}.{side}", extract_segments)
+            members[f"IWSLT14.TED.{split}.de-en.{side}.xml"] = (f"{name}.{side}", extract_segments)
     download = RemoteFile("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz", members)
-    about = "TED talks; train about 170,000, dev2010, tst2010 to tst2012"
-    return PublicCorpus(about, "CC BY-NC-ND 4.0 (TED)", "about 20 MB", (download,))
+    description = "TED talks; train about 170,000, dev2010, tst2010 to tst2012"
+    return PublicCorpus(description, "CC BY-NC-ND 4.0 (TED)", "about 20 MB", (download,))
 
 
 def _iwslt17(pair: str, pairs: str) -> PublicCorpus:
-    """TED talks, as IWSLT 2017 had them."""
+    """Return IWSLT 2017: TED talks."""
     source, target = pair.split("-")
     members = {f"train.tags.{pair}.{side}": (f"train.{side}", drop_tag_lines) for side in (source, target)}
-    for split, ours in {"dev2010": "dev", "tst2015": "test"}.items():
+    for split, name in {"dev2010": "dev", "tst2015": "test"}.items():
         for side in (source, target):
-            members[f"IWSLT17.TED.{split}.{pair}.{side}.xml"] = (f"{ours}.{side}", extract_segments)
+            members[f"IWSLT17.TED.{split}.{pair}.{side}.xml"] = (f"{name}.{side}", extract_segments)
     folder = "https://huggingface.co/datasets/IWSLT/iwslt2017/resolve/main/data/2017-01-trnted/texts"
     download = RemoteFile(f"{folder}/{source}/{target}/{pair}.zip", members)
-    about = f"TED talks; train about {pairs}, dev2010, tst2015"
-    return PublicCorpus(about, "CC BY-NC-ND 4.0 (TED)", "about 17 MB", (download,))
+    description = f"TED talks; train about {pairs}, dev2010, tst2015"
+    return PublicCorpus(description, "CC BY-NC-ND 4.0 (TED)", "about 17 MB", (download,))
 
 
 def _opus_books(pair: str, pairs: str) -> PublicCorpus:
-    """Old books, aligned by hand."""
+    """Return OPUS Books: old books, aligned by hand."""
     members = {f"Books.{pair}.{side}": (f"train.{side}", copy_lines) for side in pair.split("-")}
     download = RemoteFile(f"https://object.pouta.csc.fi/OPUS-Books/v1/moses/{pair}.txt.zip", members)
-    about = f"books out of copyright, aligned by hand; {pairs} pairs"
-    return PublicCorpus(about, "for personal, educational and research use (OPUS, A. Farkas)", "a few MB", (download,))
+    description = f"books out of copyright, aligned by hand; {pairs} pairs"
+    return PublicCorpus(
+        description, "for personal, educational and research use (OPUS, A. Farkas)", "a few MB", (download,)
+    )
 
 
 PUBLIC_CORPORA: dict[str, PublicCorpus] = {
@@ -187,14 +189,14 @@ PUBLIC_CORPORA: dict[str, PublicCorpus] = {
 
 
 def list_test_sets() -> list[str]:
-    """The sets, without their languages."""
+    """Return the names of sacreBLEU's test sets, without languages."""
     from sacrebleu.dataset import DATASETS
 
     return list(DATASETS)
 
 
 def find_test_set(name: str) -> tuple[Any, str] | None:
-    """The set and the languages that a name speaks of; None where there is no such set."""
+    """Return the sacreBLEU test set and the language pair of a name, or None if there is no such set."""
     from sacrebleu.dataset import DATASETS
 
     for known in sorted(DATASETS, key=len, reverse=True):
@@ -202,13 +204,13 @@ def find_test_set(name: str) -> tuple[Any, str] | None:
             pair = name[len(known) + 1 :]
             if pair not in DATASETS[known].langpairs:
                 pairs = ", ".join(DATASETS[known].langpairs)
-                raise UserError(f"{name}: sacreBLEU's {known} is there for {pairs}; name it {known}-LANGUAGES")
+                raise UserError(f"{name}: sacreBLEU has {known} for {pairs}; name it {known}-LANGUAGES")
             return DATASETS[known], pair
     return None
 
 
 def download_test_set(name: str, folder: Path, mirror: str | None = None) -> list[Path]:
-    """Writes `test.SOURCE` and `test.TARGET`, the first of several references."""
+    """Write `test.SOURCE` and `test.TARGET`, the first one of several references."""
     known = find_test_set(name)
     assert known is not None
     dataset, pair = known
@@ -217,13 +219,13 @@ def download_test_set(name: str, folder: Path, mirror: str | None = None) -> lis
     try:
         files = [dataset.get_source_file(pair), dataset.get_reference_files(pair)[0]]
     except (OSError, http.client.HTTPException, tarfile.TarError, zipfile.BadZipFile, SystemExit) as error:
-        said = "its checksum is wrong" if isinstance(error, SystemExit) else str(error)
+        reason = "its checksum is wrong" if isinstance(error, SystemExit) else str(error)
         raise UserError(
-            f"{name} could not be fetched from {', '.join(dataset.data)}: {said}; remove what sacreBLEU keeps of it "
+            f"{name} could not be fetched from {', '.join(dataset.data)}: {reason}; remove sacreBLEU's copy "
             f"(~/.sacrebleu/{dataset.name}) and try again"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    outs = [folder / f"test.{language}" for language in pair.split("-")]
-    for file, out in zip(files, outs, strict=True):
-        shutil.copyfile(file, out)
-    return outs
+    outputs = [folder / f"test.{language}" for language in pair.split("-")]
+    for file, output in zip(files, outputs, strict=True):
+        shutil.copyfile(file, output)
+    return outputs

@@ -1,4 +1,4 @@
-"""What is in a corpus, counted in one pass and little memory."""
+"""Corpus statistics: lengths, length ratios, scripts, duplicates and samples, in one pass with little memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from regard.corpus.filters import FilterPipeline, PairFilter, count_words, hash_
 from regard.data.sentence_pair import Pair
 from regard.data.unicode_scripts import count_scripts
 
-_HISTOGRAM_BINS = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 201)  # words at which a bar of the histogram begins
+_HISTOGRAM_BINS = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 201)  # number of words at which a bin begins
 
 
 class SideStatistics:
-    """Characters and lengths of one side."""
+    """Characters and sentence lengths of one side."""
 
     def __init__(self) -> None:
         self.characters: Counter[str] = Counter()
@@ -24,7 +24,7 @@ class SideStatistics:
         self.empty = 0
 
     def add_sentence(self, text: str) -> int:
-        """One sentence; how many words it has."""
+        """Count a sentence, and return its number of words."""
         length = count_words(text)
         self.characters.update(text)
         self.lengths[length] += 1
@@ -32,7 +32,7 @@ class SideStatistics:
         return length
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures."""
+        """Return the statistics."""
         letters = count_scripts(self.characters)
         return {
             "empty": self.empty,
@@ -45,23 +45,23 @@ class SideStatistics:
 
 
 class ReservoirSample:
-    """A number of pairs, each of all that come with the same chance."""
+    """A uniform random sample of pairs of a stream (reservoir sampling)."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.pairs: list[tuple[int, Pair]] = []
         self._size, self._random, self._count = size, random.Random(seed), 0
 
     def add_pair(self, pair: Pair) -> None:
-        """One more pair, which may take the place of another."""
+        """Add a pair, which may replace another."""
         self._count += 1
         if len(self.pairs) < self._size:
             self.pairs.append((self._count, pair))
-        elif (place := self._random.randrange(self._count)) < self._size:
-            self.pairs[place] = (self._count, pair)
+        elif (index := self._random.randrange(self._count)) < self._size:
+            self.pairs[index] = (self._count, pair)
 
 
 class CorpusStatistics:
-    """Everything about a corpus that can be said after one look at each pair; of a pair 8 bytes stay, twice."""
+    """All statistics of a corpus, collected in one pass; 16 bytes of hashes are kept for each pair."""
 
     def __init__(self, filters: Sequence[PairFilter], num_samples: int = 5, seed: int = 1) -> None:
         self.source, self.target = SideStatistics(), SideStatistics()
@@ -70,7 +70,7 @@ class CorpusStatistics:
         self._ratios: Counter[float] = Counter()
 
     def add_pair(self, pair: Pair) -> None:
-        """One pair."""
+        """Count one pair."""
         source, target = self.source.add_sentence(pair.source), self.target.add_sentence(pair.target)
         if source and target:
             self._ratios[round(target / source, 2)] += 1
@@ -80,7 +80,7 @@ class CorpusStatistics:
         self._sample.add_pair(pair)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures."""
+        """Return all statistics."""
         return {
             "pairs": len(self._pair_hashes),
             "duplicates": _count_duplicates(self._pair_hashes),
@@ -97,47 +97,47 @@ class CorpusStatistics:
 
 
 def _count_duplicates(hashes: array[int]) -> int:
-    """How many of the keys came before."""
+    """Return the number of hashes that occurred before."""
     import numpy as np
 
     return len(hashes) - len(np.unique(np.frombuffer(hashes, dtype=np.uint64)))
 
 
 def summarize_distribution(counts: Mapping[float, int]) -> dict[str, float]:
-    """Mean, quantiles and ends of values that were counted."""
+    """Return mean, minimum, maximum and quantiles, given counts of values."""
     total = sum(counts.values())
     if not total:
         return {}
     mean = sum(value * count for value, count in counts.items()) / total
-    shares = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
-    return {"mean": mean} | {name: find_quantile(counts, share) for name, share in shares.items()}
+    fractions = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
+    return {"mean": mean} | {name: find_quantile(counts, fraction) for name, fraction in fractions.items()}
 
 
 def find_quantile(counts: Mapping[float, int], fraction: float) -> float:
-    """The smallest value that at least this share of all does not exceed."""
-    wanted, passed = fraction * sum(counts.values()), 0
+    """Return the smallest value such that at least `fraction` of all values are not larger."""
+    threshold, cumulative = fraction * sum(counts.values()), 0
     for value in sorted(counts):
-        passed += counts[value]
-        if passed >= wanted:
+        cumulative += counts[value]
+        if cumulative >= threshold:
             return value
     raise ValueError("nothing was counted")
 
 
 def make_length_histogram(lengths: Mapping[float, int]) -> dict[str, int]:
-    """Sentences by their number of words; bars before the first and after the last that has any are left out."""
+    """Return the number of sentences by number of words, without empty bins at either end."""
     ends = [*_HISTOGRAM_BINS[1:], None]
-    bars = {
+    bins = {
         _format_bin(start, end): sum(
             n for length, n in lengths.items() if start <= length and (end is None or length < end)
         )
         for start, end in zip(_HISTOGRAM_BINS, ends, strict=True)
     }
-    filled = [number for number, count in enumerate(bars.values()) if count]
-    return dict(list(bars.items())[filled[0] : filled[-1] + 1]) if filled else {}
+    nonempty = [index for index, count in enumerate(bins.values()) if count]
+    return dict(list(bins.items())[nonempty[0] : nonempty[-1] + 1]) if nonempty else {}
 
 
 def _format_bin(start: int, end: int | None) -> str:
-    """A bar's name: 1-5, 201+."""
+    """Return the name of a bin: 1-5, 201+."""
     if end is None:
         return f"{start}+"
     return str(start) if end == start + 1 else f"{start}-{end - 1}"

@@ -1,4 +1,4 @@
-"""Pairs to disk, or to a pipe."""
+"""Writers of sentence pairs: TSV, JSON lines or two text files, optionally compressed, or standard output."""
 
 from __future__ import annotations
 
@@ -23,19 +23,17 @@ _LINE_ENDS, _COLUMN_ENDS = re.compile(r"[\r\n]+"), re.compile(r"[\t\r\n]+")
 
 
 class PairWriter(Protocol):
-    """Takes pairs one by one."""
+    """Interface of a function that writes sentence pairs one by one."""
 
     def __call__(self, pair: Pair) -> None:
-        """Writes a pair."""
+        """Write a pair."""
 
 
 def _format_tsv(pair: Pair) -> str:
-    """Source, tab, target."""
     return "\t".join(_COLUMN_ENDS.sub(" ", side) for side in pair)
 
 
 def _format_jsonl(pair: Pair) -> str:
-    """An object."""
     return json.dumps(pair._asdict(), ensure_ascii=False)
 
 
@@ -44,69 +42,69 @@ _LINE_FORMATS: dict[str, Callable[[Pair], str]] = {".tsv": _format_tsv, ".jsonl"
 
 @contextmanager
 def open_pair_writer(paths: Sequence[Path], overwrite: bool = False) -> Iterator[PairWriter]:
-    """Takes pairs for one file (.tsv, .jsonl, `-`: tab-separated to standard output) or two text files.
+    """Yield a function that writes pairs to one file (.tsv, .jsonl, `-`: TSV to standard output) or two text files.
 
-    Files are written beside and take their names when everything is there; what fails leaves nothing behind.
+    Files are written under temporary names and renamed at the end; after an error nothing remains.
     """
-    line = _choose_line_format(paths)
-    for out in paths:
-        if out.is_dir() or (out.is_file() and not overwrite):
-            raise UserError(f"{out} is there already; choose another name, or --force to write over it")
+    format_lines = _choose_line_format(paths)
+    for path in paths:
+        if path.is_dir() or (path.is_file() and not overwrite):
+            raise UserError(f"{path} already exists; choose another name, or overwrite it with --force")
     with ExitStack() as stack:
-        files = [stack.enter_context(_open_output(out)) for out in paths]
+        files = [stack.enter_context(_open_output(path)) for path in paths]
 
         def write_pair(pair: Pair) -> None:
-            for file, text in zip(files, line(pair), strict=True):
+            for file, text in zip(files, format_lines(pair), strict=True):
                 file.write(f"{text}\n")
 
         yield write_pair
 
 
 def _choose_line_format(paths: Sequence[Path]) -> Callable[[Pair], list[str]]:
-    """How a pair becomes a line of each file."""
+    """Return a function that formats a pair as one line for each file."""
     if len(paths) == 1 and (paths[0] == STANDARD_OUTPUT or find_format_suffix(paths[0]) in _LINE_FORMATS):
-        line = _LINE_FORMATS.get(find_format_suffix(paths[0]), _format_tsv)
-        return lambda pair: [line(pair)]
+        format_line = _LINE_FORMATS.get(find_format_suffix(paths[0]), _format_tsv)
+        return lambda pair: [format_line(pair)]
     if (
         len(paths) == 2
-        and not any(out == STANDARD_OUTPUT or find_format_suffix(out) in _LINE_FORMATS for out in paths)
+        and not any(path == STANDARD_OUTPUT or find_format_suffix(path) in _LINE_FORMATS for path in paths)
         and len(set(paths)) == 2
     ):
         return lambda pair: [_LINE_ENDS.sub(" ", side) for side in pair]
-    given = " ".join(map(str, paths)) or "nothing"
+    names = " ".join(map(str, paths)) or "nothing"
     raise UserError(
-        f"--out is one file ({', '.join(_LINE_FORMATS)}, also {', '.join(DECOMPRESSORS)}; - for standard output) or, given twice, "
-        f"two text files, not {given}"
+        f"--out is one file ({', '.join(_LINE_FORMATS)}, also {', '.join(DECOMPRESSORS)}; - for standard output) or, "
+        f"given twice, two text files, not {names}"
     )
 
 
 @contextmanager
 def _open_output(path: Path) -> Iterator[IO[str]]:
-    """A text file to write; a pipe or a device is written to as it is."""
+    """Open a text file for writing, renamed at the end; a pipe or a device is written to directly."""
     if path == STANDARD_OUTPUT:
         with os.fdopen(1, "w", encoding="utf-8", newline="\n", closefd=False) as file:
             yield file
         return
-    special = path.exists() and not path.is_file()
-    beside = path if special else path.with_name(f".{path.name}.part")
+    is_special = path.exists() and not path.is_file()
+    partial_path = path if is_special else path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            beside.open("wb") as raw,
-            _open_compressed(raw, path.suffix.lower()) as bytes_in,
-            io.TextIOWrapper(bytes_in, encoding="utf-8", newline="\n") as text,
+            partial_path.open("wb") as raw,
+            _open_compressed(raw, path.suffix.lower()) as compressed,
+            io.TextIOWrapper(compressed, encoding="utf-8", newline="\n") as text,
         ):
             yield text
     except BaseException:
-        if not special:
-            beside.unlink(missing_ok=True)
+        if not is_special:
+            partial_path.unlink(missing_ok=True)
         raise
-    if not special:
-        beside.replace(path)
+    if not is_special:
+        partial_path.replace(path)
 
 
 def _open_compressed(file: IO[bytes], suffix: str) -> IO[bytes]:
-    """The same file, compressed as the ending says; the same pairs give the same bytes."""
+    """Compress the file as its suffix says; the output is deterministic."""
     if suffix == ".gz":
         return cast(IO[bytes], gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0))
     if suffix == ".xz":

@@ -1,4 +1,4 @@
-"""How good translations, alignments and labels are."""
+"""Evaluation metrics: BLEU, chrF, TER, alignment error rate, chunk F1, accuracy and confusion matrices."""
 
 from regard.data.sentence_pair import Link, format_pharaoh
 from regard.evaluate.alignment_error_rate import (

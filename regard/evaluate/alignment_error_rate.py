@@ -1,4 +1,4 @@
-"""Word alignments against gold ones (Och & Ney 2003)."""
+"""Alignment error rate (AER) of word alignments against gold alignments (Och & Ney 2003)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.errors import UserError
 
 
 class AlignmentScore(NamedTuple):
-    """How good alignments are: the error rate, the share of links that are possible, the share of sure ones found."""
+    """Alignment error rate, precision (fraction of links that are possible) and recall (fraction of sure links)."""
 
     aer: float
     precision: float
@@ -26,18 +26,19 @@ def compute_alignment_score(
     sure: Iterable[AbstractSet[Link]],
     possible: Iterable[AbstractSet[Link]],
 ) -> AlignmentScore:
-    """AER 1 − (|A∩S| + |A∩P|) / (|A| + |S|), precision |A∩P| / |A| and recall |A∩S| / |S| over all sentences.
+    """Return AER, precision and recall over all sentences.
 
-    A sure link is possible, too. A share of nothing is 1.
+    AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|), precision = |A∩P| / |A|, recall = |A∩S| / |S|. Sure links are possible,
+    too. Precision and recall are 1 if their denominator is 0.
     """
-    in_sure = in_possible = found = certain = 0
-    for links, sures, possibles in zip(hypotheses, sure, possible, strict=True):
-        in_sure += len(links & sures)
-        in_possible += len(links & (possibles | sures))
-        found += len(links)
-        certain += len(sures)
-    error = 1 - (in_sure + in_possible) / (found + certain) if found + certain else 0.0
-    return AlignmentScore(error, in_possible / found if found else 1.0, in_sure / certain if certain else 1.0)
+    in_sure = in_possible = num_links = num_sure = 0
+    for links, sure_links, possible_links in zip(hypotheses, sure, possible, strict=True):
+        in_sure += len(links & sure_links)
+        in_possible += len(links & (possible_links | sure_links))
+        num_links += len(links)
+        num_sure += len(sure_links)
+    error = 1 - (in_sure + in_possible) / (num_links + num_sure) if num_links + num_sure else 0.0
+    return AlignmentScore(error, in_possible / num_links if num_links else 1.0, in_sure / num_sure if num_sure else 1.0)
 
 
 def aer(
@@ -45,7 +46,7 @@ def aer(
     sure: Iterable[AbstractSet[Link]],
     possible: Iterable[AbstractSet[Link]],
 ) -> float:
-    """The alignment error rate alone."""
+    """Return the alignment error rate alone."""
     return compute_alignment_score(hypotheses, sure, possible).aer
 
 
@@ -54,7 +55,7 @@ _NAACL_LINE = re.compile(r"(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+
 
 
 class GoldAlignment(NamedTuple):
-    """A gold alignment of one pair; sure links are among the possible ones."""
+    """Gold alignment of one sentence pair; `possible` includes the sure links."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
@@ -63,12 +64,14 @@ class GoldAlignment(NamedTuple):
 def compute_gold_alignment_score(
     hypotheses: Iterable[AbstractSet[Link]], gold: Sequence[GoldAlignment]
 ) -> AlignmentScore:
-    """Links of pairs against the gold ones."""
-    return compute_alignment_score(hypotheses, [one.sure for one in gold], [one.possible for one in gold])
+    """Return AER, precision and recall of alignments against gold alignments."""
+    return compute_alignment_score(
+        hypotheses, [alignment.sure for alignment in gold], [alignment.possible for alignment in gold]
+    )
 
 
 class _GoldLink(NamedTuple):
-    """One link, in which pair it is, counted from 0, and the line that says so."""
+    """One link, the index of its sentence pair, and its line in the file."""
 
     pair_index: int
     link: Link
@@ -79,21 +82,23 @@ class _GoldLink(NamedTuple):
 def read_gold_alignments(
     path: Path, pairs: Sequence[tuple[str, str]], first_index: int | None = None
 ) -> list[GoldAlignment]:
-    """The links of each pair, checked against its words.
+    """Read the gold alignment of each sentence pair, and check it against the pair's words.
 
-    Pharaoh: a line a pair, `0-1` for a sure link and `0?1` or `0p1` for a possible one. NAACL: a line a link, the
-    number of the pair from 1, of the source word, of the target word, then S or P. `first` is the number of the first
-    word: 0 for Pharaoh and 1 for NAACL where it is not given.
+    Pharaoh: one line for each pair, `0-1` for a sure link and `0?1` or `0p1` for a possible one. NAACL: one line for
+    each link with the numbers of pair (from 1), source word and target word, then S or P. `first_index` is the number
+    of the first word, by default 0 for Pharaoh and 1 for NAACL.
     """
-    written = list(iterate_lines(path))
-    naacl = next((_NAACL_LINE.fullmatch(line.strip()) is not None for line in written if line.strip()), False)
-    if not naacl and len(written) != len(pairs):
-        raise UserError(f"{path} has {len(written)} lines for {len(pairs)} pairs; there is one line of links a pair")
-    begin = first_index if first_index is not None else 1 if naacl else 0
-    entries = _parse_naacl_lines(written, path, begin) if naacl else _parse_pharaoh_lines(written, path, begin)
+    lines = list(iterate_lines(path))
+    is_naacl = next((_NAACL_LINE.fullmatch(line.strip()) is not None for line in lines if line.strip()), False)
+    if not is_naacl and len(lines) != len(pairs):
+        raise UserError(
+            f"{path} has {len(lines)} lines for {len(pairs)} pairs; it needs one line of links for each pair"
+        )
+    offset = first_index if first_index is not None else 1 if is_naacl else 0
+    entries = _parse_naacl_lines(lines, path, offset) if is_naacl else _parse_pharaoh_lines(lines, path, offset)
     gold: list[tuple[set[Link], set[Link]]] = [(set(), set()) for _ in pairs]
     for entry in entries:
-        _check_gold_link(entry, pairs, path, begin)
+        _check_gold_link(entry, pairs, path, offset)
         gold[entry.pair_index][1].add(entry.link)
         if entry.is_sure:
             gold[entry.pair_index][0].add(entry.link)
@@ -101,37 +106,37 @@ def read_gold_alignments(
 
 
 def _parse_pharaoh_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> list[_GoldLink]:
-    """The links of all lines."""
-    found = []
-    for number, line in enumerate(gold_lines, 1):
+    """Parse lines of links, one for each pair."""
+    entries = []
+    for line_number, line in enumerate(gold_lines, 1):
         for link in line.split():
             match = _PHARAOH_LINK.fullmatch(link)
             if match is None:
                 raise UserError(
-                    f"{path}:{number}: {link!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)"
+                    f"{path}:{line_number}: {link!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)"
                 )
             word_pair = int(match[1]) - first_index, int(match[3]) - first_index
-            found.append(_GoldLink(number - 1, word_pair, match[2] == "-", number))
-    return found
+            entries.append(_GoldLink(line_number - 1, word_pair, match[2] == "-", line_number))
+    return entries
 
 
 def _parse_naacl_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> list[_GoldLink]:
-    """One link a line."""
-    found = []
-    for number, line in enumerate(gold_lines, 1):
+    """Parse lines of one link each."""
+    entries = []
+    for line_number, line in enumerate(gold_lines, 1):
         if line.strip():
             match = _NAACL_LINE.fullmatch(line.strip())
             if match is None:
                 raise UserError(
-                    f"{path}:{number}: {line!r} is not a link: the numbers of pair, source and target word, S or P"
+                    f"{path}:{line_number}: {line!r} is not a link: the numbers of pair, source and target word, S or P"
                 )
             word_pair = int(match[2]) - first_index, int(match[3]) - first_index
-            found.append(_GoldLink(int(match[1]) - 1, word_pair, match[4] != "P", number))
-    return found
+            entries.append(_GoldLink(int(match[1]) - 1, word_pair, match[4] != "P", line_number))
+    return entries
 
 
 def _check_gold_link(entry: _GoldLink, pairs: Sequence[tuple[str, str]], path: Path, first_index: int) -> None:
-    """Whether a link is one of words that are there."""
+    """Raise a UserError for a link to a pair or word that does not exist."""
     where = f"{path}:{entry.line_number}"
     if not 0 <= entry.pair_index < len(pairs):
         raise UserError(f"{where}: there is no pair {entry.pair_index + 1}; there are {len(pairs)}, counted from 1")
@@ -139,6 +144,6 @@ def _check_gold_link(entry: _GoldLink, pairs: Sequence[tuple[str, str]], path: P
     left, right = entry.link
     if not (0 <= left < source and 0 <= right < target):
         raise UserError(
-            f"{where}: link {left + first_index}-{right + first_index} runs past the sentences, which have {source} and "
-            f"{target} words (links count from {first_index})"
+            f"{where}: link {left + first_index}-{right + first_index} runs past the sentences, which have {source} "
+            f"and {target} words (links count from {first_index})"
         )

@@ -1,4 +1,4 @@
-"""Chunks that labels like `B-NP` and `I-NP` mark, counted as conlleval does."""
+"""Chunk precision, recall and F1 of IOB labels (`B-NP`, `I-NP`), counted as conlleval does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHUNK_LABEL = re.compile(r"[BI]-.+", re.DOTALL)
 
 
 class Chunk(NamedTuple):
-    """Words from `start` up to `end`, and what they are together."""
+    """Words from `start` up to `end` (exclusive), and their chunk type."""
 
     kind: str
     start: int
@@ -19,7 +19,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkCounts(NamedTuple):
-    """How many chunks there are, were found, and both."""
+    """Number of gold, predicted and correct chunks."""
 
     gold: int
     predicted: int
@@ -27,58 +27,61 @@ class ChunkCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Of what was found, what is right; in per cent."""
+        """Fraction of predicted chunks that are correct, in percent."""
         return 100.0 * self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Of what there is, what was found; in per cent."""
+        """Fraction of gold chunks that were predicted, in percent."""
         return 100.0 * self.correct / self.gold if self.gold else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of the two."""
+        """Harmonic mean of precision and recall, in percent."""
         return 200.0 * self.correct / (self.gold + self.predicted) if self.correct else 0.0
 
 
 def are_chunk_labels(labels: Iterable[str]) -> bool:
-    """Whether labels mark chunks: all are O, B-… or I-…, and not all are O."""
-    known = set(labels) - {"O"}
-    return bool(known) and all(map(_CHUNK_LABEL.fullmatch, known))
+    """Return True if labels mark chunks: all are O, B-… or I-…, and not all are O."""
+    chunk_labels = set(labels) - {"O"}
+    return bool(chunk_labels) and all(map(_CHUNK_LABEL.fullmatch, chunk_labels))
 
 
 def find_chunks(labels: Sequence[str]) -> list[Chunk]:
-    """The chunks of a sentence. B begins one, and so does I behind O, behind another kind, and at the beginning.
+    """Return the chunks of a sentence. B begins one, and so does I after O, after another type, and at the start.
 
-    So IOB1 and IOB2 are read alike, and labels that break their own rules count for what they mark.
+    IOB1 and IOB2 are therefore read alike, and invalid label sequences still count for the chunks that they mark.
     """
-    found: list[Chunk] = []
+    chunks: list[Chunk] = []
     for index, label in enumerate(labels):
         tag, _, kind = label.partition("-")
         if tag == "O":
             continue
-        last = found[-1] if found else None
+        last = chunks[-1] if chunks else None
         if tag == "I" and last is not None and last.end == index and last.kind == kind:
-            found[-1] = last._replace(end=index + 1)
+            chunks[-1] = last._replace(end=index + 1)
         else:
-            found.append(Chunk(kind, index, index + 1))
-    return found
+            chunks.append(Chunk(kind, index, index + 1))
+    return chunks
 
 
 def count_chunks(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, ChunkCounts]:
-    """By kind, in the order of the alphabet: a chunk is right where kind, beginning and end are."""
-    there: Counter[str] = Counter()
-    answered: Counter[str] = Counter()
-    both: Counter[str] = Counter()
-    for right, made in zip(gold, predicted, strict=True):
-        first, second = find_chunks(right), find_chunks(made)
-        there.update(chunk.kind for chunk in first)
-        answered.update(chunk.kind for chunk in second)
-        both.update(chunk.kind for chunk in set(first) & set(second))
-    return {kind: ChunkCounts(there[kind], answered[kind], both[kind]) for kind in sorted(there | answered)}
+    """Count chunks by type, sorted; a chunk is correct if its type, start and end are."""
+    num_gold: Counter[str] = Counter()
+    num_predicted: Counter[str] = Counter()
+    num_correct: Counter[str] = Counter()
+    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
+        gold_chunks, predicted_chunks = find_chunks(gold_labels), find_chunks(predicted_labels)
+        num_gold.update(chunk.kind for chunk in gold_chunks)
+        num_predicted.update(chunk.kind for chunk in predicted_chunks)
+        num_correct.update(chunk.kind for chunk in set(gold_chunks) & set(predicted_chunks))
+    return {
+        kind: ChunkCounts(num_gold[kind], num_predicted[kind], num_correct[kind])
+        for kind in sorted(num_gold | num_predicted)
+    }
 
 
 def sum_chunk_counts(counts: Iterable[ChunkCounts]) -> ChunkCounts:
-    """Those of all kinds."""
-    some = list(counts)
-    return ChunkCounts(*(sum(each) for each in zip(*some, strict=True))) if some else ChunkCounts(0, 0, 0)
+    """Return the sum over all chunk types."""
+    rows = list(counts)
+    return ChunkCounts(*(sum(column) for column in zip(*rows, strict=True))) if rows else ChunkCounts(0, 0, 0)

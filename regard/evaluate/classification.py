@@ -1,4 +1,4 @@
-"""Which labels were taken for which, and the figures that follow from it. All of them in percent."""
+"""Classification metrics: confusion matrix, accuracy, precision, recall and F1, all in percent."""
 
 from __future__ import annotations
 
@@ -8,64 +8,63 @@ from typing import NamedTuple
 
 
 class LabelScores(NamedTuple):
-    """How well one label is told from the others."""
+    """Precision, recall and F1 of one label."""
 
-    texts: int  # that have it
+    texts: int  # number of texts with this gold label
     precision: float
     recall: float
     f1: float
 
 
 class ConfusionMatrix(NamedTuple):
-    """How often each label was chosen where each was right."""
+    """Number of predictions by gold label and predicted label."""
 
-    counts: Mapping[tuple[int, int], int]  # (right, chosen)
+    counts: Mapping[tuple[int, int], int]  # (gold, predicted) -> count
 
     @classmethod
     def from_labels(cls, gold: Sequence[int], predicted: Sequence[int]) -> ConfusionMatrix:
-        """Counts the choices."""
+        """Count pairs of gold and predicted labels."""
         return cls(Counter(zip(gold, predicted, strict=True)))
 
     @property
     def labels(self) -> list[int]:
-        """Those that were right or chosen somewhere."""
+        """All gold and predicted labels, sorted."""
         return sorted({label for pair in self.counts for label in pair})
 
     @property
     def rows_by_gold_label(self) -> dict[int, dict[int, int]]:
-        """For each label that was right somewhere, how often each was chosen; those that never were are left out."""
-        rights = sorted({right for right, _ in self.counts})
+        """For each gold label the counts of predicted labels, without those that are 0."""
+        gold_labels = sorted({gold for gold, _ in self.counts})
         return {
-            one: {other: self.counts[one, other] for other in self.labels if (one, other) in self.counts}
-            for one in rights
+            gold: {label: self.counts[gold, label] for label in self.labels if (gold, label) in self.counts}
+            for gold in gold_labels
         }
 
     @property
     def accuracy(self) -> float:
-        """The share of right choices."""
-        return _percent(
-            sum(count for (right, chosen), count in self.counts.items() if right == chosen), self.num_examples
-        )
+        """Fraction of correct predictions, in percent."""
+        num_correct = sum(count for (gold, predicted), count in self.counts.items() if gold == predicted)
+        return _percent(num_correct, self.num_examples)
 
     @property
     def num_examples(self) -> int:
-        """The number of choices."""
+        """Number of predictions."""
         return sum(self.counts.values())
 
     @property
     def macro_f1(self) -> float:
-        """The mean of the labels' F1: a rare label counts as much as a frequent one."""
-        every = [self.compute_label_scores(label).f1 for label in self.labels]
-        return sum(every) / max(1, len(every))
+        """Unweighted mean of the labels' F1: a rare label counts as much as a frequent one."""
+        scores = [self.compute_label_scores(label).f1 for label in self.labels]
+        return sum(scores) / max(1, len(scores))
 
     def compute_label_scores(self, label: int) -> LabelScores:
-        """Those of one label; what would be a share of nothing is 0."""
-        both = self.counts.get((label, label), 0)
-        right = sum(count for (one, _), count in self.counts.items() if one == label)
-        chosen = sum(count for (_, one), count in self.counts.items() if one == label)
-        return LabelScores(right, _percent(both, chosen), _percent(both, right), _percent(2 * both, right + chosen))
+        """Return precision, recall and F1 of one label; a fraction with denominator 0 is 0."""
+        correct = self.counts.get((label, label), 0)
+        gold = sum(count for (gold_label, _), count in self.counts.items() if gold_label == label)
+        predicted = sum(count for (_, predicted_label), count in self.counts.items() if predicted_label == label)
+        f1 = _percent(2 * correct, gold + predicted)
+        return LabelScores(gold, _percent(correct, predicted), _percent(correct, gold), f1)
 
 
 def _percent(count: int, total: int) -> float:
-    """A share of so many."""
     return 100 * count / total if total else 0.0
