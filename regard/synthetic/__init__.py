@@ -1,1 +1,1 @@
-"""Generated corpora, one for each task: the demos train on them, and so do the tests."""
+"""Synthetic corpora, one for each task, on which demos and tests train."""

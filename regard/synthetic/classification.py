@@ -1,4 +1,7 @@
-"""Reports of visits, whose label hangs on one sentence: what the writer thought of it, and not what others did."""
+"""Synthetic classification corpus: reports of visits, labelled by the one sentence with the writer's opinion.
+
+Sentences with opinions of other people do not affect the label.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ SMALL_MODEL_OVERRIDES = {
 
 
 class _VisitReport(NamedTuple):
-    """A text, its label, and the sentence that tells it."""
+    """A text, its label, and the sentence that determines it."""
 
     text: str
     label: str
@@ -63,38 +66,38 @@ class _VisitReport(NamedTuple):
 
 
 def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
-    """Writes `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the telling sentence, which nobody reads."""
+    """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
     folder.mkdir(parents=True, exist_ok=True)
     random, seen = Random(seed), set[str]()
     paths = {}
     for name, count in SPLIT_SIZES.items():
         reports: list[_VisitReport] = []
         while len(reports) < count:
-            made = _make_report(random)
-            if made.text not in seen:
-                seen.add(made.text)
-                reports.append(made)
+            report = _make_report(random)
+            if report.text not in seen:
+                seen.add(report.text)
+                reports.append(report)
         paths[name] = folder / f"{name}.tsv"
-        lines = (f"{one.label}\t{one.text}\t{one.deciding_sentence}\n" for one in reports)
+        lines = (f"{report.label}\t{report.text}\t{report.deciding_sentence}\n" for report in reports)
         paths[name].write_text("".join(lines), encoding="utf-8")
     return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
 
 
 def _make_report(random: Random) -> _VisitReport:
-    """Some sentences that tell nothing, what one or two others thought, and what the writer did."""
+    """Draw a report: neutral sentences, opinions of one or two other people, and the opinion of the writer."""
     place = random.choice(_SIGHTS)
     label = random.choice(("liked", "disliked", "undecided"))
-    telling = _capitalize_sentence(_make_opinion(random, label, place))
+    deciding = _capitalize_sentence(_make_opinion(random, label, place))
     opinions_of_others = [_make_opinion_of_others(random, place) for _ in range(random.randint(1, 2))]
-    plain = [one.format(place=place) for one in random.sample(_NEUTRAL_SENTENCES, random.randint(1, 3))]
-    rest = [_capitalize_sentence(one) for one in (*opinions_of_others, *plain)]
-    random.shuffle(rest)
-    rest.insert(random.randrange(len(rest) + 1), telling)
-    return _VisitReport(" ".join(rest), label, telling)
+    neutral = [text.format(place=place) for text in random.sample(_NEUTRAL_SENTENCES, random.randint(1, 3))]
+    sentences = [_capitalize_sentence(text) for text in (*opinions_of_others, *neutral)]
+    random.shuffle(sentences)
+    sentences.insert(random.randrange(len(sentences) + 1), deciding)
+    return _VisitReport(" ".join(sentences), label, deciding)
 
 
 def _make_opinion(random: Random, label: str, sight: str) -> str:
-    """What the writer thought; half of the time by denying the contrary."""
+    """Return the writer's opinion; half of the time as a negation of the opposite."""
     if label == "undecided":
         word = random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
         return random.choice(
@@ -109,11 +112,11 @@ def _make_opinion(random: Random, label: str, sight: str) -> str:
 
 
 def _make_opinion_of_others(random: Random, sight: str) -> str:
-    """What somebody else thought, which counts for nothing."""
+    """Return the opinion of another person, which does not affect the label."""
     person, word = random.choice(_PEOPLE), random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
     return random.choice((f"{person} found the {sight} {word}", f"{person} did not find the {sight} {word} at all"))
 
 
 def _capitalize_sentence(words: str) -> str:
-    """With a capital at the beginning and a full stop at the end."""
+    """Return a sentence with a capital letter and a full stop."""
     return words[0].upper() + words[1:] + "."

@@ -1,4 +1,4 @@
-"""The files of a generated corpus, and the overrides that make a recipe small enough for it."""
+"""Files of a synthetic corpus, and recipe overrides for a model that is small enough for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from regard.recipes import Recipe
 
 
 class SyntheticCorpus(NamedTuple):
-    """Embedded data of a task, written to a folder, and what makes a recipe small enough for it."""
+    """Files of a synthetic corpus, and recipe overrides for a small model."""
 
     train: Sequence[Path]
     dev: Sequence[Path]
     test: Sequence[Path]
-    overrides: Mapping[str, Any]  # dotted keys, which one recipe of the task or another may lack
+    overrides: Mapping[str, Any]  # dotted keys; not every recipe of the task has all of them
 
     def select_overrides(self, recipe: Recipe) -> dict[str, Any]:
-        """The changes that a recipe has keys for."""
+        """Return the overrides whose keys the recipe has."""
         dotted = {key: key.split(".", 1) for key in self.overrides}
         return {key: self.overrides[key] for key, (section, name) in dotted.items() if name in recipe[section]}

@@ -1,7 +1,7 @@
-"""Series that come with regard: what is to be found at each step is made of numbers before it and behind it.
+"""Synthetic regression corpus: the target at each step is a weighted sum of inputs before and after it.
 
-A stream of random numbers from −1 to 1, and the weighted sum of those within ten steps before and twenty behind, the
-weights falling off linearly on both sides, as in the paper's artificial data (Schuster & Paliwal 1997):
+The inputs are random numbers from −1 to 1. The sum is over ten steps before and twenty after, with weights that fall
+off linearly on both sides, as in the paper's artificial data (Schuster & Paliwal 1997):
 y_t = Σ_{d=1..10} x_{t-d} (1 − d/10) / 10 + Σ_{d=0..20} x_{t+d} (1 − d/20) / 20. Beyond its ends a series is zeros.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from regard.synthetic.corpus import SyntheticCorpus
 
 _STEPS_BEFORE, _STEPS_AFTER = 10, 20
-_LENGTH_RANGE = (60, 100)  # of a series: at least, at most
+_LENGTH_RANGE = (60, 100)  # minimum and maximum length of a series
 SPLIT_SIZES = {"train": 400, "dev": 40, "test": 100}
 SMALL_MODEL_OVERRIDES: dict[str, Any] = {
     "model.size": 32,
@@ -29,27 +29,27 @@ SMALL_MODEL_OVERRIDES: dict[str, Any] = {
 
 
 def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
-    """`train.txt`, `dev.txt` and `test.txt`, two columns of numbers, and what makes a recipe small."""
+    """Write `train.txt`, `dev.txt` and `test.txt`, each with a column of inputs and a column of targets."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
     paths = {}
     for name, size in SPLIT_SIZES.items():
         paths[name] = folder / f"{name}.txt"
-        drawn = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
-        paths[name].write_text("\n".join(map(_format_series_columns, drawn)), encoding="utf-8")
+        series = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
+        paths[name].write_text("\n".join(map(_format_series_columns, series)), encoding="utf-8")
     return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
 
 
 def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The weighted sum around each step."""
+    """Return the weighted sum around each step."""
     offsets = np.arange(-_STEPS_BEFORE, _STEPS_AFTER + 1)
     weights = np.where(
         offsets < 0, (1 + offsets / _STEPS_BEFORE) / _STEPS_BEFORE, (1 - offsets / _STEPS_AFTER) / _STEPS_AFTER
     )
-    wide = np.concatenate([np.zeros(_STEPS_BEFORE), x, np.zeros(_STEPS_AFTER)])
-    return np.convolve(wide, weights[::-1], "valid")
+    padded = np.concatenate([np.zeros(_STEPS_BEFORE), x, np.zeros(_STEPS_AFTER)])
+    return np.convolve(padded, weights[::-1], "valid")
 
 
 def _format_series_columns(x: npt.NDArray[np.float64]) -> str:
-    """A line for each step: the number, and what is to be found."""
-    return "".join(f"{one:.6f} {sought:.6f}\n" for one, sought in zip(x, compute_target(x), strict=True))
+    """Return a line for each step: input and target."""
+    return "".join(f"{value:.6f} {target:.6f}\n" for value, target in zip(x, compute_target(x), strict=True))

@@ -1,4 +1,4 @@
-"""Sentences that come with regard: the tag of a verb depends on a word before it and on the mark behind it."""
+"""Synthetic tagging corpus: the tag of a verb depends on an earlier word and on the final punctuation mark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from regard.synthetic.corpus import SyntheticCorpus
 
-# Verbs that are spelled alike in the present and in the past: when it was, the first word says; whether somebody asks,
-# the last mark. Each is a fair coin, so that what reads from one side alone has nothing better than to guess the other.
+# Verbs that are spelled alike in the present and in the past. The first word determines the tense, the last mark if it
+# is a question. Each is a fair coin, so that a model that reads in one direction only has to guess one of the two.
 TIME_WORDS = {"today": "PRESENT", "now": "PRESENT", "yesterday": "PAST", "once": "PAST"}
 _FINAL_MARKS = {".": "SAID", "?": "ASKED"}
 _VERBS = ("put", "cut", "hit", "set", "let", "shut", "cast", "split", "spread", "hurt")
@@ -31,42 +31,44 @@ SMALL_MODEL_OVERRIDES = {
 
 
 class LabelledWords(NamedTuple):
-    """A sentence: one row for each word, and the words' labels."""
+    """A sentence: one row of columns for each word, and the words' labels."""
 
     rows: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...]
 
 
 def write_tagging_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
-    """`train.conll`, `dev.conll` and `test.conll`, with no sentence in two places, and what makes a recipe small."""
+    """Write `train.conll`, `dev.conll` and `test.conll`, without repeated sentences."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = _iterate_distinct_sentences(Random(seed))
+    sentences = _iterate_distinct_sentences(Random(seed))
     paths = {}
     for name, size in SPLIT_SIZES.items():
         paths[name] = folder / f"{name}.conll"
-        paths[name].write_text("".join(_format_sentence_columns(next(drawn)) for _ in range(size)), encoding="utf-8")
+        paths[name].write_text(
+            "".join(_format_sentence_columns(next(sentences)) for _ in range(size)), encoding="utf-8"
+        )
     return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
 
 
 def _iterate_distinct_sentences(random: Random) -> Iterator[LabelledWords]:
-    """Sentences without end, each once."""
-    known: set[LabelledWords] = set()
+    """Yield distinct sentences without end."""
+    seen: set[LabelledWords] = set()
     while True:
-        made = make_tagged_sentence(random)
-        if made not in known:
-            known.add(made)
-            yield made
+        sentence = make_tagged_sentence(random)
+        if sentence not in seen:
+            seen.add(sentence)
+            yield sentence
 
 
 def make_tagged_sentence(random: Random) -> LabelledWords:
-    """One clause or two under one time and one mark."""
-    when, mark = random.choice(sorted(TIME_WORDS)), random.choice(sorted(_FINAL_MARKS))
-    words = [(when, "TIME")]
-    for number in range(random.choice((1, 2))):
-        words += [("and", "AND")] * (number > 0)
+    """Draw a sentence of one or two clauses with one time word and one final mark."""
+    time_word, mark = random.choice(sorted(TIME_WORDS)), random.choice(sorted(_FINAL_MARKS))
+    words = [(time_word, "TIME")]
+    for index in range(random.choice((1, 2))):
+        words += [("and", "AND")] * (index > 0)
         words += [
             (random.choice(_SUBJECTS), "WHO"),
-            (random.choice(_VERBS), f"{TIME_WORDS[when]}-{_FINAL_MARKS[mark]}"),
+            (random.choice(_VERBS), f"{TIME_WORDS[time_word]}-{_FINAL_MARKS[mark]}"),
         ]
         words += [("the", "THE"), *_make_noun_phrase(random)]
         if random.random() < 0.2:
@@ -76,9 +78,9 @@ def make_tagged_sentence(random: Random) -> LabelledWords:
 
 
 def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:
-    """A thing, with a word about it or none."""
-    like = [(random.choice(_ADJECTIVES), "LIKE")] * random.choice((0, 0, 1))
-    return [*like, (random.choice(_NOUNS), "WHAT")]
+    """Draw a noun, with or without an adjective."""
+    adjectives = [(random.choice(_ADJECTIVES), "LIKE")] * random.choice((0, 0, 1))
+    return [*adjectives, (random.choice(_NOUNS), "WHAT")]
 
 
 def _format_sentence_columns(sentence: LabelledWords) -> str:

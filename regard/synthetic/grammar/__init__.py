@@ -1,4 +1,4 @@
-"""A synchronous grammar that writes English and German sentence pairs with gold word alignments."""
+"""Synchronous grammar that generates English and German sentence pairs with gold word alignments."""
 
 from regard.synthetic.grammar.sentences import AlignedPair
 from regard.synthetic.grammar.splits import generate_corpus

@@ -1,4 +1,4 @@
-"""The adjectives: English, German, the stem that takes the endings, and the kinds of noun each suits."""
+"""Adjectives: English, German, the stem that takes the endings, and the kinds of noun that each one suits."""
 
 from regard.synthetic.grammar.lexeme import Adjective
 
@@ -66,7 +66,7 @@ def _parse_adjective(line: str) -> Adjective:
 
 ADJECTIVES = tuple(map(_parse_adjective, _TABLE.strip().splitlines()))
 
-# nothing is two of these at once
+# Adjectives of one group exclude each other.
 _CONTRARIES = (
     ("old", "young", "new", "modern"),
     ("big", "small"),
@@ -81,5 +81,5 @@ _CONTRARIES = (
 
 
 def are_contradictory(one: Adjective, other: Adjective) -> bool:
-    """Whether it makes no sense to say one of what is already called the other."""
+    """Return True if both adjectives cannot describe the same thing, or are the same."""
     return one == other or any(one.english in group and other.english in group for group in _CONTRARIES)

@@ -1,4 +1,4 @@
-"""Draws clauses that make sense: a verb, the company it asks for, and what else may be said."""
+"""Random generation of meaningful clauses: a verb, its arguments and adjuncts, and relative clauses."""
 
 from dataclasses import replace
 from random import Random
@@ -32,7 +32,7 @@ from regard.synthetic.grammar.phrases import (
 VERB_BE = find_verb("be")
 _ACTION_VERBS = find_verbs("none", "acc", "dat", "give", "buy", "explain", "prep", "put", "goal", "ride", "spot")
 _SEPARABLE_VERBS = tuple(verb for verb in _ACTION_VERBS if verb.prefix)
-# said more often: what has more forms to learn, or few verbs to show a construction
+# More frequent: verbs with more forms to learn, and those of constructions with few verbs.
 _WEIGHTED_ACTION_VERBS = (
     *_ACTION_VERBS,
     *_SEPARABLE_VERBS * 2,
@@ -42,14 +42,14 @@ _WEIGHTED_ACTION_VERBS = (
 )
 _WEIGHTED_VERBS = (*_WEIGHTED_ACTION_VERBS, *(VERB_BE,) * 18)
 _TEMPORARY_ADJECTIVES = ("tired", "happy", "sad", "hungry", "sick", "hot", "cold", "fresh", "clean", "dirty", "quiet")
-# what lasts is not over and done with
+# States are not in the perfect.
 _STATIVE_TENSES = {"perfect": "present", "pluperfect": "past"}
 _SINGLE_TIME = tuple(time for time in TIME if not time.name.startswith("every"))
 _LOCATION_KINDS = ("building", "room", "nature", "town")
 
 
 class ClauseGenerator:
-    """Draws clauses from a random stream."""
+    """Draw clauses from a random stream."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -63,7 +63,7 @@ class ClauseGenerator:
         adjunct_factor: float = 1.0,
         negation_probability: float = 0.14,
     ) -> Clause:
-        """A clause in the mode (a tense, "modal" or "modal-past"), with more or fewer adjuncts."""
+        """Draw a clause in a mode (a tense, "modal" or "modal-past"); `adjunct_factor` scales the rate of adjuncts."""
         verb = verb or (
             self.draw_action_verb()
             if mode in {"perfect", "pluperfect", "future"}
@@ -71,21 +71,21 @@ class ClauseGenerator:
         )
         if subject is None:
             kinds = verb.subjects or (self.random.choice(NOUNS).kind,)
-            # only the present tense has a form for "I" alone
+            # Only the present tense has a separate verb form for "I".
             subject = self.noun_phrases.draw_subject(kinds, speaker_weight=16 if mode == "present" else 1)
         if verb.frame == "be" or (verb.is_stative and verb.frame not in {"that", "whether"}):
             mode = _STATIVE_TENSES.get(mode, mode)
         modal = self._draw_modal(verb, subject, past=mode == "modal-past") if mode.startswith("modal") else None
         tense = {"modal": "present", "modal-past": "past"}.get(mode, mode)
-        deniable = _is_definite(subject) and mode != "pluperfect" and (modal is None or modal.is_negatable)
-        negated = deniable and self.noun_phrases.draw_bool(negation_probability)
+        can_be_negated = _is_definite(subject) and mode != "pluperfect" and (modal is None or modal.is_negatable)
+        negated = can_be_negated and self.noun_phrases.draw_bool(negation_probability)
         clause = Clause(verb, subject, tense, modal, negated)
         self._add_arguments(clause)
         self._add_adjuncts(clause, mode if modal else tense, adjunct_factor)
         return clause
 
     def draw_action_verb(self) -> Verb:
-        """A verb for what happens at some moment."""
+        """Draw a verb for an event, not for a state."""
         while (verb := self.random.choice(_WEIGHTED_ACTION_VERBS)).is_stative:
             pass
         return verb
@@ -95,28 +95,30 @@ class ClauseGenerator:
             return None
         if isinstance(subject, NounPhrase) and subject.noun.kind not in (*HUMAN, "pet", "farm", "wild"):
             return None
-        able = [modal for modal in MODALS if modal.is_past == past]
-        return self.random.choice(able) if verb.is_volitional else able[0]
+        candidates = [modal for modal in MODALS if modal.is_past == past]
+        return self.random.choice(candidates) if verb.is_volitional else candidates[0]
 
     def _add_arguments(self, clause: Clause) -> None:
         frame, kinds, subject = clause.verb.frame, clause.verb.objects, clause.subject
-        phraser = self.noun_phrases
+        noun_phrases = self.noun_phrases
         if frame in {"acc", "dat", "put"}:
-            clause.direct = phraser.draw_object(kinds, subject, clause.negated)
+            clause.direct = noun_phrases.draw_object(kinds, subject, clause.negated)
         if frame in {"give", "buy", "explain"}:
             self._add_recipient_and_object(clause)
         elif frame == "prep":
             nominal = (
-                phraser.draw_definite_object(kinds, subject) if clause.negated else phraser.draw_object(kinds, subject)
+                noun_phrases.draw_definite_object(kinds, subject)
+                if clause.negated
+                else noun_phrases.draw_object(kinds, subject)
             )
             clause.complement = PrepositionalPhrase(*clause.verb.preposition, nominal)
         elif frame == "spot":
             seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in HUMAN
-            clause.complement = phraser.draw_furniture_location(kinds, "dat", seated)
+            clause.complement = noun_phrases.draw_furniture_location(kinds, "dat", seated)
         elif frame == "put":
-            clause.complement = phraser.draw_furniture_location(clause.verb.places, "acc", seated=False)
+            clause.complement = noun_phrases.draw_furniture_location(clause.verb.places, "acc", seated=False)
         elif frame in {"goal", "ride"}:
-            clause.complement = phraser.draw_destination(kinds, on_foot=frame == "goal")
+            clause.complement = noun_phrases.draw_destination(kinds, on_foot=frame == "goal")
         elif frame == "be":
             self._add_predicate(clause)
 
@@ -125,7 +127,7 @@ class ClauseGenerator:
         clause.recipient_last = frame == "explain" or (frame == "give" and self.noun_phrases.draw_bool(0.4))
         direct = self.noun_phrases.draw_object(clause.verb.objects, subject, clause.negated)
         clause.indirect = self.noun_phrases.draw_definite_object(HUMAN, subject)
-        # "buys her flowers" would have two readings
+        # "buys her flowers" would be ambiguous.
         if clause.indirect is SHE and isinstance(direct, NounPhrase) and not direct.determiner:
             direct = replace(direct, determiner="the")
         clause.direct = direct
@@ -133,56 +135,56 @@ class ClauseGenerator:
     def _add_predicate(self, clause: Clause) -> None:
         subject = clause.subject
         head = subject.noun if isinstance(subject, NounPhrase | Pronoun) else subject.left.noun
-        movable = head is None or head.kind in (*HUMAN, "pet", "farm", "vehicle", "thing")
-        if movable and self.noun_phrases.draw_bool(0.3):
+        can_be_located = head is None or head.kind in (*HUMAN, "pet", "farm", "vehicle", "thing")
+        if can_be_located and self.noun_phrases.draw_bool(0.3):
             clause.complement = self.noun_phrases.draw_location(
                 _choose_location_kinds(head.kind if head else "", _LOCATION_KINDS)
             )
             return
-        worn = subject.adjectives if isinstance(subject, NounPhrase) else ()
-        fitting = find_adjectives(
+        existing_adjectives = subject.adjectives if isinstance(subject, NounPhrase) else ()
+        candidates = find_adjectives(
             find_noun("teacher") if head is None or isinstance(subject, CoordinatedPhrase) else head
         )
         clause.predicate = self.random.choice(
-            [word for word in fitting if not any(are_contradictory(word, other) for other in worn)]
+            [word for word in candidates if not any(are_contradictory(word, other) for other in existing_adjectives)]
         )
         clause.very = self.noun_phrases.draw_bool(0.15)
 
     def _add_adjuncts(self, clause: Clause, mode: str, adjunct_factor: float) -> None:
-        verb, chance = clause.verb, self.noun_phrases.draw_bool
+        verb, draw_bool = clause.verb, self.noun_phrases.draw_bool
         if verb.is_stative or (clause.predicate and clause.predicate.english not in _TEMPORARY_ADJECTIVES):
-            clause.manner = self._draw_manner(clause) if chance(0.3 * adjunct_factor) else None
+            clause.manner = self._draw_manner(clause) if draw_bool(0.3 * adjunct_factor) else None
             return
-        if verb.frame != "put" and verb.places and chance(0.28 * adjunct_factor):
+        if verb.frame != "put" and verb.places and draw_bool(0.28 * adjunct_factor):
             kind = clause.subject.noun.kind if isinstance(clause.subject, NounPhrase) else ""
             clause.place = self.noun_phrases.draw_location(_choose_location_kinds(kind, verb.places))
-        if chance(0.22 * adjunct_factor):
-            if verb.lemma in {"travel", "arrive"} and _is_human(clause.subject) and chance(0.5):
+        if draw_bool(0.22 * adjunct_factor):
+            if verb.lemma in {"travel", "arrive"} and _is_human(clause.subject) and draw_bool(0.5):
                 clause.means = self.random.choice(MEANS)
             else:
                 clause.manner = self._draw_manner(clause)
-        if chance(0.34 * adjunct_factor):
+        if draw_bool(0.34 * adjunct_factor):
             clause.time = self._draw_adverbial(_SINGLE_TIME if clause.negated else TIME, mode)
-        elif chance(0.2 * adjunct_factor) and not clause.manner and _is_repeatable(clause):
+        elif draw_bool(0.2 * adjunct_factor) and not clause.manner and _is_repeatable(clause):
             clause.frequency = self._draw_adverbial(FREQUENCY, mode)
 
     def _draw_adverbial(self, adverbials: tuple[Adverbial, ...], mode: str) -> Adverbial | None:
-        fitting = [adverbial for adverbial in adverbials if mode in adverbial.tenses]
-        return self.random.choice(fitting) if fitting else None
+        candidates = [adverbial for adverbial in adverbials if mode in adverbial.tenses]
+        return self.random.choice(candidates) if candidates else None
 
     def _draw_manner(self, clause: Clause) -> Adverbial | None:
-        new = clause.direct is not None and is_indefinite(clause.direct)
-        vague = new and (clause.negated or "well" in clause.verb.manners)
-        lonely = "alone" if clause.subject.person == "p" else "together"
-        manners = [adverb for adverb in MANNER if adverb.name in clause.verb.manners and adverb.name != lonely]
-        return self.random.choice(manners) if manners and not vague else None
+        has_indefinite_object = clause.direct is not None and is_indefinite(clause.direct)
+        is_unsuitable = has_indefinite_object and (clause.negated or "well" in clause.verb.manners)
+        excluded = "alone" if clause.subject.person == "p" else "together"
+        manners = [adverb for adverb in MANNER if adverb.name in clause.verb.manners and adverb.name != excluded]
+        return self.random.choice(manners) if manners and not is_unsuitable else None
 
     def add_relative_clause(self, clause: Clause) -> None:
-        """Give the clause a relative clause about its object or its subject, if either can have one."""
+        """Add a relative clause about the object or the subject, if either can have one."""
         subject, direct = clause.subject, clause.direct
         after = ("place", "time", "manner", "complement", "indirect")
-        last = not any(getattr(clause, name) for name in after if name != clause.front)
-        if isinstance(direct, NounPhrase) and last and not clause.negated and _can_have_relative_clause(direct):
+        is_last = not any(getattr(clause, name) for name in after if name != clause.front)
+        if isinstance(direct, NounPhrase) and is_last and not clause.negated and _can_have_relative_clause(direct):
             clause.relative, clause.host = self._draw_relative_clause(direct, clause), "direct"
         elif isinstance(subject, NounPhrase) and _can_have_relative_clause(subject) and clause.front == "subject":
             clause.relative, clause.host = self._draw_relative_clause(subject, clause), "subject"
@@ -190,15 +192,17 @@ class ClauseGenerator:
     def _draw_relative_clause(self, phrase: NounPhrase, main: Clause) -> Clause:
         pronoun = make_relative_pronoun(phrase)
         mode = self.random.choice(("past", "past", "pluperfect") if main.is_past else ("present", "present", "perfect"))
-        active = [verb for verb in find_verbs_with_subject(phrase.noun) if verb.english != main.verb.english]
-        passive = [verb for verb in find_verbs_with_object(phrase.noun) if verb.english != main.verb.english]
-        if passive and self.noun_phrases.draw_bool(0.4):
-            clause = self.draw_clause(mode, self.random.choice(passive), adjunct_factor=0.2, negation_probability=0.05)
+        subject_verbs = [verb for verb in find_verbs_with_subject(phrase.noun) if verb.english != main.verb.english]
+        object_verbs = [verb for verb in find_verbs_with_object(phrase.noun) if verb.english != main.verb.english]
+        if object_verbs and self.noun_phrases.draw_bool(0.4):
+            clause = self.draw_clause(
+                mode, self.random.choice(object_verbs), adjunct_factor=0.2, negation_probability=0.05
+            )
             clause.direct, clause.front = pronoun, "direct"
             return clause
-        if not active or self.noun_phrases.draw_bool(0.25):
+        if not subject_verbs or self.noun_phrases.draw_bool(0.25):
             return self.draw_clause("past" if main.is_past else "present", VERB_BE, pronoun, adjunct_factor=0.2)
-        return self.draw_clause(mode, self.random.choice(active), pronoun, adjunct_factor=0.3)
+        return self.draw_clause(mode, self.random.choice(subject_verbs), pronoun, adjunct_factor=0.3)
 
 
 def _can_have_relative_clause(phrase: NounPhrase) -> bool:
@@ -221,5 +225,5 @@ def _is_repeatable(clause: Clause) -> bool:
 
 
 def _choose_location_kinds(kind: str, places: tuple[str, ...]) -> tuple[str, ...]:
-    # animals stay where animals live
+    # Animals are only where animals live.
     return {"wild": ("forest", "meadow"), "farm": ("meadow", "garden", "village")}.get(kind, places)

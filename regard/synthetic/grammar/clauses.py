@@ -1,8 +1,8 @@
-"""The clause, the grammar's synchronous rule: one abstract record, two word orders.
+"""Clauses, the grammar's synchronous rule: one abstract record, realized in English and in German word order.
 
-German keeps its verb in two brackets. The finite verb stands second, first (questions, and after a subordinate clause
-that opens the sentence) or last (subordinate clauses); prefix, participle and infinitive close the clause. Between them
-stand pronouns, time, dative, accusative, "nicht", manner, place. English says objects, manner, place, time.
+German splits its verb. The finite verb is second, first (questions, and after a subordinate clause that opens the
+sentence) or last (subordinate clauses); prefix, participle and infinitive end the clause. Between them come pronouns,
+time, dative, accusative, "nicht", manner, place. The English order is objects, manner, place, time.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ VERB_SECOND, VERB_FIRST, VERB_LAST = "second", "first", "last"
 
 @dataclass(slots=True)
 class Clause:
-    """Who does what to whom, when, how and where; filled in place by place.
+    """The parts of a clause: verb, subject, objects, adverbials; filled in one by one.
 
     `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
     opens the clause: "subject", "direct", "time", "place", "asked", or "" for a question without a question word.
@@ -48,12 +48,12 @@ class Clause:
 
     @property
     def is_past(self) -> bool:
-        """Whether the finite verb is in a past form."""
+        """True if the finite verb is in a past form."""
         return self.modal.is_past if self.modal else self.tense in {"past", "pluperfect"}
 
 
 def realize_english_clause(clause: Clause, path: str, inverted: bool = False, elided: bool = False) -> list[Token]:
-    """The English words: inverted in a question, elided where the subject was said before."""
+    """Return the English words: `inverted` in a question, `elided` to omit a subject that was mentioned before."""
     auxiliary, denial, main = _realize_english_verb(clause, path, inverted)
     subject = (
         []
@@ -69,26 +69,26 @@ def realize_english_clause(clause: Clause, path: str, inverted: bool = False, el
 
 def _realize_english_verb(clause: Clause, path: str, inverted: bool) -> tuple[list[Token], list[Token], list[Token]]:
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
-    helper, own, base = (path + ".finite",), (path + ".verb",), verb.english[0]
+    helper_path, verb_path, base = (path + ".finite",), (path + ".verb",), verb.english[0]
     denial: list[Token] = [("not", (path + ".not",))] if clause.negated else []
-    supported = clause.negated or inverted
+    needs_do = clause.negated or inverted
     if modal and modal.base:
-        do: list[Token] = [(en.inflect_do(person, modal.is_past), helper)] if supported else []
-        want = modal.base if supported else en.inflect_modal(modal, person)
-        return do, denial, [(want, helper), ("to", helper), (base, own)]
+        do: list[Token] = [(en.inflect_do(person, modal.is_past), helper_path)] if needs_do else []
+        want = modal.base if needs_do else en.inflect_modal(modal, person)
+        return do, denial, [(want, helper_path), ("to", helper_path), (base, verb_path)]
     if modal and modal.english == "can" and clause.negated:
-        return [("cannot", (*helper, path + ".not"))], [], [(base, own)]
+        return [("cannot", (*helper_path, path + ".not"))], [], [(base, verb_path)]
     if modal:
-        return [(en.inflect_modal(modal, person), helper)], denial, [(base, own)]
+        return [(en.inflect_modal(modal, person), helper_path)], denial, [(base, verb_path)]
     if clause.tense in {"perfect", "pluperfect"}:
-        return [(en.inflect_have(person, clause.is_past), helper)], denial, [(verb.english[3], own)]
+        return [(en.inflect_have(person, clause.is_past), helper_path)], denial, [(verb.english[3], verb_path)]
     if clause.tense == "future":
-        return [("will", helper)], denial, [(base, own)]
+        return [("will", helper_path)], denial, [(base, verb_path)]
     if verb.frame == "be":
-        return [(en.inflect_verb(verb, clause.is_past, person), own)], denial, []
-    if supported:
-        return [(en.inflect_do(person, clause.is_past), helper)], denial, [(base, own)]
-    return [], [], [(en.inflect_verb(verb, clause.is_past, person), own)]
+        return [(en.inflect_verb(verb, clause.is_past, person), verb_path)], denial, []
+    if needs_do:
+        return [(en.inflect_do(person, clause.is_past), helper_path)], denial, [(base, verb_path)]
+    return [], [], [(en.inflect_verb(verb, clause.is_past, person), verb_path)]
 
 
 def _realize_english_rest(clause: Clause, path: str) -> list[list[Token]]:
@@ -130,15 +130,15 @@ def _realize_english_relative(clause: Clause, path: str, host: str) -> list[Toke
 
 
 def realize_german_clause(clause: Clause, path: str, order: str = VERB_SECOND, elided: bool = False) -> list[Token]:
-    """The German words with the finite verb second, first or last."""
+    """Return the German words with the finite verb second, first or last."""
     finite, closing = _realize_german_verb(clause, path, joined=order == VERB_LAST)
     front = "" if order == VERB_FIRST else clause.front
     opening = _realize_german_part(clause, front, path) if front else []
-    said = {front, "subject"} if elided else {front}
+    omitted = {front, "subject"} if elided else {front}
     middle = [
         token
         for name in _order_middle_field(clause, order)
-        if name not in said
+        if name not in omitted
         for token in _realize_german_part(clause, name, path)
     ]
     body = [*opening, *middle, *closing, finite] if order == VERB_LAST else [*opening, finite, *middle, *closing]
@@ -147,12 +147,12 @@ def realize_german_clause(clause: Clause, path: str, order: str = VERB_SECOND, e
 
 def _order_middle_field(clause: Clause, order: str) -> list[str]:
     pronouns = {name: part for name in ("direct", "indirect") if isinstance(part := getattr(clause, name), Pronoun)}
-    # a short pronoun slips in before a full subject (heute sieht ihn der Mann), unless it could be the subject itself
+    # A pronoun moves before a full subject (heute sieht ihn der Mann), unless its form could also be the subject.
     distinct = all(
         part.inflect_german(_choose_case(clause, name)) != part.inflect_german("nom") for name, part in pronouns.items()
     )
-    slips = distinct and order != VERB_LAST and not isinstance(clause.subject, Pronoun)
-    early = [*pronouns, "subject", "time"] if slips else ["subject", *pronouns, "time"]
+    moves_forward = distinct and order != VERB_LAST and not isinstance(clause.subject, Pronoun)
+    early = [*pronouns, "subject", "time"] if moves_forward else ["subject", *pronouns, "time"]
     if not isinstance(clause.indirect, Pronoun):
         early.append("indirect")
     late = ["frequency", "negation", "manner", "means"]
@@ -165,19 +165,21 @@ def _order_middle_field(clause: Clause, order: str) -> list[str]:
 
 def _realize_german_verb(clause: Clause, path: str, joined: bool) -> tuple[Token, list[Token]]:
     verb, person = clause.verb, clause.subject.person
-    helper, own = (path + ".finite",), (path + ".verb",)
+    helper_path, verb_path = (path + ".finite",), (path + ".verb",)
     if clause.modal:
-        return (de.inflect_modal(clause.modal, person), helper), [(verb.prefix + verb.german[0], own)]
+        return (de.inflect_modal(clause.modal, person), helper_path), [(verb.prefix + verb.german[0], verb_path)]
     if clause.tense in {"perfect", "pluperfect"}:
-        return (de.inflect_auxiliary(verb.auxiliary, person, clause.is_past), helper), [
-            (verb.prefix + verb.german[3], own)
+        return (de.inflect_auxiliary(verb.auxiliary, person, clause.is_past), helper_path), [
+            (verb.prefix + verb.german[3], verb_path)
         ]
     if clause.tense == "future":
-        return (de.inflect_auxiliary("werden", person, past=False), helper), [(verb.prefix + verb.german[0], own)]
+        return (de.inflect_auxiliary("werden", person, past=False), helper_path), [
+            (verb.prefix + verb.german[0], verb_path)
+        ]
     stem = de.inflect_verb(verb, clause.is_past, person)
     if joined or not verb.prefix:
-        return (verb.prefix + stem, (*own, *helper)), []
-    return (stem, (*own, *helper)), [(verb.prefix, own)]
+        return (verb.prefix + stem, (*verb_path, *helper_path)), []
+    return (stem, (*verb_path, *helper_path)), [(verb.prefix, verb_path)]
 
 
 def _realize_german_part(clause: Clause, name: str, path: str) -> list[Token]:
@@ -211,7 +213,7 @@ def _choose_case(clause: Clause, name: str) -> str:
 
 
 def _realize_german_relative(clause: Clause, path: str, host: str, inside: bool = False) -> list[Token]:
-    # a clause about the object moves behind everything else, one about the subject stays with it
+    # A clause about the object moves to the end of the clause; one about the subject stays with it.
     if clause.relative is None or clause.host != host or inside != (host == "subject"):
         return []
     inner = path + ".relative"

@@ -1,4 +1,4 @@
-"""English morphology: articles, agreement, the verb and its auxiliaries."""
+"""English morphology: articles, agreement, verb forms and auxiliaries."""
 
 from regard.synthetic.grammar.lexeme import Modal, Noun, Verb
 
@@ -6,7 +6,7 @@ _BE = {"1": ("am", "was"), "3": ("is", "was"), "p": ("are", "were")}
 
 
 def inflect_article(determiner: str, plural: bool, following: str) -> str:
-    """The determiner as it is written before the following word."""
+    """Return the determiner as it is written before the following word."""
     if determiner == "a":
         return "an" if following[0] in "aeiou" else "a"
     if determiner == "this" and plural:
@@ -15,31 +15,31 @@ def inflect_article(determiner: str, plural: bool, following: str) -> str:
 
 
 def inflect_noun(word: Noun, plural: bool) -> str:
-    """The noun in its number."""
+    """Return the singular or plural form of the noun."""
     return word.english_plural if plural else word.english
 
 
 def inflect_do(person: str, past: bool) -> str:
-    """The auxiliary of questions and denials."""
+    """Return the form of "do" in questions and negations."""
     if past:
         return "did"
     return "does" if person == "3" else "do"
 
 
 def inflect_have(person: str, past: bool) -> str:
-    """The auxiliary of the perfect."""
+    """Return the form of "have" in the perfect."""
     if past:
         return "had"
     return "has" if person == "3" else "have"
 
 
 def inflect_modal(word: Modal, person: str) -> str:
-    """The modal that agrees with its subject."""
+    """Return the form of the modal that agrees with its subject."""
     return word.english_third if person == "3" else word.english
 
 
 def inflect_verb(verb: Verb, past: bool, person: str) -> str:
-    """The verb's own finite form."""
+    """Return the finite form of the verb itself."""
     if verb.frame == "be":
         return _BE[person][past]
     if past:

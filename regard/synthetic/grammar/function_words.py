@@ -1,6 +1,6 @@
-"""The words that do not inflect, and the modals: adverbials, conjunctions, prepositions of place.
+"""Function words: adverbials, modals, conjunctions, prepositions of place.
 
-In an adverbial, words glued by + are one unit; units translate each other in order, or as @ says: vor@2 is the
+In an adverbial, words joined by + are one unit; units translate each other in order, or as @ says: vor@2 is the
 translation of the English unit 2 (counted from 0).
 """
 
@@ -71,7 +71,7 @@ _ASKED = """
     why | warum |
 """
 
-# English plain and third person, base where it takes "to"; German singular and plural; past; may stand with "not"
+# English base and third person, infinitive if it takes "to"; German singular and plural; past; can be negated
 MODALS = (
     Modal("can", "can", "", "kann", "können", is_past=False, is_negatable=True),
     Modal("must", "must", "", "muss", "müssen", is_past=False, is_negatable=False),
@@ -101,7 +101,7 @@ WHETHER = Conjunction("whether", "ob", THAT.tenses)
 AND = Conjunction("and", "und", (*_SAME, ("perfect", "perfect"), ("future", "future")))
 BUT = Conjunction("but", "aber", (*_SAME, ("perfect", "perfect"), ("modal", "present"), ("present", "modal")))
 
-# where a noun is not simply "in"/"in"
+# Nouns with another preposition of place than "in"/"in".
 LOCATIONS = {
     "station": ("at", "an"),
     "market": ("at", "auf"),
@@ -117,8 +117,8 @@ UPON = (("on", "auf"), ("next to", "neben"), ("under", "unter"))
 
 def _parse_units(phrase: str) -> tuple[tuple[str, int], ...]:
     units = (unit.partition("@") for unit in phrase.split())
-    numbered = ((words, int(place) if place else index) for index, (words, _, place) in enumerate(units))
-    return tuple((word, place) for words, place in numbered for word in words.split("+"))
+    units_with_targets = ((words, int(target) if target else index) for index, (words, _, target) in enumerate(units))
+    return tuple((word, target) for words, target in units_with_targets for word in words.split("+"))
 
 
 def _parse_adverbials(table: str) -> tuple[Adverbial, ...]:

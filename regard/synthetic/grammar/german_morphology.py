@@ -1,4 +1,4 @@
-"""German morphology: articles, endings of adjectives, forms of nouns and verbs.
+"""German morphology: articles, adjective endings, noun and verb forms.
 
 A gender is "m", "f", "n", or "p" for every plural; a case is "nom", "acc", "dat" or "gen".
 """
@@ -51,7 +51,7 @@ _RELATIVES = {
 
 
 def inflect_article(determiner: str, gender: str, case: str) -> str:
-    """The German determiner for the English one; "" where there is none."""
+    """Return the German determiner for an English one; "" if there is none."""
     index = _CASES[case]
     if determiner == "the":
         return _THE[gender][index]
@@ -63,7 +63,7 @@ def inflect_article(determiner: str, gender: str, case: str) -> str:
 
 
 def inflect_adjective(word: Adjective, determiner: str, gender: str, case: str) -> str:
-    """The adjective before a noun: weak after der-words, mixed after ein-words, else strong."""
+    """Return the adjective before a noun: weak after der-words, mixed after ein-words, else strong."""
     if determiner in {"the", "this", "every", "which"}:
         table = _WEAK
     elif determiner in _EIN_STEMS:
@@ -74,20 +74,20 @@ def inflect_adjective(word: Adjective, determiner: str, gender: str, case: str) 
 
 
 def inflect_noun(word: Noun, plural: bool, case: str) -> str:
-    """The noun in its case: -n in the dative plural, the weak masculines' -(e)n, the genitive."""
+    """Return the noun in its case: -n in the dative plural, -(e)n of weak masculines, the genitive."""
     if plural:
-        bare = case != "dat" or word.german_plural.endswith(("n", "s"))
-        return word.german_plural if bare else word.german_plural + "n"
+        is_unchanged = case != "dat" or word.german_plural.endswith(("n", "s"))
+        return word.german_plural if is_unchanged else word.german_plural + "n"
     return word.genitive if case == "gen" or (word.is_weak and case != "nom") else word.german
 
 
 def contract_preposition(preposition: str, following: str) -> str:
-    """The one word the two melt into (in dem: im), or "" where they stay apart."""
+    """Return the contraction of preposition and article (in dem: im), or "" if there is none."""
     return _CONTRACTIONS.get((preposition, following), "")
 
 
 def _inflect_present(parts: tuple[str, str, str, str], person: str) -> str:
-    """The present tense; a person is "1", "3" or "p" (the first and the third plural look alike)."""
+    """Return the present form; a person is "1", "3" or "p" (first and third person plural are the same)."""
     infinitive, third = parts[0], parts[1]
     if infinitive in _IRREGULAR:
         return _IRREGULAR[infinitive][person]
@@ -99,7 +99,7 @@ def _inflect_present(parts: tuple[str, str, str, str], person: str) -> str:
 
 
 def _inflect_preterite(parts: tuple[str, str, str, str], person: str) -> str:
-    """The past tense of narration."""
+    """Return the preterite form."""
     past = parts[2]
     if person != "p":
         return past
@@ -107,22 +107,22 @@ def _inflect_preterite(parts: tuple[str, str, str, str], person: str) -> str:
 
 
 def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
-    """A form of sein, haben or werden."""
+    """Return a form of sein, haben or werden."""
     if not past:
         return _IRREGULAR[infinitive][person]
     return _inflect_preterite(("", "", _PRETERITE[infinitive], ""), person)
 
 
 def inflect_modal(word: Modal, person: str) -> str:
-    """A modal, whose first and third person singular are the same."""
+    """Return the form of a modal, whose first and third person singular are the same."""
     return word.german_plural if person == "p" else word.german
 
 
 def inflect_verb(verb: Verb, past: bool, person: str) -> str:
-    """The verb's own finite form, without its separable prefix."""
+    """Return the finite form of the verb itself, without its separable prefix."""
     return _inflect_preterite(verb.german, person) if past else _inflect_present(verb.german, person)
 
 
 def find_relative_pronoun(word: Noun, plural: bool) -> tuple[str, str, str]:
-    """The relative pronoun that refers to a noun: nominative, accusative, dative."""
+    """Return the relative pronoun that refers to a noun: nominative, accusative, dative."""
     return _RELATIVES["p" if plural else word.gender]

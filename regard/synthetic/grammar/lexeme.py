@@ -1,4 +1,4 @@
-"""What the grammar knows of a word: one small record for each part of speech."""
+"""Lexical entries: one record for each part of speech."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ class Noun:
 
     @property
     def is_weak(self) -> bool:
-        """Whether every singular form but the nominative takes the genitive's -n (der Junge, den Jungen)."""
+        """True if every singular form but the nominative takes the genitive's -n (der Junge, den Jungen)."""
         return self.gender == "m" and self.genitive.endswith("n")
 
     @property
     def is_mass(self) -> bool:
-        """Whether the noun cannot be counted."""
+        """True if the noun cannot be counted."""
         return not self.english_plural
 
 
 @dataclass(frozen=True, slots=True)
 class Adjective:
-    """An adjective: the German word, the stem its endings go to, and the kinds of noun it suits."""
+    """An adjective: the German word, the stem that takes its endings, and the kinds of noun that it suits."""
 
     english: str
     german: str
@@ -38,12 +38,12 @@ class Adjective:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its principal parts in both languages and what it asks of its company.
+    """A verb: its principal parts in both languages and its arguments.
 
     The parts are base, third person, past and participle, the German ones without the separable `prefix`.
     `frame` names the arguments (see `verbs`); `subjects`, `objects` and `places` are kinds of noun or single nouns.
-    `particle` is the English word that belongs to the verb ("up", "for"); a `movable` one steps behind a pronoun.
-    `preposition` is (English, German, case) where the object is a prepositional one.
+    `particle` is the English word that belongs to the verb ("up", "for"); a movable one follows an object pronoun.
+    `preposition` is (English, German, case) if the object is a prepositional one.
     """
 
     english: tuple[str, str, str, str]
@@ -63,13 +63,13 @@ class Verb:
 
     @property
     def lemma(self) -> str:
-        """The English verb with its particle or preposition: "look for"."""
+        """English verb with its particle or preposition: "look for"."""
         return " ".join(filter(None, (self.english[0], self.particle, self.preposition[0])))
 
 
 @dataclass(frozen=True, slots=True)
 class Modal:
-    """One modal in one tense; `base` is empty for true auxiliaries and "want"/"have" where English adds "to"."""
+    """A modal in one tense; `base` is empty for true auxiliaries, and "want" or "have" if English adds "to"."""
 
     english: str
     english_third: str
@@ -82,7 +82,7 @@ class Modal:
 
 @dataclass(frozen=True, slots=True)
 class Adverbial:
-    """A fixed phrase: (word, unit) on either side; words with the same unit are each other's translation."""
+    """A fixed phrase: (word, unit) in both languages; words with the same unit translate each other."""
 
     name: str
     english: tuple[tuple[str, int], ...]
@@ -92,7 +92,7 @@ class Adverbial:
 
 @dataclass(frozen=True, slots=True)
 class Conjunction:
-    """A word between two clauses, and the tenses (first in the main clause, then in the other) that it joins."""
+    """A word between two clauses, and the pairs of tenses (main clause, other clause) that it joins."""
 
     english: str
     german: str

@@ -1,4 +1,4 @@
-"""The words by name and by the company they may keep."""
+"""Lexicon: lookup of words by name and by the words that they can be combined with."""
 
 from functools import cache
 
@@ -24,47 +24,50 @@ _ADJECTIVES = {adjective.english: adjective for adjective in ADJECTIVES}
 
 
 def find_noun(name: str) -> Noun:
-    """The noun with this English singular."""
+    """Return the noun with this English singular."""
     return _NOUNS[name]
 
 
 def find_adjective(name: str) -> Adjective:
-    """The adjective with this English word."""
+    """Return the adjective with this English word."""
     return _ADJECTIVES[name]
 
 
 def find_verb(lemma: str, frame: str = "") -> Verb:
-    """The verb with this English lemma ("look for"), of this frame if any is named."""
+    """Return the verb with this English lemma ("look for"), and with this frame if one is given."""
     return next(verb for verb in VERBS if verb.lemma == lemma and frame in {"", verb.frame})
 
 
 def is_of_kind(word: Noun, kinds: tuple[str, ...]) -> bool:
-    """Whether the noun is one of the kinds or is itself named."""
+    """Return True if the noun is of one of the kinds or is itself listed."""
     return word.kind in kinds or word.english in kinds
 
 
 @cache
 def find_nouns(kinds: tuple[str, ...]) -> tuple[Noun, ...]:
-    """The nouns of these kinds."""
+    """Return the nouns of these kinds."""
     return tuple(word for word in NOUNS if is_of_kind(word, kinds))
 
 
 @cache
 def find_adjectives(word: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that suit the noun; one that suits few nouns comes thrice, to be heard as often as the others."""
-    fitting = [adjective for adjective in ADJECTIVES if is_of_kind(word, adjective.kinds)]
-    return tuple(adjective for adjective in fitting for _ in range(1 if len(find_nouns(adjective.kinds)) > 50 else 3))
+    """Return the adjectives that suit the noun.
+
+    Those that suit few nouns are returned three times, so that they are drawn about as often as the others.
+    """
+    suitable = [adjective for adjective in ADJECTIVES if is_of_kind(word, adjective.kinds)]
+    return tuple(adjective for adjective in suitable for _ in range(1 if len(find_nouns(adjective.kinds)) > 50 else 3))
 
 
 @cache
 def find_verbs(*frames: str) -> tuple[Verb, ...]:
-    """The verbs of these frames."""
+    """Return the verbs with these frames."""
     return tuple(verb for verb in VERBS if verb.frame in frames)
 
 
 @cache
 def find_verbs_with_subject(word: Noun) -> tuple[Verb, ...]:
-    """The verbs that the noun can be the subject of."""
+    """Return the verbs that the noun can be the subject of."""
     return tuple(
         verb for verb in VERBS if is_of_kind(word, verb.subjects) and not verb.frame.startswith(("that", "whether"))
     )
@@ -72,7 +75,7 @@ def find_verbs_with_subject(word: Noun) -> tuple[Verb, ...]:
 
 @cache
 def find_verbs_with_object(word: Noun) -> tuple[Verb, ...]:
-    """The verbs with one object that the noun can be the object of."""
+    """Return the verbs with one object that the noun can be the object of."""
     return tuple(
         verb
         for verb in VERBS

@@ -1,4 +1,4 @@
-"""Draws noun phrases: who and what the sentences are about."""
+"""Random generation of noun phrases: subjects, objects, locations and destinations."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -22,10 +22,9 @@ from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhr
 
 @dataclass(frozen=True, slots=True)
 class _DeterminerFrequencies:
-    """The determiners usual in a place, each as often as it is listed, and what else is usual there.
+    """Determiners of a kind of phrase, each repeated by its frequency, and probabilities of other parts.
 
-    `share` is that of plurals, `owned` that of possessives, and `adorned` that of adjectives after an ein-word: their
-    endings are the most various, so they are the ones to be shown often.
+    `adjective_probability` is that after an ein-word: adjective endings vary most there, so they are shown often.
     """
 
     singular: tuple[str, ...]
@@ -93,7 +92,7 @@ _POSSESSIVE_BY_PRONOUN = {
     WE.english: "our",
     THEY.english: "their",
 }
-# what a phrase with "of" gives an owner to, and what else people call theirs
+# Nouns that can have an owner ("of …"), and those that can have a possessive pronoun.
 _NOUNS_WITH_OWNER = (
     "kin",
     "pet",
@@ -128,28 +127,28 @@ _OUTER_ADJECTIVES = ("big", "small", "beautiful", "friendly", "dirty", "cheap")
 _INNER_ADJECTIVES = ("red", "blue", "black", "white", "old", "young")
 _UNGRADED_ADJECTIVES = (*_INNER_ADJECTIVES[:4], "delicious", "new")
 _ANIMATE_KINDS = (*HUMAN, "pet", "farm", "wild")
-# spoken of one at a time
+# Never in the plural.
 _SINGULAR_ONLY = ("furniture", "building", "room", "nature", "town", "mother", "father", "grandmother")
 _ONLY_INTO = ("city", "village", "kitchen", "room", "office", "garden")
 
 
 class NounPhraseGenerator:
-    """Draws phrases that fit a verb, no noun twice in one sentence."""
+    """Draw noun phrases that fit a verb, avoiding the same noun twice in a sentence."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.used_nouns: list[str] = []
 
     def start_sentence(self) -> None:
-        """Start a new sentence."""
+        """Forget the nouns of the previous sentence."""
         self.used_nouns.clear()
 
     def draw_bool(self, probability: float) -> bool:
-        """True in that share of the calls."""
+        """Return True with the given probability."""
         return self.random.random() < probability
 
     def draw_noun(self, kinds: tuple[str, ...]) -> Noun:
-        """A noun of the kinds, if possible one that the sentence does not have yet."""
+        """Draw a noun of the kinds, if possible one that is not in the sentence yet."""
         pool = find_nouns(kinds)
         word = self.random.choice(pool)
         for _ in range(4):
@@ -160,63 +159,65 @@ class NounPhraseGenerator:
         return word
 
     def draw_subject(self, kinds: tuple[str, ...], speaker_weight: int = 1) -> Nominal:
-        """Who does it; `speaker` is how much more often "I" comes than any other pronoun."""
-        human = "person" in kinds
-        if human and self.draw_bool(0.36 if speaker_weight > 1 else 0.28):
+        """Draw a subject; `speaker_weight` is how many times more frequent "I" is than any other pronoun."""
+        is_human = "person" in kinds
+        if is_human and self.draw_bool(0.36 if speaker_weight > 1 else 0.28):
             return self.random.choice((*(SPEAKER,) * speaker_weight, *PRONOUNS[1:]))
-        if human and self.draw_bool(0.04):
+        if is_human and self.draw_bool(0.04):
             return CoordinatedPhrase(
                 NounPhrase(self.draw_noun(_COORDINATED_KINDS)), NounPhrase(self.draw_noun(_COORDINATED_KINDS))
             )
-        # few, but neuter people are among them
-        word = self.draw_noun(("youth",) if human and "youth" in kinds and self.draw_bool(0.15) else kinds)
+        # Drawn more often: the only neuter words for people are among these few nouns.
+        word = self.draw_noun(("youth",) if is_human and "youth" in kinds and self.draw_bool(0.15) else kinds)
         phrase = self._draw_phrase(
             word, _POSSESSIVES, _SUBJECT_DETERMINERS if word.kind in _ANIMATE_KINDS else _INANIMATE_DETERMINERS
         )
         if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
-            held = NounPhrase(self.draw_noun(_CARRIED), phrase.determiner)
-            return replace(phrase, companion=PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(held, 0.3)))
+            carried = NounPhrase(self.draw_noun(_CARRIED), phrase.determiner)
+            return replace(
+                phrase, companion=PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(carried, 0.3))
+            )
         return phrase
 
     def draw_object(self, kinds: tuple[str, ...], subject: Nominal, negated: bool = False) -> Nominal:
-        """Whom or what it is done to; what is denied must read well with kein or nicht."""
+        """Draw an object; in a negation it must suit kein or nicht."""
         if "person" in kinds and self.draw_bool(0.22):
             return self._draw_other_pronoun(subject)
         return self._draw_owned_phrase(kinds, subject, _NEGATED_OBJECT_DETERMINERS if negated else _OBJECT_DETERMINERS)
 
     def draw_definite_object(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
-        """A definite phrase or a pronoun: for recipients, and after a preposition in a denial."""
+        """Draw a definite phrase or a pronoun: for recipients, and after a preposition in a negation."""
         if "person" in kinds and self.draw_bool(0.3):
             return self._draw_other_pronoun(subject)
         return self._draw_owned_phrase(kinds, subject, _DEFINITE_DETERMINERS)
 
     def draw_which_phrase(self, kinds: tuple[str, ...]) -> NounPhrase:
-        """What a question with "which" asks about."""
+        """Draw the phrase that a question with "which" asks for."""
         word = self.draw_noun(kinds)
         plural = not (word.is_mass or is_of_kind(word, _SINGULAR_ONLY)) and self.draw_bool(0.3)
         return self._add_adjectives(NounPhrase(word, "which", plural), 0.2)
 
     def draw_location(self, kinds: tuple[str, ...]) -> PrepositionalPhrase:
-        """Where it happens."""
+        """Draw the location of an event."""
         word = self.draw_noun(kinds)
         phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
-        around = word.kind == "building" and self.draw_bool(0.3)
-        preposition = self.random.choice(AROUND) if around else LOCATIONS.get(word.english, ("in", "in"))
+        is_around = word.kind == "building" and self.draw_bool(0.3)
+        preposition = self.random.choice(AROUND) if is_around else LOCATIONS.get(word.english, ("in", "in"))
         return PrepositionalPhrase(*preposition, "dat", phrase)
 
     def draw_furniture_location(self, kinds: tuple[str, ...], case: str, seated: bool) -> PrepositionalPhrase:
-        """On, next to or under a piece of furniture, where nobody sits under it."""
+        """Draw a location on, next to or under a piece of furniture; nobody sits under it."""
         phrase = self._add_adjectives(
             NounPhrase(self.draw_noun(kinds), self.random.choice(_LOCATION_DETERMINERS)), 0.22
         )
         return PrepositionalPhrase(*self.random.choice(UPON[:2] if seated else UPON), case, phrase)
 
     def draw_destination(self, kinds: tuple[str, ...], on_foot: bool) -> PrepositionalPhrase:
-        """Where the way leads: to a place, or into one."""
+        """Draw the destination of a motion: to or into a place."""
         word = self.draw_noun(kinds)
         phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
-        enterable = on_foot and word.english not in LOCATIONS and self.draw_bool(0.4)
-        if enterable or word.english in _ONLY_INTO:
+        can_be_entered = on_foot and word.english not in LOCATIONS and self.draw_bool(0.4)
+        if can_be_entered or word.english in _ONLY_INTO:
             return PrepositionalPhrase("into", "in", "acc", phrase)
         return PrepositionalPhrase("to", "zu", "dat", phrase)
 
@@ -228,32 +229,34 @@ class NounPhraseGenerator:
         self, kinds: tuple[str, ...], subject: Nominal, frequencies: _DeterminerFrequencies
     ) -> NounPhrase:
         word = self.draw_noun(kinds)
-        childless = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
-        strange = childless and word.english in {"son", "daughter"}
-        return self._draw_phrase(word, ("my", "our") if strange else _choose_possessives(subject), frequencies)
+        is_young = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
+        is_implausible = is_young and word.english in {"son", "daughter"}
+        return self._draw_phrase(word, ("my", "our") if is_implausible else _choose_possessives(subject), frequencies)
 
     def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: _DeterminerFrequencies) -> NounPhrase:
         if word.is_mass:
             return self._add_adjectives(NounPhrase(word, self.random.choice(frequencies.mass_nouns)), 0.3)
-        kin = word.kind == "kin"
+        is_kin = word.kind == "kin"
         plural = not is_of_kind(word, _SINGULAR_ONLY) and self.draw_bool(
             0.12 if word.kind == "clothing" else frequencies.plural_probability
         )
         if word.kind == "clothing" and possessives == ("their",):
             plural = True
-        many = frequencies.plural_people if word.kind in HUMAN else frequencies.plural
+        plural_determiners = frequencies.plural_people if word.kind in HUMAN else frequencies.plural
         if is_of_kind(word, _NOUNS_WITH_POSSESSIVE) and self.draw_bool(
-            0.7 if kin else frequencies.possessive_probability
+            0.7 if is_kin else frequencies.possessive_probability
         ):
             return self._add_adjectives(
                 NounPhrase(word, self.random.choice(possessives), plural),
-                0.42 if kin else frequencies.adjective_probability,
+                0.42 if is_kin else frequencies.adjective_probability,
             )
         phrase = NounPhrase(
-            word, "the" if kin else self.random.choice(many if plural else frequencies.singular), plural
+            word,
+            "the" if is_kin else self.random.choice(plural_determiners if plural else frequencies.singular),
+            plural,
         )
-        if phrase.determiner == "the" and is_of_kind(word, _NOUNS_WITH_OWNER) and (kin or self.draw_bool(0.16)):
-            phrase = replace(phrase, owner=self._draw_owner(kin))
+        if phrase.determiner == "the" and is_of_kind(word, _NOUNS_WITH_OWNER) and (is_kin or self.draw_bool(0.16)):
+            phrase = replace(phrase, owner=self._draw_owner(is_kin))
         return self._add_adjectives(phrase, frequencies.adjective_probability if phrase.determiner == "a" else 0.24)
 
     def _draw_owner(self, of_kin: bool) -> NounPhrase:
@@ -265,9 +268,9 @@ class NounPhraseGenerator:
     def _add_adjectives(self, phrase: NounPhrase, probability: float) -> NounPhrase:
         if not self.draw_bool(probability):
             return phrase
-        fitting = find_adjectives(phrase.noun)
-        word = self.random.choice(fitting)
-        inner = [other for other in fitting if other.english in _INNER_ADJECTIVES and other.english != word.english]
+        candidates = find_adjectives(phrase.noun)
+        word = self.random.choice(candidates)
+        inner = [other for other in candidates if other.english in _INNER_ADJECTIVES and other.english != word.english]
         if word.english in _OUTER_ADJECTIVES and inner and self.draw_bool(0.3):
             return replace(phrase, adjectives=(word, self.random.choice(inner)))
         very = (

@@ -1,4 +1,4 @@
-"""The nouns: English singular and plural, German gender, nominative, genitive and plural; "-" for no plural."""
+"""Nouns: English singular and plural, German gender, nominative, genitive and plural; "-" for no plural."""
 
 from regard.synthetic.grammar.lexeme import Noun
 

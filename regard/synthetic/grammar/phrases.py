@@ -1,7 +1,7 @@
-"""Noun phrases and prepositional phrases, written once and spoken in two languages.
+"""Noun phrases and prepositional phrases: one abstract form, realized in English and German.
 
-A token is a word and the names of the meanings it carries. A name is a path in the abstract sentence, as in
-"0.subject.noun", so two words of the two languages translate each other exactly when they share a name.
+A token is a word and the names of its meanings. A name is a path in the abstract sentence, such as "0.subject.noun".
+Two words of the two languages translate each other exactly if they have a name in common.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ _INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
 
 @dataclass(frozen=True, slots=True)
 class Pronoun:
-    """A pronoun of any sort: (subject, object) in English, (nominative, accusative, dative) in German.
+    """A pronoun of any kind: (subject, object) in English, (nominative, accusative, dative) in German.
 
-    `person` is "1", "3" or "p"; a relative or interrogative pronoun knows the noun that it stands for.
+    `person` is "1", "3" or "p"; `noun` is the noun that a relative or interrogative pronoun stands for.
     """
 
     english: tuple[str, str]
@@ -29,13 +29,13 @@ class Pronoun:
     noun: Noun | None = None
 
     def inflect_german(self, case: str) -> str:
-        """The German pronoun in its case."""
+        """Return the German pronoun in its case."""
         return self.german[("nom", "acc", "dat").index(case)]
 
 
 @dataclass(frozen=True, slots=True)
 class NounPhrase:
-    """A noun with what belongs to it; the determiner is the English singular word, "" for none."""
+    """A noun with its modifiers; the determiner is the English singular word, "" for none."""
 
     noun: Noun
     determiner: str = "the"
@@ -47,12 +47,12 @@ class NounPhrase:
 
     @property
     def person(self) -> str:
-        """The person a verb agrees with."""
+        """Person that a verb agrees with."""
         return "p" if self.plural else "3"
 
     @property
     def gender(self) -> str:
-        """The German gender, or "p"."""
+        """German gender, or "p" for plural."""
         return "p" if self.plural else self.noun.gender
 
 
@@ -65,7 +65,7 @@ class CoordinatedPhrase:
 
     @property
     def person(self) -> str:
-        """The person a verb agrees with."""
+        """Person that a verb agrees with."""
         return "p"
 
 
@@ -74,7 +74,7 @@ Nominal = Pronoun | NounPhrase | CoordinatedPhrase
 
 @dataclass(frozen=True, slots=True)
 class PrepositionalPhrase:
-    """A preposition in both languages, the case it asks for in German, and its noun phrase."""
+    """A preposition in both languages, the German case that it governs, and its noun phrase."""
 
     english: str
     german: str
@@ -83,19 +83,19 @@ class PrepositionalPhrase:
 
 
 def make_relative_pronoun(phrase: NounPhrase) -> Pronoun:
-    """The pronoun by which a relative clause refers to the phrase."""
+    """Return the pronoun with which a relative clause refers to the phrase."""
     human = phrase.noun.kind in {"person", "kin", "youth"}
     words = ("who", "whom") if human else ("which", "which")
     return Pronoun(words, de.find_relative_pronoun(phrase.noun, phrase.plural), phrase.person, phrase.noun)
 
 
 def is_indefinite(nominal: Nominal) -> bool:
-    """Whether the phrase brings something new, which German likes to say late."""
+    """Return True if the phrase introduces something new, which tends to come late in a German clause."""
     return isinstance(nominal, NounPhrase) and nominal.determiner in _INDEFINITE_DETERMINERS
 
 
 def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False) -> list[Token]:
-    """The English words of a noun phrase."""
+    """Return the English words of a noun phrase."""
     if isinstance(nominal, Pronoun):
         return [(nominal.english[objective], (path + ".noun",))]
     if isinstance(nominal, CoordinatedPhrase):
@@ -117,9 +117,9 @@ def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False)
 
 
 def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = "") -> list[Token]:
-    """The German words of a noun phrase; a denial (the name of "not") turns its article into kein.
+    """Return the German words of a noun phrase; `denial` (the name of "not") turns its article into kein.
 
-    The first word also carries the case, for the English preposition ("of", "to") that German has no word for.
+    The first word also carries the case, for an English preposition ("of", "to") without a German counterpart.
     """
     if isinstance(nominal, Pronoun):
         return [(nominal.inflect_german(case), (path + ".noun", path + ".case"))]
@@ -147,34 +147,34 @@ def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = 
 
 
 def realize_english_prepositional(phrase: PrepositionalPhrase, path: str) -> list[Token]:
-    """The English words of a prepositional phrase."""
+    """Return the English words of a prepositional phrase."""
     words: list[Token] = [(word, (path + ".in",)) for word in phrase.english.split()]
     return words + realize_english_phrase(phrase.nominal, path, objective=True)
 
 
 def realize_german_prepositional(phrase: PrepositionalPhrase, path: str) -> list[Token]:
-    """The German words of a prepositional phrase; preposition and article melt where they can."""
+    """Return the German words of a prepositional phrase; preposition and article are contracted if possible."""
     words = realize_german_phrase(phrase.nominal, phrase.case, path)
     name = path + ".in"
     first, names = words[0]
-    melted = de.contract_preposition(phrase.german, first)
-    if melted and isinstance(phrase.nominal, NounPhrase):
-        return [(melted, (name, *names)), *words[1:]]
+    contraction = de.contract_preposition(phrase.german, first)
+    if contraction and isinstance(phrase.nominal, NounPhrase):
+        return [(contraction, (name, *names)), *words[1:]]
     return [(phrase.german, (name,)), *words]
 
 
 def realize_english_adverbial(phrase: Adverbial, path: str) -> list[Token]:
-    """The English words of a fixed phrase."""
+    """Return the English words of a fixed phrase."""
     return [(word, (f"{path}.{unit}",)) for word, unit in phrase.english]
 
 
 def realize_german_adverbial(phrase: Adverbial, path: str) -> list[Token]:
-    """The German words of a fixed phrase."""
+    """Return the German words of a fixed phrase."""
     return [(word, (f"{path}.{unit}",)) for word, unit in phrase.german]
 
 
 def iterate_noun_phrases(nominal: Nominal) -> Iterator[NounPhrase]:
-    """Every full noun phrase in it, from the outside in."""
+    """Yield every full noun phrase in it, from the outside in."""
     if isinstance(nominal, CoordinatedPhrase):
         yield from iterate_noun_phrases(nominal.left)
         yield from iterate_noun_phrases(nominal.right)

@@ -1,4 +1,4 @@
-"""Draws sentences: statements, questions, and two clauses joined in every way the grammar knows."""
+"""Random generation of sentences: statements, questions, and sentences of two clauses."""
 
 from random import Random
 
@@ -26,7 +26,7 @@ _STATEMENT_MODES = (
     ("present",) * 9 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 3 + ("modal",) * 5 + ("modal-past",)
 )
 _QUESTION_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
-# one does not hope that somebody must do something
+# "hope" does not take a clause with a modal.
 _HOPE_TENSES = tuple(tenses for tenses in THAT.tenses if not tenses[1].startswith("modal"))
 _CONTENT_CLAUSE_VERBS = find_verbs("that", "whether")
 _ONE_OBJECT_VERBS = tuple(verb for verb in find_verbs("acc", "dat") if "person" in verb.subjects)
@@ -41,14 +41,14 @@ _MOTION_VERBS = tuple(verb for verb in find_verbs("goal", "ride") if verb.englis
 
 
 class SentenceGenerator:
-    """Draws sentences from a random stream."""
+    """Draw sentences from a random stream."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.clauses = ClauseGenerator(random)
 
     def draw_sentence(self) -> Sentence:
-        """One sentence that can be read in one way only."""
+        """Draw an unambiguous sentence."""
         while True:
             self.clauses.noun_phrases.start_sentence()
             sentence = self._draw_any_sentence()
@@ -82,7 +82,7 @@ class SentenceGenerator:
     def _draw_question(self) -> Sentence:
         mode, draw = self.random.choice(_QUESTION_MODES), self.random.random()
         if draw < 0.42:
-            # the German verb opens the sentence, so that only a few verbs get to be seen with a capital
+            # The German verb opens the sentence with a capital letter: few verbs, so that each is seen often that way.
             verb = (
                 self.random.choice(_OPENING_VERBS)
                 if mode in {"present", "past"}
@@ -140,43 +140,43 @@ class SentenceGenerator:
     def _draw_complex_sentence(self) -> Sentence:
         conjunction = self.random.choice(SUBORDINATORS)
         main, subordinate = self.random.choice(conjunction.tenses)
-        timely = conjunction.english in {"while", "when", "before", "after"}
-        leading = self._draw_bool(0.4)
-        early, late = (subordinate, main) if leading else (main, subordinate)
-        first = self._draw_event_clause(early, timely)
-        second = self._draw_following_clause(late, first, timely)
-        if leading:
+        is_at_one_time = conjunction.english in {"while", "when", "before", "after"}
+        is_leading = self._draw_bool(0.4)
+        first_tense, second_tense = (subordinate, main) if is_leading else (main, subordinate)
+        first = self._draw_event_clause(first_tense, is_at_one_time)
+        second = self._draw_following_clause(second_tense, first, is_at_one_time)
+        if is_leading:
             return Sentence("leading", second, first, conjunction)
         return Sentence("trailing", first, second, conjunction)
 
     def _draw_content_clause_sentence(self) -> Sentence:
         verb = self.random.choice(_CONTENT_CLAUSE_VERBS)
-        hopeful = verb.english[0] == "hope"
-        main, subordinate = self.random.choice(_HOPE_TENSES if hopeful else THAT.tenses)
-        first = self.clauses.draw_clause(main, verb, negation_probability=0.0 if hopeful else 0.14)
-        doubtful = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
+        is_hope = verb.english[0] == "hope"
+        main, subordinate = self.random.choice(_HOPE_TENSES if is_hope else THAT.tenses)
+        first = self.clauses.draw_clause(main, verb, negation_probability=0.0 if is_hope else 0.14)
+        takes_whether = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
         return Sentence(
-            "trailing", first, self._draw_following_clause(subordinate, first), WHETHER if doubtful else THAT
+            "trailing", first, self._draw_following_clause(subordinate, first), WHETHER if takes_whether else THAT
         )
 
     def _draw_compound_sentence(self) -> Sentence:
         conjunction = self.random.choice((AND, AND, BUT))
-        one, other = self.random.choice(conjunction.tenses)
-        first = self.clauses.draw_clause(one, adjunct_factor=0.3)
+        first_tense, second_tense = self.random.choice(conjunction.tenses)
+        first = self.clauses.draw_clause(first_tense, adjunct_factor=0.3)
         if conjunction is AND and _is_active(first.subject) and self._draw_bool(0.5):
             verb = self._draw_other_verb(first, is_at_one_time=True)
             return Sentence(
-                "shared", first, self.clauses.draw_clause(other, verb, first.subject, 0.3, 0.0), conjunction
+                "shared", first, self.clauses.draw_clause(second_tense, verb, first.subject, 0.3, 0.0), conjunction
             )
         second = (
-            self.clauses.draw_clause(other, adjunct_factor=0.3)
+            self.clauses.draw_clause(second_tense, adjunct_factor=0.3)
             if conjunction is AND
-            else self._draw_following_clause(other, first)
+            else self._draw_following_clause(second_tense, first)
         )
         return Sentence("joined", first, second, conjunction)
 
     def _draw_following_clause(self, mode: str, earlier: Clause, is_at_one_time: bool = False) -> Clause:
-        """A clause that goes on from an earlier one, often about the same person."""
+        """Draw a clause that continues an earlier one, often about the same person."""
         pronoun = _find_pronoun(earlier.subject)
         if pronoun and self._draw_bool(0.5):
             return self._draw_event_clause(
@@ -187,7 +187,7 @@ class SentenceGenerator:
     def _draw_event_clause(
         self, mode: str, is_at_one_time: bool = False, verb: Verb | None = None, subject: Nominal | None = None
     ) -> Clause:
-        """What may be the cause or the occasion of something else: a deed, or how somebody is."""
+        """Draw a clause that can be the cause or occasion of another: an action, or somebody's state."""
         if verb is None and not is_at_one_time and self._draw_bool(0.15):
             verb, subject = VERB_BE, self.clauses.noun_phrases.draw_subject(HUMAN)
         clause = self.clauses.draw_clause(
@@ -195,25 +195,25 @@ class SentenceGenerator:
         )
         if not is_at_one_time:
             return clause
-        # a moment is neither every day nor about everybody or nobody
+        # An event at one time has no frequency, and its subject is neither everybody nor nobody.
         if _has_determiner(clause.subject, ("no", "every")):
             return self._draw_event_clause(mode, is_at_one_time, verb, subject)
         clause.time = clause.frequency = None
         return clause
 
     def _draw_other_verb(self, earlier: Clause, is_at_one_time: bool = False) -> Verb:
-        """Something else that the subject can do or be."""
+        """Draw another verb for the same subject."""
         subject = earlier.subject
         word = subject.noun if isinstance(subject, NounPhrase) else None
         pool = find_verbs_with_subject(word or find_noun("teacher"))
-        taken = earlier.verb.english
+        used = earlier.verb.english
         return self.random.choice(
-            [verb for verb in pool if verb.english != taken and not (is_at_one_time and verb.is_stative)]
+            [verb for verb in pool if verb.english != used and not (is_at_one_time and verb.is_stative)]
         )
 
 
 def _find_pronoun(subject: Nominal) -> Pronoun | None:
-    """The pronoun that takes a person up again."""
+    """Return the pronoun that refers to a person again, or None."""
     if isinstance(subject, Pronoun):
         return subject
     if isinstance(subject, NounPhrase) and subject.noun.kind not in HUMAN:
@@ -234,14 +234,14 @@ def _is_active(subject: Nominal) -> bool:
 
 
 def _is_tense_ambiguous(clause: Clause | None) -> bool:
-    """Whether the clause reads as present and as past: "they read"."""
+    """Return True if the clause can be read as present and as past: "they read"."""
     if clause is None or clause.modal or clause.tense != "past" or clause.subject.person == "3":
         return False
     return clause.verb.english[0] == clause.verb.english[2]
 
 
 def _is_rare_verb_form(clause: Clause | None) -> bool:
-    """Whether the German verb would be a form too rare to learn: "ich … anrufe"."""
+    """Return True if the German verb form is too rare to learn: "ich … anrufe"."""
     if clause is None or clause.modal or clause.tense != "present":
         return False
     return clause.subject is SPEAKER and bool(clause.verb.prefix)

@@ -1,13 +1,13 @@
-"""Sentences of one or two clauses, and the pair of strings with the alignment that they become.
+"""Sentences of one or two clauses, and their realization as an aligned pair of strings.
 
-How words are linked:
+Rules of alignment:
 
 - content words, articles, auxiliaries, modals and punctuation link to their counterparts;
 - "do" and the main verb both link to the German finite verb, and "wants to" with both words to the modal;
 - an English verb, with its particle, links to the German stem and to the separated prefix;
 - a contraction ("im") links to the preposition and to the article;
 - "kein" links to "not" and to "a"; "cannot" links to "kann" and to "nicht" or "kein";
-- "of" and "to" before what is a bare genitive or dative in German link to the first word of that phrase;
+- "of" and "to", if German has a genitive or dative without preposition, link to the first word of that phrase;
 - a German comma without an English one links to the conjunction that opens the clause.
 
 Every word of either language has a link.
@@ -52,7 +52,7 @@ class Sentence:
 
 
 def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
-    """The sentence in both languages."""
+    """Return the sentence in both languages with its alignment."""
     question = sentence.kind == "question"
     stop: Token = ("?" if question else ".", ("stop",))
     if sentence.second is None or sentence.conjunction is None:
@@ -70,14 +70,14 @@ def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
 def _realize_two_clauses(
     kind: str, first: Clause, second: Clause, conjunction: Conjunction
 ) -> tuple[list[Token], list[Token]]:
-    word: Token = (conjunction.english, ("join",))
-    wort: Token = (conjunction.german, ("join",))
+    english_word: Token = (conjunction.english, ("join",))
+    german_word: Token = (conjunction.german, ("join",))
     comma: Token = (",", ("comma",))
     if kind == "leading":
         return (
-            [word, *realize_english_clause(second, "1"), comma, *realize_english_clause(first, "0")],
+            [english_word, *realize_english_clause(second, "1"), comma, *realize_english_clause(first, "0")],
             [
-                wort,
+                german_word,
                 *realize_german_clause(second, "1", VERB_LAST),
                 comma,
                 *realize_german_clause(first, "0", VERB_FIRST),
@@ -85,11 +85,11 @@ def _realize_two_clauses(
         )
     if kind == "trailing":
         return (
-            [*realize_english_clause(first, "0"), word, *realize_english_clause(second, "1")],
+            [*realize_english_clause(first, "0"), english_word, *realize_english_clause(second, "1")],
             [
                 *realize_german_clause(first, "0"),
                 (",", ("join",)),
-                wort,
+                german_word,
                 *realize_german_clause(second, "1", VERB_LAST),
             ],
         )
@@ -97,18 +97,31 @@ def _realize_two_clauses(
     shared = kind == "shared"
     order = VERB_FIRST if shared else VERB_SECOND
     return (
-        [*realize_english_clause(first, "0"), *pause, word, *realize_english_clause(second, "1", elided=shared)],
-        [*realize_german_clause(first, "0"), *pause, wort, *realize_german_clause(second, "1", order, elided=shared)],
+        [
+            *realize_english_clause(first, "0"),
+            *pause,
+            english_word,
+            *realize_english_clause(second, "1", elided=shared),
+        ],
+        [
+            *realize_german_clause(first, "0"),
+            *pause,
+            german_word,
+            *realize_german_clause(second, "1", order, elided=shared),
+        ],
     )
 
 
 def _align_tokens(source: list[Token], target: list[Token]) -> AlignedPair:
-    places: dict[str, list[int]] = {}
+    source_indices: dict[str, list[int]] = {}
     for index, (_, names) in enumerate(source):
         for name in names:
-            places.setdefault(name, []).append(index)
+            source_indices.setdefault(name, []).append(index)
     links = {
-        (place, index) for index, (_, names) in enumerate(target) for name in names for place in places.get(name, ())
+        (source_index, index)
+        for index, (_, names) in enumerate(target)
+        for name in names
+        for source_index in source_indices.get(name, ())
     }
     return AlignedPair(_join_words(source), _join_words(target), tuple(sorted(links)))
 

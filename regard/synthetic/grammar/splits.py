@@ -1,7 +1,8 @@
-"""Which combinations of words only the test split may show.
+"""Train, dev and test splits of generated sentences; some combinations of words are held out for the test split.
 
-Each adjective with its noun and each verb with its object is a combination; a fixed share of them, the same for every
-seed, is reserved. A model that gives the test sentences right has therefore combined words it knew from elsewhere.
+Each adjective with its noun and each verb with its object is a combination; a fixed fraction of them, the same for
+every seed, is held out. A model that translates the test sentences correctly has therefore combined words that it
+learnt in other combinations.
 """
 
 import zlib
@@ -26,12 +27,12 @@ _HELD_OUT_FRACTION = 0.08
 
 @cache
 def is_held_out(combination: str) -> bool:
-    """Whether the combination ("adjective old man", "verb read book") is kept for the test split."""
+    """Return True if the combination ("adjective old man", "verb read book") is held out for the test split."""
     return zlib.crc32(combination.encode()) < _HELD_OUT_FRACTION * 2**32
 
 
 def iterate_combinations(clause: Clause) -> Iterator[str]:
-    """The combinations in a clause and in its relative clause, by English lemmas."""
+    """Yield the combinations in a clause and in its relative clause, by English lemmas."""
     for nominal in _iterate_nominals(clause):
         for phrase in iterate_noun_phrases(nominal):
             for word in phrase.adjectives:
@@ -65,45 +66,45 @@ def _iterate_head_nouns(nominal: Nominal) -> Iterator[str]:
 
 
 _MAX_WORDS = 22
-# so many fruitless draws in a row mean that the grammar has no new sentence left
+# After so many draws in a row without a new sentence, the grammar is considered exhausted.
 MAX_FRUITLESS_DRAWS = 20_000
 
 
 def generate_corpus(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[AlignedPair]]:
-    """The splits "train", "dev" and "test", with no English sentence in two places.
+    """Return the splits "train", "dev" and "test", without repeated English sentences.
 
-    Training and development sentences contain no reserved combination, every test sentence contains one or more. Each
-    split has its own random stream: a larger one begins with the smaller one, and the others stay as they are.
+    Training and dev sentences contain no held-out combination, every test sentence contains one or more. Each split has
+    its own random stream: a larger one begins with the smaller one, and the others stay as they are.
     """
     splits: dict[str, list[AlignedPair]] = {"train": [], "dev": [], "test": []}
-    known: set[str] = set()
-    for name, size, number in (("test", test, 2), ("dev", dev, 1), ("train", train, 0)):
+    known_sources: set[str] = set()
+    for name, size, stream in (("test", test, 2), ("dev", dev, 1), ("train", train, 0)):
         if size < 0:
             raise ValueError(f"{name} must not be negative, it is {size}")
-        narrator = SentenceGenerator(Random(3 * seed + number))
-        splits[name] = collect_pairs(narrator.draw_sentence, size, known, held_out=name == "test")
+        generator = SentenceGenerator(Random(3 * seed + stream))
+        splits[name] = collect_pairs(generator.draw_sentence, size, known_sources, held_out=name == "test")
     return splits
 
 
 def collect_pairs(
     draw: Callable[[], Sentence], size: int, known_sources: set[str], held_out: bool
 ) -> list[AlignedPair]:
-    """So many new pairs, all with (held) or all without a reserved combination; `known` grows by their sources."""
+    """Return `size` new pairs, all with or all without a held-out combination; add them to `known_sources`."""
     pairs: list[AlignedPair] = []
-    fruitless = 0
+    num_fruitless = 0
     while len(pairs) < size:
         sentence = draw()
-        made = realize_sentence_pair(sentence) if _has_held_out_combination(sentence) == held_out else None
-        if made and made.source not in known_sources and made.source.count(" ") < _MAX_WORDS:
-            known_sources.add(made.source)
-            pairs.append(made)
-            fruitless = 0
-        elif (fruitless := fruitless + 1) > MAX_FRUITLESS_DRAWS:
-            raise ValueError(f"asked for {size} different sentence pairs, the grammar gave only {len(pairs)}")
+        pair = realize_sentence_pair(sentence) if _has_held_out_combination(sentence) == held_out else None
+        if pair and pair.source not in known_sources and pair.source.count(" ") < _MAX_WORDS:
+            known_sources.add(pair.source)
+            pairs.append(pair)
+            num_fruitless = 0
+        elif (num_fruitless := num_fruitless + 1) > MAX_FRUITLESS_DRAWS:
+            raise ValueError(f"{size} different sentence pairs were requested, the grammar has only {len(pairs)}")
     return pairs
 
 
 def _has_held_out_combination(sentence: Sentence) -> bool:
-    """Whether a combination in the sentence is reserved for the test split."""
+    """Return True if the sentence contains a held-out combination."""
     clauses = (sentence.first, sentence.second)
     return any(is_held_out(combination) for clause in clauses if clause for combination in iterate_combinations(clause))

@@ -1,4 +1,4 @@
-"""The verbs' principal parts: base, third person, past, participle. A separable verb has those of its stem."""
+"""Principal parts of the verbs: base, third person, past, participle; those of the stem for a separable verb."""
 
 _ENGLISH = """
     sleep sleeps slept slept

@@ -1,13 +1,13 @@
-"""The verbs and the company they keep, one use a line:
+"""Verbs and their arguments, one use a line:
 
     English verb [particle] = German verb, auxiliary (h haben, s sein) | frame | subjects | objects | places | manners
 
-A particle written ~up steps behind a pronoun (picks him up); an-rufen marks a separable prefix. Frames: `none`, `acc`,
-`dat` (one object in that case), `give` (recipient and thing, both English orders), `buy` (recipient first only),
-`explain` (recipient last only), `prep:for:auf:acc` (prepositional object), `spot` (place where), `put` (object and
-place whither), `goal` and `ride` (motion, on foot or not), `that` and `whether` (a clause), `be`. A ! after the frame
-marks a state, which has no time, place or modal, a ? what happens to one unwilled, which one can but not want or may.
-Subjects, objects, places: kinds of noun, groups of kinds, or nouns.
+A particle written ~up follows an object pronoun (picks him up); an-rufen marks a separable prefix. Frames: `none`,
+`acc`, `dat` (one object in that case), `give` (recipient and thing, both English orders), `buy` (recipient first only),
+`explain` (recipient last only), `prep:for:auf:acc` (prepositional object), `spot` (location), `put` (object and
+destination), `goal` and `ride` (motion, on foot or not), `that` and `whether` (a clause), `be`. A ! after the frame
+marks a state, which has no time, place or modal; a ? marks an involuntary event, which takes "can" but not "want" or
+"may". Subjects, objects, places: kinds of noun, groups of kinds, or nouns.
 """
 
 from regard.synthetic.grammar import verb_forms
