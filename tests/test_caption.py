@@ -584,7 +584,7 @@ def test_missing_images_wrong_features_and_ensembles_are_refused(run: Run, tmp_p
     assert "there is no file" in error_message(model.predict, [tmp_path / "gone.png"])
     assert "there is no file" in error_message(model.predict, ["a\0b.npy"])
     assert "5 numbers for each place, and the model reads 192" in error_message(model.predict, [np.ones((2, 2, 5))])
-    assert "works alone" in error_message(TASKS["caption"].load, run.folder, run.folder)
+    assert "cannot join an ensemble" in error_message(TASKS["caption"].load, run.folder, run.folder)
 
 
 @each_recipe

@@ -533,7 +533,7 @@ def test_max_pooling_has_no_attention_to_show(name: str, corpus: Path, tmp_path:
     assert made.make_attention_lines() == []
     assert made.to_dict()["weights"] is None
     assert made.to_dict()["tokens"]
-    assert "does not look anywhere" in (pooled.folder / "report.html").read_text(encoding="utf-8")
+    assert "has no attention" in (pooled.folder / "report.html").read_text(encoding="utf-8")
 
 
 @first_or_slow

@@ -158,7 +158,7 @@ def test_unknown_extension_is_an_error_that_lists_the_known_ones(name: str, tmp_
     path = tmp_path / "new" / name
     with pytest.raises(UserError) as caught:
         write_figure(plot_heatmap(WEIGHTS, SOURCE, TARGET), path)
-    assert str(caught.value).startswith(f"{path}: a picture's name ends in one of ")
+    assert str(caught.value).startswith(f"{path}: unknown image format; the name must end in ")
     assert ".png, " in str(caught.value)
     assert ".svg" in str(caught.value)
     assert not path.parent.exists()

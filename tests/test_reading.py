@@ -669,7 +669,7 @@ def test_predictor_answers_questions_and_refuses_other_input(reader: Run) -> Non
     with pytest.raises(TypeError, match="predict takes a list of questions, not one"):
         model.predict(QUESTION)
     message = error_message(regard.load, reader.folder, reader.folder)
-    assert "a model that reads works alone, not beside others" in message
+    assert "a model that reads cannot join an ensemble" in message
 
 
 def test_evaluation_agrees_with_predictions_and_needs_answers(reader: Run, stories: Path, tmp_path: Path) -> None:

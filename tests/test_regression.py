@@ -450,7 +450,7 @@ def test_evaluation_with_another_number_of_targets_is_refused(run: Run, tmp_path
 
 def test_ensembles_are_refused(run: Run) -> None:
     message = error_message(package.load, run.folder, run.folder)
-    assert message.startswith("a model that regresses works alone, not beside others")
+    assert message.startswith("a model that regresses cannot join an ensemble")
 
 
 def test_validation_agrees_with_predictions_and_restores_rng_state(corpus: Path) -> None:
@@ -476,7 +476,7 @@ def test_validation_agrees_with_predictions_and_restores_rng_state(corpus: Path)
 def test_report_plots_targets_and_outputs(run: Run, regard: Command) -> None:
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert page.count('<polyline class="right"') == 10, "two outputs of five series"
-    assert "What it gave" in page
+    assert "Predictions" in page
     assert "Dev R²" in page
     assert (run.folder / "samples" / "series-5.png").is_file()
     assert "r2" in regard("runs", run.folder).stdout

@@ -472,7 +472,7 @@ def test_prediction_refuses_words_with_missing_or_extra_columns(run: Run, column
         words.predict([["a", " "]])
     with pytest.raises(TypeError, match="a list of sentences"):
         words.predict("a b")
-    with pytest.raises(UserError, match="a model that tags works alone, not beside others"):
+    with pytest.raises(UserError, match="a model that tags cannot join an ensemble"):
         package.load(run.folder, run.folder)
     (made,) = columns.predict([[("today", "T"), ("they", "T")]])
     assert made.to_dict()["words"] == ["today", "they"]

@@ -929,7 +929,7 @@ def test_swapped_or_equal_languages_are_reported(
     assert "by its name this is de, but en is expected here; are the files in order?" in stderr
     train_tiny("bahdanau2015", corpus, tmp_path / "b", **{"training.steps": 1})
     assert "are the files in order?" not in capsys.readouterr().err
-    with pytest.raises(UserError, match="source en and target eng are one language"):
+    with pytest.raises(UserError, match="source en and target eng are the same language"):
         train_tiny("bahdanau2015", corpus, tmp_path / "c", **{"data.source": "en", "data.target": "eng"})
 
 

@@ -196,7 +196,7 @@ def python_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_training_from_python_writes_a_report(python_run: Run) -> None:
-    assert "<h2>Where it looked</h2>" in (python_run.folder / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Attention</h2>" in (python_run.folder / "report.html").read_text(encoding="utf-8")
     assert Path(python_run.read_config()["data"]["train"][0]).is_absolute()
 
 

@@ -1,4 +1,4 @@
-"""A model that tags, classifies, reads, captions or regresses: embedded data, a short training, and what came of it."""
+"""Demo of tagging, classification, cloze, captioning and regression: synthetic data, short training, evaluation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from regard.strict_json import dumps
 from regard.tasks import DevExample, Prediction, SyntheticCorpus, get_task
 
 SAMPLES = 3
-MAX_LISTED_WORDS = 5  # words of a line that are named
+MAX_LISTED_WORDS = 5  # per line of attention weights
 MIN_LISTED_WEIGHT = 0.005  # lower weights would be printed as 0.00
 CLASSIFICATION_NOTE = """\
 A word's weight is that of its state, which has read the whole sentence: a full stop can stand for all of it.
 Weights in brackets are those of sentences. See docs/classify.md."""
-# What each task is shown with, where no recipe is named.
+# Default recipe of each task.
 DEFAULT_RECIPES = {
     "caption": "xu2015-soft-caption",
     "classify": "yang2016",
@@ -37,44 +37,44 @@ DEFAULT_RECIPES = {
 
 
 class PredictionDemo(NamedTuple):
-    """What the demo leaves."""
+    """Result of a demo: metrics, sample predictions, and paths of the report and the test files."""
 
     results: dict[str, Any]
     samples: list[tuple[DevExample, Prediction]]
     report: Path
-    test_files: Sequence[Path]  # what the figures are of
+    test_files: Sequence[Path]  # files that the metrics are measured on
 
 
 def run_prediction_demo(recipe: str, out: Path) -> PredictionDemo:
-    """Data, training, evaluation, report; a demo that was interrupted goes on where it was."""
-    began = time.monotonic() - (known_of(out).seconds or 0.0)  # which was spent before an interruption
+    """Write the corpus, train, evaluate and write the report; resume an interrupted demo."""
+    began = time.monotonic() - (known_of(out).seconds or 0.0)  # includes the time before an interruption
     task, run = get_task(read_recipe(recipe)), Run(out)
     if task.write_synthetic_corpus is None:
-        raise UserError(f"there is no demo of the recipe {recipe}")
+        raise UserError(f"the recipe {recipe} has no demo")
     if run.exists and run.read_config().get("recipe") != recipe:
         raise UserError(f"{out} already holds a run of {run.read_config().get('recipe')}; choose another --out")
     corpus = task.write_synthetic_corpus(out / "corpus")
     _train_demo_model(recipe, corpus, run)
     predictor = task.load(out)
-    figures = predictor.evaluate(corpus.test)
-    asked = list(task.load_dev_set(run))[:SAMPLES]
-    made = predictor.predict([one.input for one in asked])
-    results = {"recipe": recipe, **figures, "seconds": round(time.monotonic() - began, 1)}
+    metrics = predictor.evaluate(corpus.test)
+    examples = list(task.load_dev_set(run))[:SAMPLES]
+    predictions = predictor.predict([example.input for example in examples])
+    results = {"recipe": recipe, **metrics, "seconds": round(time.monotonic() - began, 1)}
     (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")
-    return PredictionDemo(results, list(zip(asked, made, strict=True)), out / "report.html", corpus.test)
+    return PredictionDemo(results, list(zip(examples, predictions, strict=True)), out / "report.html", corpus.test)
 
 
 def _train_demo_model(recipe: str, corpus: SyntheticCorpus, run: Run) -> None:
-    """Trains, from the beginning or from where it was."""
+    """Train from the beginning, or resume from the newest checkpoint."""
     if run.exists and run.list_steps():
-        log_message(f"{run.folder} goes on from step {run.find_newest_step()}")
+        log_message(f"{run.folder}: resuming from step {run.find_newest_step()}")
         train(recipe, None, run.folder, resume=True)
     else:
         train(recipe, corpus.train, run.folder, dev=corpus.dev, **corpus.select_overrides(read_recipe(recipe)))
 
 
 def format_prediction_demo(demo: PredictionDemo, out: Path) -> str:
-    """What the demo prints at its end."""
+    """Format samples, metrics and suggested commands for the end of a demo."""
     samples = ["\n".join(_format_prediction_sample(*sample)) for sample in demo.samples]
     values = {name: value for name, value in demo.results.items() if isinstance(value, float)}
     numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
@@ -88,18 +88,18 @@ def format_prediction_demo(demo: PredictionDemo, out: Path) -> str:
 
 
 def _format_prediction_sample(example: DevExample, prediction: Prediction) -> list[str]:
-    """An answer, the right one, and the words that had the most weight; lines without any are left out."""
+    """Format reference, prediction, and the words with the highest attention weights."""
     lines = [line for line in prediction.make_attention_lines() if max(line.weights, default=0.0) >= MIN_LISTED_WEIGHT]
     return [
-        f"right        {example.reference_text}",
+        f"reference    {example.reference_text}",
         f"model        {prediction.to_text()}",
         *map(_format_strongest_words, lines),
     ]
 
 
 def _format_strongest_words(line: WeightedWords) -> str:
-    """The words of a line that had the most weight."""
-    best = sorted(zip(line.weights, line.words, strict=True), key=lambda pair: -pair[0])[:MAX_LISTED_WORDS]
-    best = [pair for pair in best if pair[0] >= MIN_LISTED_WEIGHT]
-    own = "" if line.weight is None else f" ({line.weight:.2f})"
-    return f"  {line.label}{own}: " + ", ".join(f"{word} {weight:.2f}" for weight, word in best)
+    """Format the words of a line that have the highest attention weights."""
+    strongest = sorted(zip(line.weights, line.words, strict=True), key=lambda pair: -pair[0])[:MAX_LISTED_WORDS]
+    strongest = [pair for pair in strongest if pair[0] >= MIN_LISTED_WEIGHT]
+    line_weight = "" if line.weight is None else f" ({line.weight:.2f})"
+    return f"  {line.label}{line_weight}: " + ", ".join(f"{word} {weight:.2f}" for weight, word in strongest)

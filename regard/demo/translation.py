@@ -1,4 +1,4 @@
-"""From nothing to a trained, inspected translator: the embedded corpus, a short training, and what came of it."""
+"""Demo of translation: synthetic corpus, short training, BLEU, alignment error rate, heat map and report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COMMON_OVERRIDES = {
     "training.keep": 1,
     "training.log_every": 20,
 }
-# What makes each family small and quick enough for two cores and a few minutes, by `model.kind`.
+# By `model.kind`: overrides that make a model train in a few minutes on two cores.
 OVERRIDES_BY_KIND: dict[str, dict[str, Any]] = {
     "bahdanau": {"model.dropout": 0.1},
     "sutskever": {"model.size": 256, "training.learning_rate": 0.002},
@@ -81,7 +81,7 @@ SIMILAR_KIND = {"cho": "sutskever", "mino": "bahdanau", "xu-soft": "bahdanau", "
 
 
 class TranslationDemo(NamedTuple):
-    """What the demo leaves."""
+    """Result of a demo: metrics, sample translations, and paths of the heat map and the report."""
 
     results: dict[str, Any]
     samples: list[ReportSample]
@@ -90,11 +90,15 @@ class TranslationDemo(NamedTuple):
 
 
 def run_translation_demo(recipe: str, out: Path, pair_count: int = CORPUS_PAIRS, **changes: Any) -> TranslationDemo:
-    """Corpus, training, evaluation, pictures; a demo that was interrupted goes on where it was.
+    """Write the corpus, train, evaluate, plot and write the report; resume an interrupted demo.
 
-    `changes` are dotted keys, on top of what makes the recipe small.
+    Args:
+        recipe: Name or path of a recipe.
+        out: Folder of the run.
+        pair_count: Number of sentence pairs of the synthetic corpus.
+        changes: Config overrides with dotted keys, applied after those that make the recipe small.
     """
-    began = time.monotonic() - (known_of(out).seconds or 0.0)  # which was spent before an interruption
+    start = time.monotonic() - (known_of(out).seconds or 0.0)  # includes the time before an interruption
     overrides = {**make_demo_overrides(read_recipe(recipe)), **changes}
     run = Run(out)
     if run.exists and run.read_config().get("recipe") != recipe:
@@ -107,74 +111,75 @@ def run_translation_demo(recipe: str, out: Path, pair_count: int = CORPUS_PAIRS,
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in counts}
     resume = run.exists and bool(run.list_steps())
     if resume:
-        log_message(f"{out} goes on from step {run.find_newest_step()}")
+        log_message(f"{out}: resuming from step {run.find_newest_step()}")
         train(recipe, None, out, resume=True)
     else:
         train(recipe, files["train"], out, dev=files["dev"], **overrides)
     test = read_all_pairs(files["test"])
     translator = load(out)
-    assessment = evaluate_translator(translator, test, None)
-    looks = assessment.translations[0].alignment is not None
+    evaluation = evaluate_translator(translator, test, None)
+    has_attention = evaluation.translations[0].alignment is not None
     gold = read_gold_alignments(corpus / "test.align", test)
-    error = score_alignments(translator.align(test), gold).aer if looks else None
-    picture = out / "attention.png"
+    alignment_error = score_alignments(translator.align(test), gold).aer if has_attention else None
+    heatmap_path = out / "attention.png"
     results = {
         "recipe": recipe,
-        "bleu": assessment.bleu.value,
-        "signature": assessment.bleu.signature,
-        "chrf": assessment.chrf.value,
-        "aer": error,
-        "seconds": round(time.monotonic() - began, 1),
+        "bleu": evaluation.bleu.value,
+        "signature": evaluation.bleu.signature,
+        "chrf": evaluation.chrf.value,
+        "aer": alignment_error,
+        "seconds": round(time.monotonic() - start, 1),
         "test_pairs": len(test),
         "changes": changes,
         "overrides": overrides,
     }
-    shown = [
-        item._replace(heads=compute_head_attention(translator, item.translation))
-        for item in _choose_samples(assessment.translations, test)
+    samples = [
+        sample._replace(heads=compute_head_attention(translator, sample.translation))
+        for sample in _choose_samples(evaluation.translations, test)
     ]
-    write_heatmap(max((item.translation for item in shown), key=_count_crossing_links), picture)
-    report = write_translation_page(run, _copy_without(results, "changes", "overrides"), shown, assessment.by_length)
+    write_heatmap(max((sample.translation for sample in samples), key=_count_crossing_links), heatmap_path)
+    report_path = write_translation_page(
+        run, _copy_without(results, "changes", "overrides"), samples, evaluation.by_length
+    )
     (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")
-    return TranslationDemo(results, shown, picture, report)
+    return TranslationDemo(results, samples, heatmap_path, report_path)
 
 
 def make_demo_overrides(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides that make a recipe a demo; only keys that the recipe has."""
-    kind = recipe["model"]["kind"]  # perhaps one of the user's own
+    """Return the config overrides that make a recipe small enough for a demo; only keys that the recipe has."""
+    kind = recipe["model"]["kind"]  # may be a user-defined model
     wanted = {**COMMON_OVERRIDES, **OVERRIDES_BY_KIND.get(SIMILAR_KIND.get(kind, kind), {})}
     return {key: value for key, value in wanted.items() if key.split(".")[1] in recipe[key.split(".")[0]]}
 
 
 def _choose_samples(translations: Sequence[Translation], test: Sequence[Pair]) -> list[ReportSample]:
-    """The first sentences of the test set that fit on a screen."""
-    both = zip(translations, test, strict=True)
+    """Return the first test sentences of a length that fits on a screen."""
+    pairs = zip(translations, test, strict=True)
     fitting = [
         ReportSample(translation, pair.target)
-        for translation, pair in both
+        for translation, pair in pairs
         if len(pair.source.split()) in SAMPLE_LENGTHS
     ]
     return fitting[:MAX_SAMPLES]
 
 
 def _count_crossing_links(translation: Translation) -> int:
-    """How many pairs of links cross: what makes a picture worth looking at."""
+    """Count crossing pairs of alignment links; the more reordering, the more the heat map shows."""
     links = translation.alignment.pairs if translation.alignment else []
     return sum(left[0] < right[0] and left[1] > right[1] for left in links for right in links)
 
 
 def _copy_without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """A copy less some keys."""
     return {name: value for name, value in mapping.items() if name not in keys}
 
 
 def format_translation_demo(demo: TranslationDemo, out: Path) -> str:
-    """What the demo prints at its end."""
+    """Format samples, metrics and suggested commands for the end of a demo."""
     results = demo.results
-    error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
+    alignment_error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
     figures = [
         f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
-        f"AER       {error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
+        f"AER       {alignment_error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
         f"heat map  {demo.heatmap_path}",
         f"report    {demo.report_path}",
     ]
@@ -189,7 +194,6 @@ def format_translation_demo(demo: TranslationDemo, out: Path) -> str:
 
 
 def _format_translation_sample(sample: ReportSample) -> str:
-    """One sample with its alignment."""
     translation = sample.translation
     lines = [
         f"source       {translation.source}",

@@ -1,4 +1,4 @@
-"""Pictures of attention, of what depends on it, and of numbers over time."""
+"""Plots: attention heat maps, weights over images and words, beam decoding steps, bar charts and curves."""
 
 from regard.plot.animation import DecodingStep, write_decoding_animation
 from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words

@@ -1,4 +1,4 @@
-"""One decoding, step by step, as an animated picture."""
+"""Animated GIF of decoding, one frame per output token: attention, decoder state, context, candidates."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class DecodingStep(NamedTuple):
-    """What happened before one token was written."""
+    """Decoder internals at one output token."""
 
     token: str
-    candidates: list[tuple[str, float]]  # the likeliest tokens with their probabilities
-    weights: Floats | None = None  # over the source
-    context: Floats | None = None  # what was seen there
-    state: Floats | None = None  # what the decoder had in mind
-    window: tuple[int, int] | None = None  # the first and the last place of the source that it looked for
-    attentional: Floats | None = None  # what it made of both, where that is what decides the token
+    candidates: list[tuple[str, float]]  # most probable tokens with their probabilities
+    weights: Floats | None = None  # attention over the source positions, (S,)
+    context: Floats | None = None  # context vector
+    state: Floats | None = None  # decoder hidden state
+    window: tuple[int, int] | None = None  # first and last source position of a local attention window
+    attentional: Floats | None = None  # attentional hidden state (Luong et al., 2015), if the model has one
 
 
 def write_decoding_animation(steps: Sequence[DecodingStep], source: Sequence[str], path: Path) -> None:
-    """A GIF, one second a step: where the model looks, its state, the context, and which word comes next."""
+    """Write a GIF with one frame a second: attention weights, state, context and candidates of each step."""
     figure = make_figure(figsize=(max(6.0, 1.6 + 0.55 * len(source)), 5.2), layout="constrained", dpi=80)
     path.parent.mkdir(parents=True, exist_ok=True)
     from matplotlib.animation import PillowWriter
@@ -40,11 +40,14 @@ def write_decoding_animation(steps: Sequence[DecodingStep], source: Sequence[str
 
 
 def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Sequence[str]) -> None:
-    """The newest of the steps."""
+    """Plot the last of the given steps, below the tokens written so far."""
     figure.clear()
     step = steps_so_far[-1]
     figure.suptitle(
-        escape_dollar_signs(" ".join(one.token for one in steps_so_far)), ha="left", x=0.02, fontsize="large"
+        escape_dollar_signs(" ".join(step_so_far.token for step_so_far in steps_so_far)),
+        ha="left",
+        x=0.02,
+        fontsize="large",
     )
     rows = figure.subplots(4, 1, height_ratios=(2.4, 0.5, 0.5, 2.2))
     _plot_source_weights(rows[0], step, source)
@@ -54,22 +57,22 @@ def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Se
 
 
 def _plot_source_weights(axes: Axes, step: DecodingStep, source: Sequence[str]) -> None:
-    """Bars over the source words."""
+    """Plot attention weights as bars over the source words."""
     if step.weights is not None:
         axes.bar(range(len(source)), step.weights, color="tab:blue")
     axes.set_ylim(0, 1)
     axes.set_xlim(-0.6, len(source) - 0.4)
-    axes.set_ylabel("looks at")
+    axes.set_ylabel("attention")
     label_source_words(axes, source)
     axes.tick_params(length=0)
     hide_axes_frame(axes)
 
 
 def _plot_vector(axes: Axes, vector: Floats | None, name: str) -> None:
-    """A vector as a strip of colours."""
+    """Plot a vector as a strip of colours."""
     if vector is not None:
-        reach = max(float(abs(vector).max()), 1e-6)
-        axes.imshow(vector[None], cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
+        limit = max(float(abs(vector).max()), 1e-6)
+        axes.imshow(vector[None], cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_ylabel(name if vector is not None else f"no {name}", rotation=0, ha="right", va="center")
@@ -77,10 +80,10 @@ def _plot_vector(axes: Axes, vector: Floats | None, name: str) -> None:
 
 
 def _plot_candidates(axes: Axes, step: DecodingStep) -> None:
-    """The likeliest next words; the one that was written stands out."""
-    words, chances = [word for word, _ in step.candidates], [chance for _, chance in step.candidates]
+    """Plot the most probable next words as bars; highlight the chosen one."""
+    words, probabilities = [word for word, _ in step.candidates], [probability for _, probability in step.candidates]
     colours = ["tab:orange" if word == step.token else "0.8" for word in words]
-    axes.barh(range(len(words)), chances, color=colours)
+    axes.barh(range(len(words)), probabilities, color=colours)
     axes.set_yticks(range(len(words)), [escape_dollar_signs(word) for word in words])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)

@@ -1,4 +1,4 @@
-"""Weights over an image, word by word: a dark layer, the clearer where the model looked."""
+"""Attention weights over an image, one panel per word, and attention weights over lines of words."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from regard.plot.matplotlib_figure import make_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
-WORDS_PER_ROW = 6  # words in a row
-MAX_OPACITY = 0.8  # what the layer hides where nothing was looked at
+WORDS_PER_ROW = 6
+MAX_OPACITY = 0.8  # of the dark layer where the attention weight is 0
 
 
 class AttentionOverlay(NamedTuple):
-    """Words, and of each the weights of the places of an image, or of a grid without one."""
+    """Attention weights of each word over the cells of an image or feature grid."""
 
-    pixels: npt.NDArray[np.uint8] | None  # height × width × 3
+    pixels: npt.NDArray[np.uint8] | None  # (height, width, 3); None for features without an image
     words: Sequence[str]
-    weights: Floats  # words × rows × columns
+    weights: Floats  # (words, rows, columns)
 
     def compute_opacity(self, word: int) -> Floats:
-        """How much of the image the layer hides at each place, where all was looked at nothing."""
+        """Return the opacity of the dark layer in each cell, (rows, columns): 0 at the highest weight of the word."""
         weights = self.weights[word]
-        most = float(weights.max(initial=0.0))
-        hidden: Floats = (MAX_OPACITY * (1 - weights / most if most > 0 else np.ones_like(weights))).astype(np.float32)
-        return hidden
+        highest = float(weights.max(initial=0.0))
+        opacity: Floats = (MAX_OPACITY * (1 - weights / highest if highest > 0 else np.ones_like(weights))).astype(
+            np.float32
+        )
+        return opacity
 
     def encode_png(self) -> bytes | None:
-        """The image as a file."""
+        """Return the image as PNG; None if there are no pixels."""
         if self.pixels is None:
             return None
         out = io.BytesIO()
@@ -50,90 +50,88 @@ class AttentionOverlay(NamedTuple):
 
 
 def plot_attention_overlay(overlay: AttentionOverlay) -> Figure:
-    """The image once for each word."""
+    """Plot the image once for each word, darkened where the attention weight is low."""
     count = max(1, len(overlay.words))
     across, down = min(WORDS_PER_ROW, count), math.ceil(count / WORDS_PER_ROW)
     figure = make_figure(figsize=(1.5 * across, 1.75 * down), layout="constrained", dpi=120)
-    for number, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
+    for word, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
         axes.set_axis_off()
-        if number < len(overlay.words):
-            _plot_word_overlay(axes, overlay, number)
+        if word < len(overlay.words):
+            _plot_word_overlay(axes, overlay, word)
     return figure
 
 
 def _plot_word_overlay(axes: Axes, overlay: AttentionOverlay, word: int) -> None:
-    """One word with its look."""
     axes.set_title(escape_dollar_signs(overlay.words[word]), fontsize="small")
     rows, columns = overlay.weights.shape[1:]
     if overlay.pixels is None:
         axes.imshow(overlay.weights[word], cmap="Blues", vmin=0)
         return
-    whole = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-    axes.imshow(overlay.pixels, extent=whole, interpolation="nearest")
+    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    axes.imshow(overlay.pixels, extent=extent, interpolation="nearest")
     layer = np.zeros((rows, columns, 4), dtype=np.float32)
     layer[..., 3] = overlay.compute_opacity(word)
-    axes.imshow(layer, extent=whole, interpolation="nearest")
+    axes.imshow(layer, extent=extent, interpolation="nearest")
 
 
 LINE_HEIGHT, LETTER_WIDTH, MARGIN = 0.3, 0.067, 0.15  # inches
-MAX_LINE_LETTERS = 120  # letters, after which a line goes on below
+MAX_LINE_LETTERS = 120  # longer lines are wrapped
 
 
 class WeightedWords(NamedTuple):
-    """A line of words with their weights; its label is shaded by a weight of its own, if it has one."""
+    """A labelled line of words with attention weights; the line itself may have a weight, too."""
 
     label: str
     words: Sequence[str]
     weights: Sequence[float]
     weight: float | None = None
-    darkest_weight: float = 1.0  # the weight of a word that is as dark as can be: over a long text each has little
+    darkest_weight: float = 1.0  # weight that is shown darkest; smaller for long texts, where each word has little
 
     def compute_darkness(self, weight: float) -> float:
-        """How dark a word is, from 0 to 1."""
+        """Return the shade of a word, from 0 to 1."""
         return min(1.0, weight / self.darkest_weight) if self.darkest_weight > 0 else 0.0
 
 
 def plot_weighted_words(lines: Sequence[WeightedWords]) -> Figure:
-    """One line below the other, labels at the left; a long line goes on below."""
+    """Plot lines of words, each shaded by its attention weight, with labels at the left; wrap long lines."""
     rows = [row for line in lines for row in _wrap_line(line)]
     indent = MARGIN + LETTER_WIDTH * (2 + max(len(line.label) for line in lines))
     width = indent + MARGIN + LETTER_WIDTH * max(sum(map(_count_letters, row.words)) for row in rows)
     height = 2 * MARGIN + LINE_HEIGHT * len(rows)
     figure = make_figure(figsize=(width, height), dpi=150)
     for number, line in enumerate(rows):
-        up = 1 - (MARGIN + LINE_HEIGHT * (number + 0.5)) / height
-        _plot_word(figure, MARGIN / width, up, line.label, 0.0 if line.weight is None else line.weight)
-        across = indent
+        y = 1 - (MARGIN + LINE_HEIGHT * (number + 0.5)) / height
+        _plot_word(figure, MARGIN / width, y, line.label, 0.0 if line.weight is None else line.weight)
+        x = indent
         for word, weight in zip(line.words, line.weights, strict=True):
-            _plot_word(figure, across / width, up, word, line.compute_darkness(weight))
-            across += LETTER_WIDTH * _count_letters(word)
+            _plot_word(figure, x / width, y, word, line.compute_darkness(weight))
+            x += LETTER_WIDTH * _count_letters(word)
     return figure
 
 
 def _wrap_line(line: WeightedWords) -> Iterator[WeightedWords]:
-    """The line in parts that are not too wide; the label stands before the first."""
+    """Yield parts of a line that fit the width; only the first keeps the label."""
     start, width = 0, 0.0
-    for place, word in enumerate(line.words):
+    for index, word in enumerate(line.words):
         width += _count_letters(word)
-        if width > MAX_LINE_LETTERS and place > start:
-            yield _slice_line(line, start, place)
-            start, width = place, _count_letters(word)
+        if width > MAX_LINE_LETTERS and index > start:
+            yield _slice_line(line, start, index)
+            start, width = index, _count_letters(word)
     yield _slice_line(line, start, len(line.words))
 
 
 def _slice_line(line: WeightedWords, start: int, end: int) -> WeightedWords:
-    """Some of its words."""
-    some = line._replace(words=line.words[start:end], weights=line.weights[start:end])
-    return some._replace(label="", weight=None) if start else some
+    """Return some words of a line; drop label and line weight unless they are the first."""
+    part = line._replace(words=line.words[start:end], weights=line.weights[start:end])
+    return part._replace(label="", weight=None) if start else part
 
 
 def _count_letters(word: str) -> float:
-    """The room that a word takes."""
+    """Return the width of a word in letters, including the gap."""
     return len(word) + 1.5
 
 
 def _plot_word(figure: Figure, x: float, y: float, word: str, darkness: float) -> None:
-    """One word on its shade."""
     from matplotlib import colormaps
 
     shade = {"facecolor": colormaps["Blues"](darkness), "edgecolor": "none", "pad": 2.0}

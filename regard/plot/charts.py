@@ -1,4 +1,4 @@
-"""Several systems side by side: one figure of each, or a curve of each."""
+"""Bar charts, curves, BLEU by sentence length, and predicted series against their references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")  # so that lines can be told apart without their colours
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")  # distinguish lines without relying on colour
 
 
 def plot_bars(
@@ -23,16 +23,23 @@ def plot_bars(
     published: Mapping[str, float] | None = None,
     deviations: Mapping[str, float] | None = None,
 ) -> Figure:
-    """A bar for each system, the first above; a diamond where somebody has published another figure of it."""
+    """Plot a horizontal bar for each system, the first at the top.
+
+    Args:
+        values: Score of each system.
+        title: Title of the chart.
+        published: Scores that papers report, drawn as diamonds.
+        deviations: Standard deviations, drawn as error bars.
+    """
     figure = make_figure(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
     axes = figure.add_subplot()
     names = list(values)
-    off = [(deviations or {}).get(name, 0.0) for name in names] if deviations else None
-    drawn = axes.barh(range(len(names)), list(values.values()), color="tab:blue", height=0.6, xerr=off, ecolor="0.25")
-    axes.bar_label(drawn, [f" {value:.4g}" for value in values.values()], fontsize="small", color="0.25")
-    told = {names.index(name): value for name, value in (published or {}).items()}
-    if told:
-        x, y = list(told.values()), list(told)
+    errors = [(deviations or {}).get(name, 0.0) for name in names] if deviations else None
+    bars = axes.barh(range(len(names)), list(values.values()), color="tab:blue", height=0.6, xerr=errors, ecolor="0.25")
+    axes.bar_label(bars, [f" {value:.4g}" for value in values.values()], fontsize="small", color="0.25")
+    published_by_row = {names.index(name): value for name, value in (published or {}).items()}
+    if published_by_row:
+        x, y = list(published_by_row.values()), list(published_by_row)
         axes.plot(x, y, "D", color="0.15", markersize=6, markeredgecolor="white", label="paper", linestyle="none")
         axes.legend(frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1.0, 1.0))
     axes.set_yticks(range(len(names)), [escape_dollar_signs(name) for name in names])
@@ -51,19 +58,19 @@ def plot_curves(
     y_label: str,
     log_scale: bool = False,
 ) -> Figure:
-    """A line for each system through its points (x, y); where x are words, such as ranges, they stand in a row."""
+    """Plot a line for each system through its points (x, y); x may be text, such as ranges, evenly spaced."""
     from matplotlib.ticker import LogLocator
 
     figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=110)
     axes = figure.add_subplot()
     for (name, points), marker, dash in zip(lines.items(), cycle(MARKERS), cycle(DASHES), strict=False):
-        x, y = ([point[place] for point in points] for place in (0, 1))
+        x, y = ([point[axis] for point in points] for axis in (0, 1))
         axes.plot(x, y, marker=marker, linestyle=dash, label=escape_dollar_signs(name))
     if log_scale:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        places = sorted({point[0] for points in lines.values() for point in points})
-        axes.set_xticks(places, [f"{place:,}" for place in places])
+        ticks = sorted({point[0] for points in lines.values() for point in points})
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
@@ -79,7 +86,7 @@ def plot_curves(
 
 
 def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
-    """Each system's groups, all of the same test set, from short to long; below each, how many sentences it has."""
+    """Plot BLEU of each system by source length, with the number of pairs of each length group below."""
     figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=150)
     axes = figure.add_subplot()
     for name, groups in systems.items():
@@ -97,21 +104,21 @@ def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
 
 
 class PredictedSeries(NamedTuple):
-    """Two curves over the same steps."""
+    """Reference and prediction over the same time steps."""
 
     reference: Sequence[float]
     prediction: Sequence[float]
 
 
 def plot_predicted_series(series: Sequence[PredictedSeries]) -> Figure:
-    """One below the other."""
+    """Plot reference and prediction of each series, one panel below the other."""
     figure = make_figure(figsize=(7.2, 2.2 * len(series)), layout="constrained", dpi=150)
     for number, one in enumerate(series, 1):
         axes = figure.add_subplot(len(series), 1, number)
-        axes.plot(one.reference, color="0.6", linewidth=3, label="right")
+        axes.plot(one.reference, color="0.6", linewidth=3, label="reference")
         axes.plot(one.prediction, color="C0", linewidth=1.2, label="model")
         axes.grid(axis="y", color="0.9")
         hide_axes_frame(axes)
-    axes.set_xlabel("step of time")
+    axes.set_xlabel("time step")
     figure.axes[0].legend(frameon=False, ncols=2)
     return figure

@@ -1,4 +1,4 @@
-"""An attention matrix as a picture, and many of them in one."""
+"""Attention heat maps: one matrix, all heads side by side, decoding steps as bars, and text for a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
-    """Target words down, source words across; the darker, the more weight."""
+    """Plot an attention matrix (T, S): target words down, source words across, dark cells for high weights."""
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
     figure = make_figure(figsize=(width, height), layout="constrained", dpi=150)
     axes = figure.add_subplot()
@@ -40,14 +40,14 @@ def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str]
 def plot_heatmaps(
     attentions: Mapping[str, Floats], source: Sequence[str], target: Sequence[str], columns: int | None = None
 ) -> Figure:
-    """Several looks at one sentence side by side, such as those of all heads; each has its name above it."""
+    """Plot several attention matrices of one sentence side by side, such as those of all heads, with their names."""
     across = columns or math.ceil(math.sqrt(len(attentions)))
     down = -(-len(attentions) // across)
     size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
     figure = make_figure(figsize=size, layout="constrained", dpi=100)
     grid = figure.subplots(down, across, squeeze=False)
-    for place, axes in enumerate(grid.flat):
-        if place >= len(attentions):
+    for index, axes in enumerate(grid.flat):
+        if index >= len(attentions):
             axes.set_axis_off()
     for axes, (name, attention) in zip(grid.flat, attentions.items(), strict=False):
         _plot_matrix(axes, attention, source, target)
@@ -56,7 +56,6 @@ def plot_heatmaps(
 
 
 def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
-    """One matrix with its words on the given axes."""
     image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     label_source_words(axes, source)
     axes.set_yticks(range(len(target)), [escape_dollar_signs(word) for word in target])
@@ -69,11 +68,11 @@ def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: S
 
 
 def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
-    """Every step of one decoding as a row of bars: how much each source word weighed for the word at the left."""
+    """Plot each decoding step as a row of bars: the attention weights over the source words."""
     size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
     figure = make_figure(figsize=size, layout="constrained", dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
-    for place, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
+    for step, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
         axes.bar(range(len(source)), weights, color="tab:blue")
         axes.set_ylim(0, 1)
         axes.set_xlim(-0.6, len(source) - 0.4)
@@ -82,14 +81,14 @@ def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequen
         axes.set_ylabel(escape_dollar_signs(word), rotation=0, ha="right", va="center")
         hide_axes_frame(axes)
         axes.spines["bottom"].set_visible(True)
-        if place == 0:
+        if step == 0:
             label_source_words(axes, source)
             axes.tick_params(length=0)
     return figure
 
 
 def label_source_words(axes: Axes, words: Sequence[str]) -> None:
-    """Words above the axes, slanted so that they do not touch."""
+    """Label the x axis above the plot with words, slanted so that they do not overlap."""
     axes.set_xticks(
         range(len(words)), [escape_dollar_signs(word) for word in words], rotation=45, ha="left", rotation_mode="anchor"
     )
@@ -97,21 +96,23 @@ def label_source_words(axes: Axes, words: Sequence[str]) -> None:
 
 
 def hide_axes_frame(axes: Axes) -> None:
-    """Axes without a frame."""
+    """Hide the frame of a plot."""
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
 def escape_dollar_signs(text: str) -> str:
-    """Text as it is: a dollar sign is no formula."""
+    """Escape dollar signs, which matplotlib would read as the start of a formula."""
     return text.replace("$", r"\$")
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Writes the picture in the format that the name asks for."""
+    """Write a figure in the image format of the file name's extension."""
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
-        raise UserError(f"{path}: a picture's name ends in one of {', '.join('.' + name for name in sorted(known))}")
+        raise UserError(
+            f"{path}: unknown image format; the name must end in {', '.join('.' + name for name in sorted(known))}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -120,8 +121,8 @@ SHADE_CHARACTERS = " ░▒▓█"
 
 
 def format_alignment_matrix(weights: npt.NDArray[np.float32], source: Sequence[str], target: Sequence[str]) -> str:
-    """A row for each target word, two columns for each source word, whose names stand below, on slanting lines."""
-    margin = max(map(cell_len, target), default=0)  # in columns of the terminal: a Chinese character takes two
+    """Format an attention matrix (T, S) as text: target words at the left, source words below, weights as shades."""
+    margin = max(map(cell_len, target), default=0)  # in terminal columns: a Chinese character takes two
     lines = [
         " " * (margin - cell_len(word)) + f"{word} │" + "".join(map(_format_shaded_cell, row.tolist()))
         for word, row in zip(target, weights, strict=True)
@@ -134,5 +135,5 @@ def format_alignment_matrix(weights: npt.NDArray[np.float32], source: Sequence[s
 
 
 def _format_shaded_cell(weight: float) -> str:
-    """A weight as two characters, the darker the heavier."""
+    """Return a weight as two shaded characters."""
     return 2 * SHADE_CHARACTERS[min(4, int(5 * max(0.0, weight)))]

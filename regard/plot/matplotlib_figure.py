@@ -1,4 +1,4 @@
-"""An empty picture. matplotlib is imported when the first is made: most commands make none, and it takes its time."""
+"""Matplotlib figures with font fallback for all scripts. Importing matplotlib is slow, so it happens on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.font_manager import FontEntry
 
 CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
-SCRIPTS = (  # that have a "Noto Sans" font of their name, which is also the first word of the names of their characters
+SCRIPTS = (  # scripts with a "Noto Sans" font of that name; also the first word of their Unicode character names
     *("ADLAM", "ARABIC", "ARMENIAN", "BALINESE", "BENGALI", "CHEROKEE", "COPTIC", "DEVANAGARI", "ETHIOPIC", "GEORGIAN"),
     *("GOTHIC", "GUJARATI", "GURMUKHI", "HEBREW", "JAVANESE", "KANNADA", "KHMER", "LAO", "MALAYALAM", "MONGOLIAN"),
     *("MYANMAR", "NKO", "ORIYA", "RUNIC", "SINHALA", "SUNDANESE", "SYRIAC", "TAMIL", "TELUGU", "THAANA", "THAI"),
@@ -23,7 +23,7 @@ SCRIPTS = (  # that have a "Noto Sans" font of their name, which is also the fir
 
 
 def make_figure(figsize: tuple[float, float], dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
-    """Width and height in inches."""
+    """Return an empty figure; `figsize` is width and height in inches."""
     return _make_figure_class()(figsize=figsize, dpi=dpi, layout=layout)
 
 
@@ -37,7 +37,7 @@ def _make_figure_class() -> type[Figure]:
 
         def draw(self, renderer: Any) -> None:
             for axes in self.axes:
-                axes.get_xticklabels(), axes.get_yticklabels()  # which gives them their text
+                axes.get_xticklabels(), axes.get_yticklabels()  # called for the side effect: sets the label texts
             for text in self.findobj(Text):
                 families = dict.fromkeys([*text.get_fontfamily(), *map(_find_fallback_family, text.get_text())])
                 text.set_fontfamily([family for family in families if family is not None])
@@ -81,11 +81,11 @@ def _read_code_points(path: str) -> frozenset[int]:
 
     try:
         return frozenset(get_font(path).get_charmap())
-    except (OSError, RuntimeError):  # a font of coloured pictures, or a damaged one
+    except (OSError, RuntimeError):  # bitmap emoji font, or a damaged file
         return frozenset()
 
 
-_reported: list[str] = []  # at most one: a log is not to be filled with characters
+_reported: list[str] = []  # at most one character is reported, not every missing one
 
 
 def _report_missing_character(character: str) -> None:

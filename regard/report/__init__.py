@@ -1,4 +1,4 @@
-"""The HTML report of a run."""
+"""HTML report of a training run."""
 
 from regard.report.html import ReportSample, format_html_document, format_translation_page
 from regard.report.run_report import compute_head_attention, write_heatmap, write_report, write_translation_page

@@ -1,4 +1,4 @@
-"""A run on one page: its curves, some translations, and where the model looked. Nothing is fetched from anywhere."""
+"""HTML report as one self-contained page: training curves, sample outputs, attention weights, configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEATMAP_CAPTION = "Rows are what the model wrote, columns what it read; the dark
 
 
 class ReportSample(NamedTuple):
-    """A translation beside the reference, and what each head looked at, where there are several."""
+    """A translation with its reference, and the attention of each head if there are several."""
 
     translation: Translation
     reference: str
@@ -53,7 +53,7 @@ class ReportSample(NamedTuple):
 def format_translation_page(
     run: Run, results: Mapping[str, Any], samples: Sequence[ReportSample], groups: Sequence[LengthGroup] = ()
 ) -> str:
-    """The page of a model that translates, as HTML; `groups` are BLEU by sentence length."""
+    """Return the HTML report of a translation model; `groups` are BLEU by sentence length."""
     return format_run_page(
         run, results, format_length_chart(groups), HEATMAP_CAPTION, [format_sample(item) for item in samples]
     )
@@ -65,9 +65,18 @@ def format_run_page(
     charts: str,
     caption: str,
     samples: Sequence[str],
-    heading: str = "Where it looked",
+    heading: str = "Attention",
 ) -> str:
-    """A page with some charts beside those of training, and under a heading a section for each sample."""
+    """Return the HTML report of a run.
+
+    Args:
+        run: The run, for its config and training curves.
+        results: Names and values of the results table.
+        charts: HTML of further charts.
+        caption: Text that explains the samples.
+        samples: HTML of each sample.
+        heading: Heading of the samples.
+    """
     config = run.read_config()
     title = _format_run_title(config)
     body = (
@@ -83,7 +92,7 @@ def format_run_page(
 
 
 def format_html_document(title: str, body: str) -> str:
-    """A page that needs nothing from outside."""
+    """Return a self-contained HTML document."""
     style = resources.files("regard.report").joinpath("style.css").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -93,13 +102,13 @@ def format_html_document(title: str, body: str) -> str:
 
 
 def _format_run_title(config: Mapping[str, Any]) -> str:
-    """What a run is called: its recipe, and the languages where there are two."""
+    """Return the recipe's name, with the language pair if there is one."""
     sides = [config["data"].get(side) or side for side in ("source", "target") if side in config["data"]]
     return f"{config.get('recipe')}{', ' if sides else ''}{' → '.join(sides)}"
 
 
 def format_length_chart(groups: Sequence[LengthGroup]) -> str:
-    """BLEU of short and of long sentences."""
+    """Return a bar chart of BLEU by source length."""
     if not groups:
         return ""
     values = [(group.words, group.bleu, f"{group.pairs:,} pairs") for group in groups]
@@ -107,7 +116,6 @@ def format_length_chart(groups: Sequence[LengthGroup]) -> str:
 
 
 def _format_values_table(rows: Mapping[str, Any]) -> str:
-    """Names and values."""
     cells = (
         f"<tr><th scope=row>{escape(str(key))}</th><td>{escape(_format_table_value(value))}</td></tr>"
         for key, value in rows.items()
@@ -116,12 +124,11 @@ def _format_values_table(rows: Mapping[str, Any]) -> str:
 
 
 def _format_table_value(value: Any) -> str:
-    """A number with as many places as make sense."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def format_training_curves(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """A chart for each thing that was measured."""
+    """Return a chart for each metric that was logged."""
     charts = []
     for title, kind, key in TRAINING_CURVES:
         known = (row for row in metrics if row["kind"] == kind and row.get(key) is not None)
@@ -131,41 +138,42 @@ def format_training_curves(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_sample(sample: ReportSample) -> str:
-    """One translation with its heat map."""
+    """Return one translation with its attention heat map."""
     translation = sample.translation
     lines = _format_values_table(
         {"source": translation.source, "reference": sample.reference, "translation": translation.text}
     )
     if translation.attention is None:
         return f"<section>{lines}<p>This model has no attention.</p></section>"
-    read, wrote = translation.source_tokens, translation.tokens
-    each = "".join(
-        f"<h3>{escape(name)}</h3>{_format_attention_matrix(look, read, wrote)}" for name, look in sample.heads.items()
+    source_tokens, target_tokens = translation.source_tokens, translation.tokens
+    head_tables = "".join(
+        f"<h3>{escape(name)}</h3>{_format_attention_matrix(attention, source_tokens, target_tokens)}"
+        for name, attention in sample.heads.items()
     )
-    heads = f"<details><summary>every layer and head</summary>{each}</details>" if each else ""
-    return f"<section>{lines}{_format_attention_matrix(translation.attention, read, wrote)}{heads}</section>"
+    heads = f"<details><summary>every layer and head</summary>{head_tables}</details>" if head_tables else ""
+    heatmap = _format_attention_matrix(translation.attention, source_tokens, target_tokens)
+    return f"<section>{lines}{heatmap}{heads}</section>"
 
 
 def _format_attention_matrix(attention: Floats, source: Sequence[str], target: Sequence[str]) -> str:
-    """Attention as a table of shaded cells."""
+    """Return an attention matrix (T, S) as a table of shaded cells."""
     head = "".join(f"<th scope=col><span>{escape(word)}</span></th>" for word in source)
     rows = "".join(
         f"<tr><th scope=row>{escape(word)}</th>{''.join(map(_format_weight_cell, weights.tolist()))}</tr>"
         for word, weights in zip(target, attention, strict=True)
     )
-    whole = f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody>"
-    return f"<div class=scroll><table class=attention>{whole}</table></div>"
+    table = f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody>"
+    return f"<div class=scroll><table class=attention>{table}</table></div>"
 
 
 def _format_weight_cell(weight: float) -> str:
-    """One weight; what is below a hundredth is left blank to the ear as to the eye."""
+    """Return one weight; weights below 0.01 have no text, so that screen readers skip them."""
     label = f"{weight:.2f}" if weight >= 0.01 else ""
     shade = " class=dark" if weight >= 0.5 else ""
     return f'<td{shade} style="--w:{weight:.3f}" title="{weight:.3f}">{label.removeprefix("0")}</td>'
 
 
 def _format_configuration(config: Mapping[str, Any]) -> str:
-    """The resolved recipe, section by section."""
     sections = ((name, values) for name, values in config.items() if isinstance(values, dict))
     return "".join(
         f"<details><summary>{escape(name)}</summary>{_format_values_table(values)}</details>"
@@ -174,21 +182,22 @@ def _format_configuration(config: Mapping[str, Any]) -> str:
 
 
 OVERLAY_CAPTION = (
-    "The image once for each word: the clearer a place, the more weight it had; the number is the highest weight."
+    "The image once for each word: the clearer a region, the higher its attention weight; the number is the maximum."
 )
 
 
 def format_image_attention(overlay: AttentionOverlay) -> str:
-    """All words; the image itself stands in the page once."""
+    """Return the image once for each word, darkened by attention; the image data are embedded once."""
     png = overlay.encode_png()
     rows, columns = overlay.weights.shape[1:]
     name = "" if png is None else f"image-{hashlib.sha256(png).hexdigest()[:16]}"
     image = "" if png is None else _format_image_definition(png, name, rows, columns)
-    return f"{image}<div class=overlays>{''.join(_format_word_overlay(overlay, word, name) for word in range(len(overlay.words)))}</div>"
+    panels = "".join(_format_word_overlay(overlay, word, name) for word in range(len(overlay.words)))
+    return f"{image}<div class=overlays>{panels}</div>"
 
 
 def _format_image_definition(png: bytes, name: str, rows: int, columns: int) -> str:
-    """The image, to be used by its name."""
+    """Return the image as an SVG definition that other elements refer to by its name."""
     data = base64.b64encode(png).decode("ascii")
     return (
         f'<svg class=hidden aria-hidden="true"><defs><image id="{name}" width="{columns}" height="{rows}" '
@@ -197,61 +206,58 @@ def _format_image_definition(png: bytes, name: str, rows: int, columns: int) -> 
 
 
 def _format_word_overlay(overlay: AttentionOverlay, word: int, name: str) -> str:
-    """One word with its look."""
     rows, columns = overlay.weights.shape[1:]
-    weights, shade = overlay.weights[word], overlay.compute_opacity(word)
+    weights, opacity = overlay.weights[word], overlay.compute_opacity(word)
     cells = "".join(
-        f'<rect x="{x}" y="{y}" width="1" height="1" fill-opacity="{shade[y, x]:.3f}">'
+        f'<rect x="{x}" y="{y}" width="1" height="1" fill-opacity="{opacity[y, x]:.3f}">'
         f"<title>{weights[y, x]:.3f}</title></rect>"
         for y, x in np.ndindex(rows, columns)
     )
     image = f'<use href="#{name}"/>' if name else f'<rect class=blank width="{columns}" height="{rows}"/>'
-    written, most = escape(overlay.words[word]), float(weights.max(initial=0.0))
+    label, highest = escape(overlay.words[word]), float(weights.max(initial=0.0))
     return (
-        f'<figure><svg viewBox="0 0 {columns} {rows}" role="img" aria-label="{written}">{image}{cells}</svg>'
-        f"<figcaption><b>{written}</b> {most:.2f}</figcaption></figure>"
+        f'<figure><svg viewBox="0 0 {columns} {rows}" role="img" aria-label="{label}">{image}{cells}</svg>'
+        f"<figcaption><b>{label}</b> {highest:.2f}</figcaption></figure>"
     )
 
 
-MAX_CANDIDATES = 10  # shown, the best first
-WORD_WEIGHTS_CAPTION = "The darker a word, the more weight it had; beside a line, what the line as a whole had."
+MAX_CANDIDATES = 10
+WORD_WEIGHTS_CAPTION = (
+    "The darker a word, the higher its attention weight; the number before a line is the weight of the whole line."
+)
 
 
 def format_prediction(example: DevExample, prediction: Prediction) -> str:
-    """One answer beside the right one."""
-    told = _format_values_table(
-        {"right": example.reference_text, "model": prediction.to_text(), **_list_candidates(prediction)}
+    """Return one prediction beside its reference, with the attention weights."""
+    table = _format_values_table(
+        {"reference": example.reference_text, "model": prediction.to_text(), **_list_candidates(prediction)}
     )
-    return f"<section>{told}{_format_attention(prediction)}</section>"
+    return f"<section>{table}{_format_attention(prediction)}</section>"
 
 
 def _format_attention(prediction: Prediction) -> str:
-    """Where the model looked: in an image, or at words."""
     overlay = prediction.make_image_overlay()
     if overlay is not None:
         return format_image_attention(overlay)
     return (
-        "".join(map(_format_weighted_words, prediction.make_attention_lines()))
-        or "<p>This model does not look anywhere.</p>"
+        "".join(map(_format_weighted_words, prediction.make_attention_lines())) or "<p>This model has no attention.</p>"
     )
 
 
 def _list_candidates(prediction: Prediction) -> dict[str, str]:
-    """What the answer was chosen from, with its probabilities, where it was chosen from a list."""
+    """Return the most probable candidates with their probabilities; an empty dictionary if there are none."""
     ranked = prediction.to_dict().get("candidates", [])[:MAX_CANDIDATES]
-    told = ", ".join(f"{one['word']} {one['probability']:.3f}" for one in ranked)
-    return {"candidates": told} if told else {}
+    listed = ", ".join(f"{candidate['word']} {candidate['probability']:.3f}" for candidate in ranked)
+    return {"candidates": listed} if listed else {}
 
 
 def _format_weighted_words(line: WeightedWords) -> str:
-    """Words that were looked at."""
     pairs = zip(line.words, line.weights, strict=True)
-    words = " ".join(_format_weighted_word(written, weight, line.compute_darkness(weight)) for written, weight in pairs)
-    own = "" if line.weight is None else _format_weighted_word(f"{line.weight:.2f}", line.weight, line.weight)
-    return f"<p class=looked><b>{escape(line.label)}</b> {own} {words}</p>"
+    words = " ".join(_format_weighted_word(word, weight, line.compute_darkness(weight)) for word, weight in pairs)
+    line_weight = "" if line.weight is None else _format_weighted_word(f"{line.weight:.2f}", line.weight, line.weight)
+    return f"<p class=looked><b>{escape(line.label)}</b> {line_weight} {words}</p>"
 
 
 def _format_weighted_word(text: str, weight: float, darkness: float) -> str:
-    """One word on its shade."""
     dark = " class=dark" if darkness >= 0.5 else ""
     return f'<span{dark} style="--w:{darkness:.3f}" title="{weight:.3f}">{escape(text)}</span>'

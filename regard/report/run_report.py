@@ -1,4 +1,4 @@
-"""What a training run leaves for people to look at, beside its weights."""
+"""Write the report of a run: `report.html`, and attention plots of dev examples under `samples/`."""
 
 from __future__ import annotations
 
@@ -36,33 +36,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 5
-MAX_BLEU_SENTENCES = 200  # dev sentences that BLEU by length is of
+MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
 
 
 def write_report(run: Run) -> Path:
-    """`report.html`, and under `samples/` a picture for each example in it; gives back the report's path."""
+    """Write `report.html`, and a plot of each sample under `samples/`; return the path of the report."""
     task = get_task(run.read_config())
     return _write_translation_report(run) if task is TASKS["translate"] else _write_prediction_report(run, task)
 
 
 def _write_prediction_report(run: Run, task: Task) -> Path:
-    """The report of a run whose model answers."""
-    asked = task.load_dev_set(run)[:SAMPLES]
-    made = task.load(run.folder).predict([one.input for one in asked])
-    for number, prediction in enumerate(made, 1):
-        if (picture := _plot_attention(prediction)) is not None:
-            write_figure(picture, run.folder / "samples" / f"attention-{number}.png")
+    examples = task.load_dev_set(run)[:SAMPLES]
+    predictions = task.load(run.folder).predict([example.input for example in examples])
+    for number, prediction in enumerate(predictions, 1):
+        if (figure := _plot_attention(prediction)) is not None:
+            write_figure(figure, run.folder / "samples" / f"attention-{number}.png")
     if task.make_predicted_series:
-        return _write_series_report(run, [task.make_predicted_series(*both) for both in zip(asked, made, strict=True)])
-    sections = [format_prediction(one, prediction) for one, prediction in zip(asked, made, strict=True)]
-    how_to_read = (
-        OVERLAY_CAPTION if any(prediction.make_image_overlay() for prediction in made) else WORD_WEIGHTS_CAPTION
+        return _write_series_report(
+            run, [task.make_predicted_series(*pair) for pair in zip(examples, predictions, strict=True)]
+        )
+    sections = [
+        format_prediction(example, prediction) for example, prediction in zip(examples, predictions, strict=True)
+    ]
+    caption = (
+        OVERLAY_CAPTION if any(prediction.make_image_overlay() for prediction in predictions) else WORD_WEIGHTS_CAPTION
     )
-    return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), "", how_to_read, sections))
+    return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), "", caption, sections))
 
 
 def _plot_attention(prediction: Prediction) -> Figure | None:
-    """Where a model looked: in an image, or at words."""
+    """Plot attention over the image or the words; None without attention."""
     overlay, lines = prediction.make_image_overlay(), prediction.make_attention_lines()
     if overlay is not None:
         return plot_attention_overlay(overlay)
@@ -70,9 +73,8 @@ def _plot_attention(prediction: Prediction) -> Figure | None:
 
 
 def _write_series_report(run: Run, examples: Sequence[Sequence[PredictedSeries]]) -> Path:
-    """The report of a run whose model gives numbers over time."""
-    for number, some in enumerate(examples, 1):
-        write_figure(plot_predicted_series(some), run.folder / "samples" / f"series-{number}.png")
+    for number, series in enumerate(examples, 1):
+        write_figure(plot_predicted_series(series), run.folder / "samples" / f"series-{number}.png")
     return _write_html(
         run,
         format_run_page(
@@ -81,63 +83,68 @@ def _write_series_report(run: Run, examples: Sequence[Sequence[PredictedSeries]]
             "",
             SERIES_CAPTION,
             list(map(plot_svg_series, examples)),
-            "What it gave",
+            "Predictions",
         ),
     )
 
 
 def _write_translation_report(run: Run) -> Path:
-    """The report of a run whose model translates."""
-    dev = [asked for asked in TASKS["translate"].load_dev_set(run) if asked.input.strip()][:MAX_BLEU_SENTENCES]
-    sources, references = [asked.input for asked in dev], [asked.reference_text for asked in dev]
+    dev = [example for example in TASKS["translate"].load_dev_set(run) if example.input.strip()][:MAX_BLEU_SENTENCES]
+    sources, references = [example.input for example in dev], [example.reference_text for example in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
     both = zip(translations, references, strict=False)
-    shown = [
+    samples = [
         ReportSample(translation, reference, compute_head_attention(translator, translation))
         for translation, reference in both
     ]
-    if (
-        choose_selection_metric(references, run.read_config()["data"].get("target")) != "bleu"
-    ):  # BLEU is meaningless, no chart of it
-        return write_translation_page(run, _describe_best_checkpoint(run), shown)
-    quick = [made.text for made in translator.translate(sources, beam=1, alignments=False)]
+    # Without spaces between words BLEU means nothing, so there is no chart of it.
+    if choose_selection_metric(references, run.read_config()["data"].get("target")) != "bleu":
+        return write_translation_page(run, _describe_best_checkpoint(run), samples)
+    greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
     return write_translation_page(
-        run, _describe_best_checkpoint(run), shown, bleu_by_length(sources, quick, references)
+        run, _describe_best_checkpoint(run), samples, bleu_by_length(sources, greedy, references)
     )
 
 
 def compute_head_attention(translator: Translator, translation: Translation) -> dict[str, Floats]:
-    """Every head's look, where there are several and the translation is of one piece, as the model would write it."""
+    """Return the attention of every head, forced-decoding the translation.
+
+    The result is empty without attention, if the translation has several segments, or if retokenising the text does not
+    give the tokens that were decoded.
+    """
     if translation.attention is None or translation.source_tokens.count(SPECIAL_TOKENS[EOS]) != 1:
         return {}
-    looks = compute_attention_by_head(translator, translation.source, translation.text)
-    return looks if all(look.shape == translation.attention.shape for look in looks.values()) else {}
+    attention_by_head = compute_attention_by_head(translator, translation.source, translation.text)
+    return (
+        attention_by_head
+        if all(attention.shape == translation.attention.shape for attention in attention_by_head.values())
+        else {}
+    )
 
 
 def write_translation_page(
     run: Run, results: Mapping[str, Any], samples: Sequence[ReportSample], groups: Sequence[LengthGroup] = ()
 ) -> Path:
-    """The report of a run that translates."""
+    """Write the report of a translation model; return its path."""
     return _write_html(run, format_translation_page(run, results, samples, groups))
 
 
 def _write_html(run: Run, html: str) -> Path:
-    """Where a report is, written."""
     path = run.folder / "report.html"
     path.write_text(html, encoding="utf-8")
     return path
 
 
 def write_heatmap(translation: Translation, path: Path) -> None:
-    """The heat map of one translation, if its model has attention."""
+    """Write the attention heat map of a translation; do nothing without attention."""
     if translation.attention is not None:
         write_figure(plot_heatmap(translation.attention, translation.source_tokens, translation.tokens), path)
 
 
 def _describe_best_checkpoint(run: Run) -> dict[str, Any]:
-    """The figures of the best checkpoint."""
-    found = summarize_run(run.folder).best
-    return {} if found is None else {"step": found.step, "dev loss": found.loss, f"dev {found.measure}": found.score}
+    """Return step, dev loss and dev score of the best checkpoint; empty before the first validation."""
+    best = summarize_run(run.folder).best
+    return {} if best is None else {"step": best.step, "dev loss": best.loss, f"dev {best.measure}": best.score}

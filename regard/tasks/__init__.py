@@ -1,4 +1,4 @@
-"""The kinds of work that a model can be trained for."""
+"""Tasks a model can be trained for: translation, tagging, classification, cloze reading, captioning, regression."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ TASKS: dict[str, Task] = {
 
 
 def get_task(recipe: Mapping[str, Any]) -> Task:
-    """The task that a recipe, or a run's config, names; the first release knew of translation alone."""
+    """Return the task that a recipe or a run's config names; configs without one, of the first release, translate."""
     name = recipe.get("task", "translate")
     if name not in TASKS:
         raise UserError(f"there is no task {name!r}{format_suggestion(str(name), TASKS)}")

@@ -1,4 +1,4 @@
-"""What training asks of a task: which examples there are, how good a model is at them, and who uses it."""
+"""Interfaces between training and a task: prepared data, validation, prediction; and helpers that tasks share."""
 
 from __future__ import annotations
 
@@ -29,161 +29,172 @@ if TYPE_CHECKING:
 
 
 class ValidationSample(Protocol):
-    """An example of the dev set as the model does it now."""
+    """One dev example with the prediction of the current checkpoint."""
 
     def to_dict(self) -> dict[str, str]:
-        """What was asked, what would be right, and what the model made of it."""
+        """Return input, reference and prediction as text."""
         ...
 
     def plot(self) -> Figure | None:
-        """Where the model looked, if it looks."""
+        """Return a figure of the attention weights; None if the model has no attention."""
         ...
 
 
 class Validation(NamedTuple):
-    """What a model is worth on the dev set."""
+    """Result of one validation: dev loss, metrics by name, and some samples."""
 
     loss: float
     metrics: Mapping[str, float]  # by name
-    selection_metric: str  # the one of them that says which model is the best: the higher the better
+    selection_metric: str  # the metric that chooses the best checkpoint; higher is better
     samples: Sequence[ValidationSample] = ()
 
     @property
     def score(self) -> float:
-        """How good the model is."""
+        """Value of the selection metric."""
         return self.metrics[self.selection_metric]
 
 
-ValidateFunction = Callable[
-    [Any, torch.device], Validation
-]  # leaves the model as it was; takes nothing from random generators
-OnBestCallback = Callable[[Any, torch.device], None]  # runs after each new best validation; leaves the model likewise
+# Validates a model on a device. Must leave the model unchanged and must not advance any random generator.
+ValidateFunction = Callable[[Any, torch.device], Validation]
+# Runs after each new best validation, under the same conditions.
+OnBestCallback = Callable[[Any, torch.device], None]
 
 
 class PreparedRun(NamedTuple):
-    """All that a trainer needs of a task."""
+    """Everything a trainer needs from a task: the resolved config, encoded data, validator and vocabularies."""
 
     run: Run
-    config: Recipe  # with nothing left open
+    config: Recipe  # all values resolved, no "auto" or null that the data decide
     dataset: TrainingDataset[Any]
     validate: ValidateFunction
-    vocabulary_sizes: tuple[int, int]  # of the vocabularies: what is read, and what is written or chosen from
+    vocabulary_sizes: tuple[int, int]  # input vocabulary, output vocabulary
     save_vocabularies: Callable[[Path], None]  # writes the vocabularies into a folder
-    description: str  # the examples, in words
+    description: str  # one line about the data, for the log
     on_best: OnBestCallback | None = None
 
 
 class Prediction(Protocol):
-    """What a model makes of one input."""
+    """Output of a model for one input."""
 
     def to_text(self) -> str:
-        """In one line, for a pipe."""
+        """Return the prediction as one line of text."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it, the weights included."""
+        """Return the prediction as a JSON-serialisable dictionary, including attention weights."""
         ...
 
     def make_attention_lines(self) -> list[WeightedWords]:
-        """What the model looked at: words with their weights; nothing where it does not look."""
+        """Return the input words with their attention weights; an empty list if the model has no attention."""
         ...
 
     def make_image_overlay(self) -> AttentionOverlay | None:
-        """Where in an image the model looked for each word, if it looked at one."""
+        """Return the attention weights of each output word over the image; None if the input is not an image."""
         ...
 
 
 class Predictor(Protocol):
-    """A trained model at work."""
+    """A trained model, ready for inference."""
 
     def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """A prediction for each input, in order."""
+        """Return one prediction for each input, in order."""
         ...
 
     def parse_lines(self, lines: Iterable[str]) -> Iterator[Any]:
-        """The inputs that the lines of a pipe hold, each as soon as it is there."""
+        """Yield the inputs that text lines hold, each as soon as its lines are complete."""
         ...
 
     def read_inputs(self, path: Path) -> Iterator[Any]:
-        """The inputs that a file holds, also one that says what is right."""
+        """Yield the inputs of a file; references in it are ignored."""
         ...
 
     def parse_json_input(self, given: Any) -> Any:
-        """The input that a stranger's JSON holds, checked; a file of this machine is none."""
+        """Validate untrusted JSON and return the input it holds; refuse paths to files on this machine."""
         ...
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Figures on data that says what is right."""
+        """Return metrics on files that hold references."""
         ...
 
 
 class DevExample(NamedTuple):
-    """An input, and what is right."""
+    """A dev input with its reference."""
 
     input: Any
     reference_text: str
-    reference: Any = None  # the same, where it is more than text
+    reference: Any = None  # structured reference, where text is not enough (a table of numbers)
 
 
 class Task(NamedTuple):
-    """A kind of work that a recipe names as its `task`."""
+    """A kind of model that a recipe names as its `task`, with the functions that prepare, load and demonstrate it."""
 
-    data_settings: type  # what its recipes' `data` section is read as …
-    text_settings: type  # … and `text`
-    prepare: Callable[[Run, Recipe, bool], PreparedRun]  # a run, its recipe, and whether it goes on
-    load: Callable[..., Any]  # a run -> what works with its best model, a `Predictor` or a `Translator`
-    load_dev_set: Callable[[Run], Sequence[DevExample]]  # what a run was validated on
-    write_synthetic_corpus: Callable[[Path], SyntheticCorpus] | None = None  # writes data of its own into a folder
-    make_predicted_series: Callable[[DevExample, Any], Sequence[PredictedSeries]] | None = (
-        None  # what is right and a prediction, as curves over time
-    )
+    data_settings: type  # dataclass for the recipe's `data` section
+    text_settings: type  # dataclass for the recipe's `text` section
+    prepare: Callable[[Run, Recipe, bool], PreparedRun]  # run, recipe, whether training resumes
+    load: Callable[..., Any]  # run folder -> `Predictor` or `Translator` with the best checkpoint
+    load_dev_set: Callable[[Run], Sequence[DevExample]]
+    write_synthetic_corpus: Callable[[Path], SyntheticCorpus] | None = None  # writes toy data into a folder
+    # Reference and prediction as curves over time (regression only).
+    make_predicted_series: Callable[[DevExample, Any], Sequence[PredictedSeries]] | None = None
 
 
 T = TypeVar("T")
 
 
 def require_list(inputs: Sequence[T], input_name: str) -> Sequence[T]:
-    """The same inputs, if they are several, and not one that would be taken apart letter by letter."""
+    """Return the inputs; raise TypeError for a single string or mapping, which would be iterated piece by piece."""
     if isinstance(inputs, str | bytes | Mapping):
         raise TypeError(f"predict takes a list of {input_name}s, not one: predict([{input_name}])")
     return inputs
 
 
 def get_single_run(runs: Sequence[str | Path], activity: str) -> Run:
-    """The one run among `runs`; `does` is what its model does."""
+    """Return the only run of `runs`; raise UserError for several. `activity` completes "a model that …"."""
     if len(runs) != 1:
-        raise UserError(f"a model that {activity} works alone, not beside others: {', '.join(map(str, runs))}")
+        raise UserError(
+            f"a model that {activity} cannot join an ensemble: give one run, not {', '.join(map(str, runs))}"
+        )
     return Run(Path(runs[0]))
 
 
 def choose_inference_device(device: str | torch.device | None) -> torch.device:
-    """The device that is named, or a GPU where there is one."""
+    """Return the named device, or by default a GPU if there is one."""
     return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def split_dev_examples(
     examples: Sequence[T], to_pair: Callable[[T], Pair], seed: int, max_dev: int, too_few_message: str
 ) -> tuple[list[T], list[T]]:
-    """Examples to train on, and at most so many to validate on: chosen by what is read in them, not by their order.
+    """Split examples into training and dev set by a hash of their input, so that order does not matter.
 
-    Those that are read alike are on one side. `alone` is what is the matter where all are.
+    Examples with equal inputs go to the same side.
+
+    Args:
+        examples: All examples.
+        to_pair: Gives the (input, output) pair of an example; the input is hashed.
+        seed: Seed of the hash.
+        max_dev: Maximum number of dev examples.
+        too_few_message: Beginning of the error message if all inputs are equal.
+
+    Returns:
+        Training examples, dev examples.
     """
-    hashes = np.array([hash_source(to_pair(one), seed) for one in examples], dtype=np.uint64)
+    hashes = np.array([hash_source(to_pair(example), seed) for example in examples], dtype=np.uint64)
     if len(np.unique(hashes)) < 2:
         raise UserError(f"{too_few_message}, too little to train and validate on; give --dev")
-    held = np.isin(hashes, choose_dev_hashes(hashes, max_dev)).tolist()
-    both = list(zip(examples, held, strict=True))
-    return [one for one, out in both if not out], [one for one, out in both if out]
+    is_dev = np.isin(hashes, choose_dev_hashes(hashes, max_dev)).tolist()
+    pairs = list(zip(examples, is_dev, strict=True))
+    return [example for example, in_dev in pairs if not in_dev], [example for example, in_dev in pairs if in_dev]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether there is no memory left; where the driver says so, or it is a CPU's, that has no type of its own."""
-    words = "out of memory", "DefaultCPUAllocator"
-    return isinstance(error, torch.OutOfMemoryError) or any(some in str(error) for some in words)
+    """Return whether an error means out of memory, including driver and CPU allocator errors of other types."""
+    phrases = "out of memory", "DefaultCPUAllocator"
+    return isinstance(error, torch.OutOfMemoryError) or any(phrase in str(error) for phrase in phrases)
 
 
 def _run_halving_on_oom(run_batch: Callable[[Indices], T], rows: Indices) -> list[T]:
-    """What work finds for some rows: at once, or in halves where there is not enough memory for that."""
+    """Run a batch; on out of memory run its two halves instead, recursively."""
     try:
         return [run_batch(rows)]
     except RuntimeError as error:
@@ -196,24 +207,26 @@ def _run_halving_on_oom(run_batch: Callable[[Indices], T], rows: Indices) -> lis
 
 
 def map_batches(run_batch: Callable[[Indices], T], sizes: npt.NDArray[np.integer], batch_tokens: int) -> list[T]:
-    """What work finds for one lot of rows after the other, from the smallest examples to the largest."""
+    """Run a function on token-limited batches of row indices, shortest examples first; return one result per batch."""
     batches = split_by_tokens(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
-    return [found for rows in batches for found in _run_halving_on_oom(run_batch, rows)]
+    return [result for rows in batches for result in _run_halving_on_oom(run_batch, rows)]
 
 
 def map_batches_in_order(
     run_batch: Callable[[Indices], Sequence[T]], sizes: npt.NDArray[np.integer], batch_tokens: int
 ) -> list[T]:
-    """What work finds for each of its rows, brought back into the order of the examples."""
-    found = [one for some in map_batches(run_batch, sizes, batch_tokens) for one in some]
-    positions = np.argsort(np.argsort(sizes, kind="stable"))  # where in all that was found each example is
-    return [found[position] for position in positions.tolist()]
+    """Run a function on batches as `map_batches` does; return one result per example, in the original order."""
+    sorted_results = [
+        result for batch_results in map_batches(run_batch, sizes, batch_tokens) for result in batch_results
+    ]
+    positions = np.argsort(np.argsort(sizes, kind="stable"))  # inverse permutation: rank of each example by size
+    return [sorted_results[position] for position in positions.tolist()]
 
 
 def choose_selection_metric(references: Sequence[str], language: str | None = None) -> str:
-    """Return the score that chooses the best model: `bleu`, or `chrf` where words are not separated by spaces.
+    """Return the metric that chooses the best checkpoint: `bleu`, or `chrf` for scripts without spaces.
 
-    BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or chance.
+    BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or random.
     """
     return "bleu" if has_spaces("".join(references), language) else "chrf"
 
@@ -221,12 +234,12 @@ def choose_selection_metric(references: Sequence[str], language: str | None = No
 def score_texts(
     texts: Sequence[str], references: Sequence[Sequence[str]], selection_metric: str, lowercase: bool
 ) -> dict[str, float]:
-    """Return BLEU, and chrF where that is the measure; each text may have several references."""
+    """Return BLEU, and chrF if that is the selection metric; each text may have several references."""
     scores = {"bleu": bleu_multi_reference} | ({"chrf": chrf_multi_reference} if selection_metric == "chrf" else {})
     return {name: score(texts, references, lowercase).value for name, score in scores.items()}
 
 
 def report_selection_metric(selection_metric: str, best: str) -> None:
-    """Write a line if chrF chooses the best checkpoint; `best` is the setting `training.best`."""
+    """Log a line if chrF chooses the best checkpoint; `best` is the setting `training.best`."""
     if selection_metric == "chrf" and best != "loss":
         log_message("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")

@@ -1,4 +1,4 @@
-"""How good the model is on the dev set."""
+"""The translation task: data preparation, and validation with dev loss, perplexity, BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ SAMPLES = 5
 
 
 class TranslationSample(NamedTuple):
-    """A sentence of the dev set as the model translates it now."""
+    """A dev sentence with its current translation and attention weights."""
 
     source: str
     reference: str
     translation: str
     source_tokens: Sequence[str] = ()
     tokens: Sequence[str] = ()
-    attention: Floats | None = None  # tokens × source tokens
+    attention: Floats | None = None  # (tokens, source tokens)
 
     def to_dict(self) -> dict[str, str]:
-        """Source, reference and translation."""
+        """Return source, reference and translation."""
         return {"source": self.source, "reference": self.reference, "translation": self.translation}
 
     def plot(self) -> Figure | None:
-        """The heat map."""
+        """Return the attention heat map; None without attention."""
         return None if self.attention is None else plot_heatmap(self.attention, self.source_tokens, self.tokens)
 
 
 class TranslationValidator:
-    """The dev set, encoded once: cross-entropy per token, its perplexity, greedy BLEU, and some sentences.
+    """Validate on the encoded dev set: cross-entropy per token, perplexity, greedy BLEU, and sample translations.
 
-    BLEU counts words between spaces. If the target language has none (Chinese, Japanese, Thai and others), by the code
-    `language` or by the script of the references, chrF is measured, too, and is what says which model is the best.
+    BLEU counts words between spaces. If the target language has none (Chinese, Japanese, Thai and others), judged by
+    the code `language` or by the script of the references, chrF is measured as well and chooses the best checkpoint.
     """
 
     def __init__(
@@ -86,34 +86,34 @@ class TranslationValidator:
         num_translated: int,
         language: str | None = None,
     ) -> None:
-        whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
-        self.pairs = whole
+        nonempty = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+        self.pairs = nonempty
         self.tokenizers = tokenizers
         self.batch_tokens = batch_tokens
-        self.num_translated = min(num_translated, len(whole))
-        self.references = [pair.target for pair in whole[: self.num_translated]]
+        self.num_translated = min(num_translated, len(nonempty))
+        self.references = [pair.target for pair in nonempty[: self.num_translated]]
         self.selection_metric = choose_selection_metric(self.references, language)
         self.dataset = ParallelDataset(
-            RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in whole),
-            RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in whole),
+            RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in nonempty),
+            RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in nonempty),
         )
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
-        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
         model.eval()
         loss = self._compute_loss(model, device)
-        found = self._translate_greedily(model, device)
+        hypotheses = self._translate_greedily(model, device)
         model.train(training)
-        texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in found]
-        samples = [self._make_sample(row, found[row], texts[row]) for row in range(min(SAMPLES, len(found)))]
-        lowercase = self.tokenizers.target.lowercase  # what it cannot write is no mistake
+        texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
+        samples = [self._make_sample(row, hypotheses[row], texts[row]) for row in range(min(SAMPLES, len(hypotheses)))]
+        lowercase = self.tokenizers.target.lowercase  # case is not scored if the vocabulary has none
         figures = score_texts(texts, [[reference] for reference in self.references], self.selection_metric, lowercase)
         return Validation(loss, {"perplexity": math.exp(min(loss, 100.0)), **figures}, self.selection_metric, samples)
 
     @torch.inference_mode()
     def _compute_loss(self, model: Seq2Seq, device: torch.device) -> float:
-        """Cross-entropy per target token over the whole dev set, without label smoothing."""
+        """Return the cross-entropy per target token over the whole dev set, without label smoothing."""
 
         def sum_batch_loss(rows: Indices) -> tuple[float, float]:
             batch = self.dataset.make_batch(rows).to(device)
@@ -121,11 +121,11 @@ class TranslationValidator:
             total = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
             return total.item(), (target != PAD).sum().item()
 
-        found = map_batches(sum_batch_loss, self.dataset.sizes, self.batch_tokens)
-        return sum(total for total, _ in found) / max(1.0, sum(tokens for _, tokens in found))
+        batch_losses = map_batches(sum_batch_loss, self.dataset.sizes, self.batch_tokens)
+        return sum(total for total, _ in batch_losses) / max(1.0, sum(tokens for _, tokens in batch_losses))
 
     def _translate_greedily(self, model: Seq2Seq, device: torch.device) -> list[Hypothesis]:
-        """Greedy translations of the first `translated` sentences."""
+        """Return greedy translations of the first `num_translated` sentences."""
 
         def decode_greedily(rows: Indices) -> list[Hypothesis]:
             batch = self.dataset.make_batch(rows).to(device)
@@ -134,63 +134,64 @@ class TranslationValidator:
         return map_batches_in_order(decode_greedily, self.dataset.sizes[: self.num_translated], self.batch_tokens)
 
     def _make_sample(self, row: int, hypothesis: Hypothesis, text: str) -> TranslationSample:
-        """A sentence, its translation, and where the model looked."""
         pair, (source, target) = self.pairs[row], self.tokenizers
-        read = [*source.convert_ids_to_tokens(self.dataset.source[row].tolist()), SPECIAL_TOKENS[EOS]]
+        source_tokens = [*source.convert_ids_to_tokens(self.dataset.source[row].tolist()), SPECIAL_TOKENS[EOS]]
         return TranslationSample(
-            *pair, text, read, target.convert_ids_to_tokens(hypothesis.tokens), hypothesis.attention
+            *pair, text, source_tokens, target.convert_ids_to_tokens(hypothesis.tokens), hypothesis.attention
         )
 
 
-ALIGNED_PAIRS = 100  # by which the alignment head is chosen: few, because each new best model waits for it
-MAX_ALIGNED_CHARACTERS = 500  # the attention of every head to a text is in memory at once
+ALIGNED_PAIRS = 100  # dev pairs for choosing the alignment head; few, because training waits for it
+MAX_ALIGNED_CHARACTERS = 500  # longer texts are skipped: the attention of all heads is in memory at once
 
 
 def prepare_translation(run: Run, config: Recipe, resume: bool) -> PreparedRun:
-    """Data and vocabularies, encoded; and the config with nothing left open."""
+    """Split and encode the corpora, train or load the tokenizers, and resolve open values of the config."""
     config = config if resume else _infer_languages(config)
     data = parse_settings(DataSettings, config["data"], "data")
-    found = split_corpora(data, config["training"]["seed"])
-    config = config if resume else resolve_auto_sizes(config, sum(found.counts))
+    split = split_corpora(data, config["training"]["seed"])
+    config = config if resume else resolve_auto_sizes(config, sum(split.counts))
     settings = parse_settings(TextSettings, config["text"], "text")
-    links = _load_guided_alignments(config, data, found)
+    links = _load_guided_alignments(config, data, split)
     if links is not None and settings.dropout:
-        raise UserError("loss.guided needs tokens that stay what they are, and text.dropout changes them: choose one")
+        raise UserError(
+            "loss.guided needs a fixed segmentation, and text.dropout (BPE dropout) changes it: choose one of them"
+        )
     start = config["training"]["init_from"]
     if resume or start:
         tokenizers = (run if resume else Run(Path(start))).load_tokenizers()
     else:
-        tokenizers = load_or_train_tokenizers(data, settings, found)
-    ready = prepare_training_pairs(data, settings, tokenizers, found, links)
+        tokenizers = load_or_train_tokenizers(data, settings, split)
+    prepared = prepare_training_pairs(data, settings, tokenizers, split, links)
     if not resume:
-        if not (data.sentences or ready.max_sentences):
+        if not (data.sentences or prepared.max_sentences):
             log_message(
-                "sentencex is not installed, so that the sentences of a line were not counted: data.sentences stays "
-                "null, and where sentencex is installed each sentence of a line is translated by itself. Install "
-                "sentencex, or give data.sentences"
+                "sentencex is not installed, so the sentences of each line were not counted and data.sentences stays "
+                "null. Where sentencex is installed, each sentence of a line is then translated by itself. Install "
+                "sentencex, or set data.sentences"
             )
-        found_instead = {"longest": data.longest or ready.longest, "sentences": data.sentences or ready.max_sentences}
-        config = override(config, {f"data.{name}": value for name, value in found_instead.items()})
+        measured = {"longest": data.longest or prepared.longest, "sentences": data.sentences or prepared.max_sentences}
+        config = override(config, {f"data.{name}": value for name, value in measured.items()})
     training = config["training"]
-    batch_tokens, translated = int(training["batch_tokens"]), int(training["validate_pairs"])
-    validator = TranslationValidator(found.dev, tokenizers, batch_tokens, translated, config["data"]["target"])
+    batch_tokens, num_translated = int(training["batch_tokens"]), int(training["validate_pairs"])
+    validator = TranslationValidator(split.dev, tokenizers, batch_tokens, num_translated, config["data"]["target"])
     report_selection_metric(validator.selection_metric, training["best"])
     return PreparedRun(
         run,
         config,
-        ready.dataset,
+        prepared.dataset,
         validator,
         tokenizers.vocab_sizes,
         partial(save_tokenizers, tokenizers, settings),
-        _describe_translation_data(ready, len(found.dev), tokenizers),
-        _make_alignment_head_writer(run, found.dev, tokenizers)
+        _describe_translation_data(prepared, len(split.dev), tokenizers),
+        _make_alignment_head_writer(run, split.dev, tokenizers)
         if config["model"].get("align_layer") == "auto"
         else None,
     )
 
 
 def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> OnBestCallback | None:
-    """Return a function that writes the layer and head by which a model aligns best on the dev set into the run."""
+    """Return a callback that chooses the best alignment head (layer, head) on dev pairs and writes it to the run."""
     short = [pair for pair in dev if all(side.strip() and len(side) <= MAX_ALIGNED_CHARACTERS for side in pair)]
     aligned = short[:ALIGNED_PAIRS]
 
@@ -202,64 +203,66 @@ def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Token
 
 
 def load_translation_dev_set(run: Run) -> list[DevExample]:
-    """The pairs that a run was validated on."""
+    """Return the dev pairs of a run."""
     config = run.read_config()
-    found = split_corpora(parse_settings(DataSettings, config["data"], "data"), config["training"]["seed"]).dev
-    return [DevExample(pair.source, pair.target) for pair in found]
+    dev_pairs = split_corpora(parse_settings(DataSettings, config["data"], "data"), config["training"]["seed"]).dev
+    return [DevExample(pair.source, pair.target) for pair in dev_pairs]
 
 
 def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
-    """What there is to train on."""
     left_out = [
         f"{count} {reason}" for count, reason in ((prepared.empty, "empty"), (prepared.too_long, "too long")) if count
     ]
     return (
         f"{len(prepared.dataset):,} pairs{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, "
-        f"{num_dev_pairs:,} dev pairs, vocabularies {tokenizers.source.vocab_size:,} and {tokenizers.target.vocab_size:,}"
+        f"{num_dev_pairs:,} dev pairs, "
+        f"vocabularies {tokenizers.source.vocab_size:,} and {tokenizers.target.vocab_size:,}"
     )
 
 
 def _load_guided_alignments(
     config: Mapping[str, Any], data: DataSettings, found: CorpusSplit
 ) -> list[frozenset[Link]] | None:
-    """The links of the training pairs that guide the attention, if it is guided."""
+    """Return the gold alignment links of the training pairs for guided attention; None if `loss.guided` is 0."""
     weight = config["loss"]["guided"]
     if not weight:
         return None
     if data.alignments is None:
         raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
-    every = [pair for corpus in list_corpora(data) for pair in read_all_pairs(corpus.paths, data.source, data.target)]
-    gold = read_gold_alignments(Path(data.alignments), every)
+    pairs = [pair for corpus in list_corpora(data) for pair in read_all_pairs(corpus.paths, data.source, data.target)]
+    gold = read_gold_alignments(Path(data.alignments), pairs)
     return [
-        links.possible for pair, links in zip(every, gold, strict=True) if pair.source not in found.held_out_sources
+        links.possible for pair, links in zip(pairs, gold, strict=True) if pair.source not in found.held_out_sources
     ]
 
 
 def _infer_languages(config: Mapping[str, Any]) -> Recipe:
-    """The config with the languages that the first corpus says it is in: the others are read for these as well."""
-    wanted = list_corpora(parse_settings(DataSettings, config["data"], "data"))
-    if not wanted:
+    """Return the config with the languages of the first corpus; warn if the other files seem to differ."""
+    corpora = list_corpora(parse_settings(DataSettings, config["data"], "data"))
+    if not corpora:
         raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    first = wanted[0]
+    first_corpus = corpora[0]
     requested = config["data"]["source"], config["data"]["target"]
-    named = dict(zip(("source", "target"), find_corpus_languages(first.paths, *requested), strict=True))
-    found = {f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in named.items()}
-    source, target = found["data.source"], found["data.target"]
+    inferred = dict(zip(("source", "target"), find_corpus_languages(first_corpus.paths, *requested), strict=True))
+    languages = {
+        f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in inferred.items()
+    }
+    source, target = languages["data.source"], languages["data.target"]
     if source and target and normalize_language_code(source) == normalize_language_code(target):
-        raise UserError(f"source {source} and target {target} are one language: a translation is from one into another")
+        raise UserError(f"source {source} and target {target} are the same language; set data.source and data.target")
     dev = [Path(name) for name in config["data"]["dev"] or ()]
-    for paths in [corpus.paths for corpus in wanted] + ([dev] if dev else []):
+    for paths in [corpus.paths for corpus in corpora] + ([dev] if dev else []):
         warn_if_languages_differ(paths, source, target)
-    return override(config, found)
+    return override(config, languages)
 
 
 def warn_if_languages_differ(paths: Sequence[Path], source: str | None, target: str | None) -> None:
-    """A word where files are named for other languages than the run's: sides that were swapped look like this."""
-    for ending, wanted in zip(find_corpus_languages(paths, source, target), (source, target), strict=True):
-        if are_different_languages(ending, wanted):
-            named = " ".join(map(str, paths))
+    """Log a warning if file names end in other languages than the run's, as when the sides are swapped."""
+    for found, expected in zip(find_corpus_languages(paths, source, target), (source, target), strict=True):
+        if are_different_languages(found, expected):
+            names = " ".join(map(str, paths))
             log_message(
-                f"{named}: by its name this is {ending}, but {wanted} is expected here; are the files in order?"
+                f"{names}: by its name this is {found}, but {expected} is expected here; are the files in order?"
             )
 
 
