@@ -163,13 +163,13 @@ def decompression_bomb(side: int) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.png", decompression_bomb(9_000), "a.png: 9,000 × 9,000 pixels; an image has 64,000,000 at the most"),
+        ("a.png", decompression_bomb(9_000), "a.png: 9,000 × 9,000 pixels; the maximum is 64,000,000"),
         ("b.png", decompression_bomb(60_000), "b.png: "),
         ("c.png", png_bytes(random_pixels(9, 9))[:-40], "c.png: it cannot be read as an image"),
         ("d.jpg", b"GIF89a\x01\x00\x01\x00", "d.jpg: it cannot be read as an image"),
         ("e.npy", b"\x93NUMPY\x01\x00v\x00{'descr'", "e.npy: it cannot be read as an array of numbers"),
         ("f.npy", b"", "f.npy: it cannot be read as an array of numbers"),
-        ("g.gif", b"GIF89a", "g.gif: a picture is a file of the kind .npy, .png, .jpg, .jpeg, by its name"),
+        ("g.gif", b"GIF89a", "g.gif: unknown image type; the name must end in .npy, .png, .jpg, .jpeg"),
     ],
 )
 def test_damaged_images_and_decompression_bombs_are_refused(
@@ -191,13 +191,16 @@ def test_pickled_objects_in_arrays_are_not_executed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((4, 4), dtype=np.int64), "4 × 4 numbers of the kind int64 are no picture"),
-        (np.zeros((2, 4, 4, 3), dtype=np.uint8), "a file of many pictures needs the row of one"),
-        (np.zeros((0, 4, 3), dtype=np.uint8), "the picture is empty"),
-        (np.zeros((17, 2, 3), dtype=np.float32), "a grid of 17 × 2 places, and the model knows 16 rows and columns"),
-        (np.full((2, 2), np.nan), "features that are no finite numbers"),
-        (np.full((2, 2), 1e300), "features that are no finite numbers"),
-        (np.array(3.0), "one numbers of the kind float64 are no picture"),
+        (np.zeros((4, 4), dtype=np.int64), "an array of 4 × 4 int64 is not an image"),
+        (np.zeros((2, 4, 4, 3), dtype=np.uint8), "of a file with many images, name a row"),
+        (np.zeros((0, 4, 3), dtype=np.uint8), "the image is empty"),
+        (
+            np.zeros((17, 2, 3), dtype=np.float32),
+            "a grid of 17 × 2 positions, but the model supports 16 rows and columns",
+        ),
+        (np.full((2, 2), np.nan), "features that are NaN or inf"),
+        (np.full((2, 2), 1e300), "features that are NaN or inf"),
+        (np.array(3.0), "an array of one float64 is not an image"),
     ],
 )
 def test_arrays_that_are_no_image_or_feature_grid_are_refused(array: Any, message: str) -> None:
@@ -290,12 +293,15 @@ def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
         ('{"caption": "a"}', "there is no image"),
         ('{"image": 3, "caption": "a"}', "there is no image"),
         ('{"image": "a.png"}', "there is no caption"),
-        ('{"image": "a.png", "caption": "a", "row": -1}', "row is the number of a picture in its file, from 0, not -1"),
-        ('{"image": "a.png", "caption": "a", "row": true}', "row is the number"),
+        (
+            '{"image": "a.png", "caption": "a", "row": -1}',
+            "row must be the index of an image in its file, from 0, not -1",
+        ),
+        ('{"image": "a.png", "caption": "a", "row": true}', "row must be the index"),
         ('{"image": "a.png", "caption": "a", "cells": {}}', "cells need a"),
         ('{"image": "a.png", "caption": "a", "cells": [], "grid": [1, 1]}', "cells are {"),
-        ('{"image": "a.png", "caption": "a", "cells": {"x": []}, "grid": [1, 1]}', "by their numbers"),
-        ('{"image": "a.png", "caption": "a", "cells": {"0": [4]}, "grid": [2, 2]}', "numbers below 4"),
+        ('{"image": "a.png", "caption": "a", "cells": {"x": []}, "grid": [1, 1]}', "indices of words"),
+        ('{"image": "a.png", "caption": "a", "cells": {"0": [4]}, "grid": [2, 2]}', "must be below 4"),
         ('{"image": "a.png", "caption": "\\ud800"}', "half a character"),
     ],
 )
@@ -328,9 +334,9 @@ def test_files_of_other_kinds_are_refused_as_captions(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     assert error_message(caption_files.read_caption_file, path) == f"there is no file {path}"
     write_file(path, "a.png a cat\n")
-    assert "is not of a kind that holds captions (.jsonl, .tsv" in error_message(caption_files.read_caption_file, path)
+    assert "is not a caption file (.jsonl, .tsv" in error_message(caption_files.read_caption_file, path)
     table = write_file(tmp_path / "a.tsv", "no tab\n")
-    assert "a.tsv:1: a line is a path, a tab and a caption" in error_message(
+    assert "a.tsv:1: expected a path, a tab and a caption" in error_message(
         lambda: list(caption_files.read_captions([table]))
     )
 
@@ -351,7 +357,7 @@ def test_array_of_many_images_yields_all_and_needs_a_row_for_one(tmp_path: Path)
     many, one = ImageFile(tmp_path / "many.npy"), ImageFile(tmp_path / "one.npy")
     assert [each.row for each in many.split_rows()] == [0, 1, 2]
     assert one.split_rows() == [one]
-    assert 'many.npy: it holds 3 pictures, and "row", from 0, says which' in error_message(many.compute_image_digest)
+    assert 'many.npy: it holds 3 images; choose one with "row", from 0' in error_message(many.compute_image_digest)
 
 
 # Synthetic scenes
@@ -475,7 +481,7 @@ def test_image_that_changed_during_training_is_refused(tmp_path: Path) -> None:
     )
     save_array(tmp_path / "a.npy", random_pixels(8, 4))
     os.utime(tmp_path / "a.npy", ns=(1, 1))
-    assert "it is not the picture that it was" in error_message(captions.make_batch, np.array([0]))
+    assert "the image has changed" in error_message(captions.make_batch, np.array([0]))
 
 
 def test_cells_of_a_word_apply_to_each_of_its_tokens(tmp_path: Path) -> None:
@@ -583,7 +589,7 @@ def test_missing_images_wrong_features_and_ensembles_are_refused(run: Run, tmp_p
     model = regard.load(run.folder)
     assert "there is no file" in error_message(model.predict, [tmp_path / "gone.png"])
     assert "there is no file" in error_message(model.predict, ["a\0b.npy"])
-    assert "5 numbers for each place, and the model reads 192" in error_message(model.predict, [np.ones((2, 2, 5))])
+    assert "5 features per position, but the model reads 192" in error_message(model.predict, [np.ones((2, 2, 5))])
     assert "cannot join an ensemble" in error_message(TASKS["caption"].load, run.folder, run.folder)
 
 
@@ -684,9 +690,9 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(data: Path, tmp_path
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "no captions in there"),
-        ([{"image": "1.npy", "caption": " "}], "no captions in there"),
-        ([{"image": "1.npy", "caption": "a"}] * 3, "all captions are of one picture"),
+        ([], "no captions to train on"),
+        ([{"image": "1.npy", "caption": " "}], "no captions to train on"),
+        ([{"image": "1.npy", "caption": "a"}] * 3, "all captions are of one image"),
         ([{"image": "gone.npy", "caption": "a"}, {"image": "1.npy", "caption": "a"}], "a.jsonl:1: there is no file"),
     ],
 )
@@ -746,7 +752,7 @@ def test_feature_arrays_are_trained_on_without_a_backbone(data: Path, tmp_path: 
     path = write_jsonl(tmp_path / "train.jsonl", rows)
     dev = {"data.dev": [str(path)]}
     message = error_message(make_job, tmp_path, tmp_path, **dev, **{"model.backbone": "cnn"})
-    assert "holds features, and model.backbone cnn reads pixels" in message
+    assert "holds features, but model.backbone=cnn reads pixels" in message
     assert make_job(tmp_path, tmp_path, **dev).config["model"]["backbone"] == "none"
     assert make_job(data, tmp_path).config["model"]["backbone"] == "cnn"
     run = regard.train(RECIPES[0], path, tmp_path / "run", dev=path, **{**SMALL, "training.steps": 1})
@@ -760,7 +766,7 @@ def test_feature_arrays_are_trained_on_without_a_backbone(data: Path, tmp_path: 
     ("values", "message"),
     [
         ({"image": 0}, "image is at least 1, not 0"),
-        ({"patch": 300}, "patch is a part of an image of 224 pixels, not 300"),
+        ({"patch": 300}, "patch must be at most image (224 pixels), not 300"),
         ({"features": 0}, "features is at least 1, not 0"),
         ({"max_length": 0}, "max_length is at least 1, not 0"),
         ({"dev_pairs": 0}, "dev_pairs is at least 1, not 0"),

@@ -331,15 +331,15 @@ def test_pickled_objects_in_weight_files_are_not_executed(tmp_path: Path) -> Non
     [
         ({"network": "vgg91"}, "torchvision has no network 'vgg91'; did you mean 'vgg19'?"),
         ({"layer": "features.55"}, "has no layer 'features.55'; names like it are features.5, features."),
-        ({"layer": "classifier"}, "gives 1,000 × 1 × 1 numbers, and no grid of places, as features does"),
+        ({"layer": "classifier"}, "1,000 × 1 × 1 numbers, is not a feature grid; try features"),
         ({"weights": "IMAGENET"}, "there are no weights 'IMAGENET' of squeezenet1_1; did you mean 'IMAGENET1K_V1'?"),
         ({"weights": "gone.pth"}, "there is no file gone.pth, which should hold a network's weights"),
         ({"weights": "text.pth"}, "text.pth cannot be read as a network's weights"),
         ({"weights": "text.safetensors"}, "text.safetensors cannot be read as a network's weights"),
-        ({"weights": "list.pth"}, "list.pth holds no weights by their names"),
+        ({"weights": "list.pth"}, "list.pth is not a state dict"),
         ({"weights": "other.pth"}, "does not fit squeezenet1_1: it has no features.0.weight, but conv1.weight"),
         ({"weights": "wide.pth"}, "features.0.weight is 2 × 3 × 3 × 3 there, and 64 × 3 × 3 × 3 here"),
-        ({"side": 4, "layer": None}, "squeezenet1_1 cannot read images of 4 pixels to a side"),
+        ({"side": 4, "layer": None}, "squeezenet1_1 cannot process images of 4 × 4 pixels"),
     ],
 )
 def test_unknown_networks_layers_and_weights_are_refused(
@@ -358,7 +358,9 @@ def test_missing_torchvision_error_says_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     message = error_message(build_feature_extractor, SMALL, CPU)
-    assert "sending images through squeezenet1_1 takes torchvision and Pillow (pip install 'regard[vision]')" in message
+    assert (
+        "extracting features with squeezenet1_1 needs torchvision and Pillow (pip install 'regard[vision]')" in message
+    )
 
 
 def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +369,7 @@ def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(importlib, "import_module", broken)
     message = error_message(build_feature_extractor, SMALL, CPU)
-    assert f"does not go with torch {torch.__version__} (operator torchvision::warp does not exist)" in message
+    assert f"does not match torch {torch.__version__} (operator torchvision::warp does not exist)" in message
 
 
 # Files
@@ -376,12 +378,12 @@ def test_torchvision_incompatible_with_torch_is_reported(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "a.jsonl: no image is named in there"),
+        ("", "a.jsonl does not name any image"),
         ('{"image": "gone.png"}', "a.jsonl:1: there is no file"),
-        ('{"image": "grid.npy"}', "a.jsonl:1: {}/grid.npy: 2 × 2 × 5 numbers of the kind float32 are no image"),
+        ('{"image": "grid.npy"}', "a.jsonl:1: {}/grid.npy: an array of 2 × 2 × 5 float32 is not an image"),
         ('{"image": "cut.png"}', "a.jsonl:1: {}/cut.png: it cannot be read as an image"),
         ('{"image": "text.jpg"}', "a.jsonl:1: {}/text.jpg: it cannot be read as an image"),
-        ('{"image": "thin.npy"}', "pixels when scaled; an image has 64,000,000 at the most"),
+        ('{"image": "thin.npy"}', "pixels after scaling; the maximum is 64,000,000"),
     ],
 )
 def test_unreadable_images_are_reported_with_file_and_line(
@@ -407,7 +409,7 @@ def test_extraction_does_not_start_without_enough_disk_space(
     message = error_message(
         extract_image_features, list_caption_files([data / "dev.jsonl"]), network, tmp_path / "out", 4
     )
-    assert message == f"{tmp_path / 'out'}: the features take 0.1 MB, and the disk has 0.0 MB left"
+    assert message == f"{tmp_path / 'out'}: the features take 0.1 MB, but the disk has 0.0 MB left"
     assert not list(tmp_path.iterdir())
 
 
@@ -419,10 +421,10 @@ def test_equal_output_names_and_existing_folders_are_refused(
         list_caption_files, [data / "train.jsonl", table]
     )
     message = error_message(list_caption_files, [data / "photos" / "1.png"])
-    assert "1.png is a picture; a file is wanted that names pictures" in message
+    assert "1.png is an image; give a file that names images" in message
     tmp_path.joinpath("out").mkdir()
     message = error_message(extract_image_features, list_caption_files([table]), network, tmp_path / "out", 4)
-    assert message == f"{tmp_path / 'out'} is there already; choose another --out"
+    assert message == f"{tmp_path / 'out'} already exists; choose another --out"
 
 
 @pytest.mark.parametrize(
@@ -430,8 +432,8 @@ def test_equal_output_names_and_existing_folders_are_refused(
     [
         ({"side": None}, "side is a whole number, not None"),
         ({"side": 300}, "side is at least 1 and at most resize, 73, not 300"),
-        ({"grid": [1, 2]}, "grid is rows, columns and features, not [1, 2]"),
-        ({"std": [0.0, 1.0, 1.0]}, "std is not 0"),
+        ({"grid": [1, 2]}, "grid must be [rows, columns, features], not [1, 2]"),
+        ({"std": [0.0, 1.0, 1.0]}, "std must not be 0"),
         ({"colour": 1}, "unknown key"),
     ],
 )
@@ -447,7 +449,7 @@ def test_backbone_description_round_trips(tmp_path: Path) -> None:
     write_file(tmp_path / BACKBONE_FILE, "network: vgg19")
     assert f"{BACKBONE_FILE} has no layer" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
     write_file(tmp_path / BACKBONE_FILE, "vgg19")
-    assert "key by key, not 'vgg19'" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
+    assert "describes a network, not 'vgg19'" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
 
 
 def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
@@ -456,7 +458,7 @@ def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
     (one,) = caption_files.read_captions([path])
     where = f"{path}:1"
     assert one.picture == ImageFile(tmp_path / "f.npy", 2, where, ImageFile(tmp_path / "../x.png", None, where))
-    assert "original is the image that features are of" in error_message(
+    assert "original must name the image of the features" in error_message(
         caption_files.parse_image, line | {"original": "x.png"}
     )
 
@@ -524,9 +526,9 @@ def load_with_backbone(run: Run, tmp_path: Path, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"checksum": "12"}, "(random) are not those that made the features which the model learnt from"),
-        ({"weights": "/gone/w.pth"}, "/gone/w.pth is not there any more, the weights of squeezenet1_1"),
-        ({}, "it is an image, and the run does not know which network made its features"),
+        ({"checksum": "12"}, "(random) are not those that extracted the training features"),
+        ({"weights": "/gone/w.pth"}, "/gone/w.pth is missing: the weights of squeezenet1_1"),
+        ({}, "it is an image, and the run does not say which network extracts its features"),
     ],
 )
 def test_image_is_refused_unless_the_weights_of_the_run_are_known(
@@ -541,7 +543,7 @@ def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path
     other = tmp_path / "other"
     shutil.copytree(features, other)
     make_backbone(layer="features.3").write(other)
-    message = "features of squeezenet1_1 features.3 (random, 64 pixels), and those of"
+    message = "features of squeezenet1_1 features.3 (random, 64 pixels), but those of"
     model = regard.load(run.folder)
     assert message in error_message(model.read_inputs, other / "dev.jsonl")
     assert message in error_message(model.evaluate, [other / "dev.jsonl"])
@@ -554,7 +556,7 @@ def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path
     tuned = {"training.init_from": str(run.folder)}
     assert message in error_message(train, other / "train.jsonl", other / "dev.jsonl", **tuned)
     message = error_message(train, features / "train.jsonl", data / "dev.jsonl")
-    assert "it is an image, and `regard data features` makes features of images" in message
+    assert "it is an image: extract features with `regard data features`" in message
     assert find_common_backbone([features / "train.jsonl", other.parent / "x.jsonl"]) == read_backbone_beside(
         features / "train.jsonl"
     )

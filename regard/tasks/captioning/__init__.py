@@ -1,4 +1,4 @@
-"""A sentence about an image."""
+"""Image captioning: a sentence for an image or for a grid of image features."""
 
 from regard.synthetic.captioning import write_captioning_corpus
 from regard.tasks.base import Task

@@ -1,7 +1,7 @@
-"""The network that made features of images: which one, up to which layer, and what of an image it was shown.
+"""Description of the vision network (backbone) that extracted image features, and the `data` settings of captioning.
 
-A file `backbone.yaml` beside the features says it. So the same can be done to other images, and weights be drawn over
-the part of an image that they are of.
+The file `backbone.yaml` beside the features names network, layer, weights and image preprocessing. With it the same
+features can be extracted from other images, and attention weights be drawn over the right part of an image.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Precision = Literal["float16", "float32"]
 
 
 class CropWindow(NamedTuple):
-    """The part of an image that is seen, each side as a share of the image's width or height."""
+    """The part of an image that the network sees; each side as a fraction of the image's width or height."""
 
     left: float
     top: float
@@ -37,104 +37,113 @@ class CropWindow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """All that it takes to make the same features again."""
+    """Network, layer, weights and preprocessing, as needed to extract the same features again."""
 
-    network: str  # as torchvision calls it
-    layer: str  # likewise
-    weights: str  # torchvision's name for them, a file, or `random`
-    checksum: str  # of those weights that the features depend on
+    network: str  # torchvision's name
+    layer: str  # torchvision's name
+    weights: str  # torchvision's name, a file, or `random`
+    checksum: str  # SHA-256 of the weights that the features depend on
     grid: tuple[int, ...]  # rows, columns, features
-    side: int  # pixels, after …
-    resize: int  # … the shorter side of the image was given so many
+    side: int  # width and height of the centre crop, in pixels
+    resize: int  # the shorter side of the image is scaled to this many pixels before cropping
     interpolation: Literal["bilinear", "bicubic"]
-    mean: tuple[float, ...]  # of each colour, from 0 to 1
+    mean: tuple[float, ...]  # of each colour channel, values from 0 to 1
     std: tuple[float, ...]
-    precision: Precision  # that the features are kept in
+    precision: Precision  # in which the features are stored
 
     def __post_init__(self) -> None:
         if not 1 <= self.side <= self.resize:
             raise ValueError(f"side is at least 1 and at most resize, {self.resize}, not {self.side}")
         if len(self.grid) != 3 or min(self.grid) < 1:
-            raise ValueError(f"grid is rows, columns and features, not {list(self.grid)}")
+            raise ValueError(f"grid must be [rows, columns, features], not {list(self.grid)}")
         if len(self.mean) != 3 or len(self.std) != 3 or not all(self.std):
-            raise ValueError("mean and std are of three colours, and std is not 0")
+            raise ValueError("mean and std must have a value for each of three colours, and std must not be 0")
 
     def describe(self) -> str:
-        """In a few words."""
+        """Return network, layer, weights and image size for messages."""
         return f"{self.network} {self.layer} ({self.weights}, {self.side} pixels)"
 
     def to_dict(self) -> dict[str, Any]:
-        """As YAML has it."""
+        """Return the fields as YAML can hold them."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def write(self, folder: Path) -> None:
-        """Puts it down beside the features."""
-        written = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
-        (folder / BACKBONE_FILE).write_text(written, encoding="utf-8")
+        """Write `backbone.yaml` into the folder of the features."""
+        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        (folder / BACKBONE_FILE).write_text(text, encoding="utf-8")
 
     def is_compatible_with(self, other: Backbone) -> bool:
-        """Whether features of both are of one kind, wherever the weights are kept."""
+        """Return whether two backbones give the same features, regardless of where the weights are stored."""
         return replace(self, weights=other.weights) == other
 
     def resize_and_crop(self, array: Array, picture: ImageFile) -> Pixels:
-        """Height × width × 3 -> side × side × 3: the middle of the image, its shorter side scaled."""
+        """Scale the shorter side of an image (height, width, 3) and crop the centre to (side, side, 3)."""
         height, width = self._compute_resized_shape(array.shape[0], array.shape[1])
         if height * width > MAX_PIXELS:
-            raise picture.make_error(
-                f"{width:,} × {height:,} pixels when scaled; an image has {MAX_PIXELS:,} at the most"
-            )
+            raise picture.make_error(f"{width:,} × {height:,} pixels after scaling; the maximum is {MAX_PIXELS:,}")
         image = import_pillow(picture)
         filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
-        made = image.fromarray(np.ascontiguousarray(array)).resize((width, height), filters[self.interpolation])
+        resized = image.fromarray(np.ascontiguousarray(array)).resize((width, height), filters[self.interpolation])
         top, left = (round((length - self.side) / 2) for length in (height, width))
-        framed: Pixels = np.array(made.crop((left, top, left + self.side, top + self.side)))
-        return framed
+        cropped: Pixels = np.array(resized.crop((left, top, left + self.side, top + self.side)))
+        return cropped
 
     def _compute_resized_shape(self, height: int, width: int) -> tuple[int, int]:
-        """The size of an image whose shorter side has as many pixels as it should."""
+        """Return height and width after the shorter side is scaled to `resize`."""
         shorter = min(height, width)
         return tuple(int(self.resize * length / shorter) for length in (height, width))  # type: ignore[return-value]
 
     def compute_crop_window(self, height: int, width: int) -> CropWindow:
-        """Which part of an image of this size `framed` shows."""
-        tall, wide = self._compute_resized_shape(height, width)
-        top, left = (round((length - self.side) / 2) for length in (tall, wide))
-        return CropWindow(left / wide, top / tall, (left + self.side) / wide, (top + self.side) / tall)
+        """Return the part of an image of this size that `resize_and_crop` keeps."""
+        resized_height, resized_width = self._compute_resized_shape(height, width)
+        top, left = (round((length - self.side) / 2) for length in (resized_height, resized_width))
+        return CropWindow(
+            left / resized_width,
+            top / resized_height,
+            (left + self.side) / resized_width,
+            (top + self.side) / resized_height,
+        )
 
 
 def read_backbone_beside(path: Path) -> Backbone | None:
-    """What made the features that a file names, if a `backbone.yaml` says it."""
+    """Read the `backbone.yaml` in the folder of a file; return None if there is none."""
     backbone_path = path.parent / BACKBONE_FILE
     if not backbone_path.is_file():
         return None
     try:
-        written = backbone_path.read_text(encoding="utf-8")
+        text = backbone_path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{backbone_path} is not UTF-8 (byte {error.start + 1})") from error
-    found = parse_yaml(written, str(backbone_path))
-    if not isinstance(found, dict):
-        raise UserError(f"{backbone_path} says which network made features, key by key, not {short_repr(found)}")
-    return parse_settings(Backbone, found, str(backbone_path))
+    fields = parse_yaml(text, str(backbone_path))
+    if not isinstance(fields, dict):
+        raise UserError(f"{backbone_path} must be a mapping that describes a network, not {short_repr(fields)}")
+    return parse_settings(Backbone, fields, str(backbone_path))
 
 
 def find_common_backbone(
     paths: Iterable[Path], expected: Backbone | None = None, expected_by: str = "the run"
 ) -> Backbone | None:
-    """What made the features of all files, as far as they say it; `known` is what made those of `whose`."""
+    """Return the backbone of all files' features; raise UserError if two files differ. None if no file names one.
+
+    Args:
+        paths: Files of captions that name features.
+        expected: Backbone that the features must come from.
+        expected_by: Source of `expected`, for the message.
+    """
     for path in paths:
-        found = read_backbone_beside(path)
-        if found and expected and not found.is_compatible_with(expected):
+        backbone = read_backbone_beside(path)
+        if backbone and expected and not backbone.is_compatible_with(expected):
             raise UserError(
-                f"{path}: features of {found.describe()}, and those of {expected_by} are of {expected.describe()}"
+                f"{path}: features of {backbone.describe()}, but those of {expected_by} are of {expected.describe()}"
             )
-        if found and not expected:
-            expected, expected_by = found, str(path)
+        if backbone and not expected:
+            expected, expected_by = backbone, str(path)
     return expected
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSettings(BaseDataSettings):
-    """Which images are trained on, and how they are cut into places."""
+    """The `data` section of a captioning recipe: files, image size, patches, and length limits."""
 
     image: int = 224
     patch: int = 16
@@ -150,4 +159,4 @@ class CaptionSettings(BaseDataSettings):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}")
         if self.patch > self.image:
-            raise ValueError(f"patch is a part of an image of {self.image} pixels, not {self.patch}")
+            raise ValueError(f"patch must be at most image ({self.image} pixels), not {self.patch}")

@@ -1,4 +1,4 @@
-"""Files of captions: JSON lines, or a path, a tab and a sentence a line."""
+"""Read caption files: JSON lines, or TSV lines with the path of an image and a caption."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _JSON_FORMAT = '{"image": "path", "caption": "…"}, with "row": n where a .npy 
 
 
 class WordGrounding(NamedTuple):
-    """Which cells of a grid the words of a caption name: by the number of the word, from 0."""
+    """Grid cells of the objects that the words of a caption name, by the index of the word."""
 
     grid: tuple[int, int]
     cells: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 class CaptionExample(NamedTuple):
-    """A picture, a sentence about it, and what its words name, where that is known."""
+    """An image, a caption, and the grounding of the caption's words if it is known."""
 
     picture: ImageFile
     caption: str
@@ -44,7 +44,7 @@ _CaptionParser = Callable[[Iterable[str], str, Path], Iterator[CaptionExample]]
 
 
 def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
-    """The examples of some files, one behind the other."""
+    """Yield the examples of several files; raise UserError for text that is not valid Unicode."""
     for path in paths:
         for example in read_caption_file(path):
             if not is_valid_unicode(example.caption) or not is_valid_unicode(str(example.picture.path)):
@@ -53,7 +53,7 @@ def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
 
 
 def read_caption_file(path: Path) -> Iterator[CaptionExample]:
-    """Those of one file; paths in it are relative to the folder that it is in."""
+    """Yield the examples of one file; paths in it are relative to its folder."""
     if find_format_suffix(path) in _CAPTION_PARSERS:
         return _CAPTION_PARSERS[find_format_suffix(path)](iterate_lines(path), format_path(path), path.parent)
     if path == STANDARD_INPUT or path.is_fifo():
@@ -61,45 +61,44 @@ def read_caption_file(path: Path) -> Iterator[CaptionExample]:
     if not path.exists():
         raise UserError(f"there is no file {path}")
     raise UserError(
-        f"{path} is not of a kind that holds captions ({', '.join(_CAPTION_PARSERS)}, also {', '.join(DECOMPRESSORS)}; - for "
-        "standard input)"
+        f"{path} is not a caption file ({', '.join(_CAPTION_PARSERS)}, also {', '.join(DECOMPRESSORS)}; "
+        "- for standard input)"
     )
 
 
 def _read_caption_pipe(pipe: Path) -> Iterator[CaptionExample]:
-    """What comes through a pipe, whose first bytes say in which form."""
+    """Yield the examples of a pipe, whose format is detected by its first bytes."""
     with open_decompressed(pipe) as file:
         kind = detect_format(peek_bytes(file))
         yield from _CAPTION_PARSERS.get(kind, _parse_caption_tsv)(decode_lines(file, pipe), format_path(pipe), Path())
 
 
 def _parse_caption_tsv(rows: Iterable[str], name: str, folder: Path) -> Iterator[CaptionExample]:
-    """A path, a tab and a caption in each line; further columns are left alone, and so are blank lines."""
+    """Yield examples from TSV lines: path, caption. Further columns and blank lines are ignored."""
     for number, line in enumerate(rows, 1):
         if line.strip():
             where, (path, tab, rest) = f"{name}:{number}", line.partition("\t")
             if not tab or not path.strip():
-                raise UserError(f"{where}: a line is a path, a tab and a caption, not {short_repr(line)}")
+                raise UserError(f"{where}: expected a path, a tab and a caption, not {short_repr(line)}")
             yield CaptionExample(ImageFile(folder / path.strip(), None, where), rest.split("\t")[0])
 
 
 def _parse_caption_jsonl(rows: Iterable[str], name: str, folder: Path) -> Iterator[CaptionExample]:
-    """An object in each line."""
     for number, line in enumerate(rows, 1):
         if line.strip():
             where = f"{name}:{number}"
-            given = _parse_json_object(line, where)
-            caption = given.get("caption")
+            fields = _parse_json_object(line, where)
+            caption = fields.get("caption")
             if not isinstance(caption, str):
                 raise UserError(f"{where}: there is no caption; a line of a .jsonl file is {_JSON_FORMAT}")
-            yield CaptionExample(parse_image(given, folder, where), caption, _parse_grounding(given, where))
+            yield CaptionExample(parse_image(fields, folder, where), caption, _parse_grounding(fields, where))
 
 
 _CAPTION_PARSERS: dict[str, _CaptionParser] = {".jsonl": _parse_caption_jsonl, ".tsv": _parse_caption_tsv}
 
 
 def parse_image_lines(rows: Iterable[str], folder: Path = Path(), name: str = "") -> Iterator[ImageFile]:
-    """The pictures that lines name: a path each, with a caption behind a tab or without, or an object."""
+    """Yield the images that lines name: a path, a path with a tab and a caption, or a JSON object."""
     for number, line in enumerate(rows, 1):
         where = f"{name}:{number}" if name else f"line {number}"
         if line.lstrip().startswith("{"):
@@ -109,31 +108,30 @@ def parse_image_lines(rows: Iterable[str], folder: Path = Path(), name: str = ""
 
 
 def _parse_json_object(line: str, where: str) -> dict[str, Any]:
-    """The object in a line of JSON."""
-    given = parse_json_line(line, where)
-    if not isinstance(given, dict):
+    fields = parse_json_line(line, where)
+    if not isinstance(fields, dict):
         raise UserError(f"{where}: not an image with a caption; a line of a .jsonl file is {_JSON_FORMAT}")
-    return given
+    return fields
 
 
 def parse_image(fields: Mapping[str, Any], folder: Path = Path(), where: str = "") -> ImageFile:
-    """The picture that an object names."""
+    """Return the image that a JSON object names."""
     path, row, before = fields.get("image"), fields.get("row"), f"{where}: " if where else ""
     if not isinstance(path, str) or not path:
         raise UserError(f"{before}there is no image; it is {_JSON_FORMAT}")
     if row is not None and not _is_count(row):
-        raise UserError(f"{before}row is the number of a picture in its file, from 0, not {short_repr(row)}")
+        raise UserError(f"{before}row must be the index of an image in its file, from 0, not {short_repr(row)}")
     return ImageFile(folder / path, row, where, _parse_original(fields.get("original"), folder, where))
 
 
 def _parse_original(fields: Any, folder: Path, where: str) -> ImageFile | None:
-    """The image that features are of, where an object says it."""
+    """Return the image that features were extracted from, if the object names one."""
     if fields is None:
         return None
     if not isinstance(fields, dict):
         before = f"{where}: " if where else ""
         raise UserError(
-            f'{before}original is the image that features are of, {{"image": "path"}}, not {short_repr(fields)}'
+            f'{before}original must name the image of the features, {{"image": "path"}}, not {short_repr(fields)}'
         )
     return parse_image({"image": fields.get("image"), "row": fields.get("row")}, folder, where)
 
@@ -141,54 +139,60 @@ def _parse_original(fields: Any, folder: Path, where: str) -> ImageFile | None:
 def parse_image_lines_with_fields(
     rows: Iterable[str], folder: Path, name: str
 ) -> Iterator[tuple[ImageFile, dict[str, Any]]]:
-    """The pictures that lines name, with a caption or without, each with all else that its line says."""
+    """Yield the images that lines name, each with the other fields of its line."""
     for number, line in enumerate(rows, 1):
         where, (path, tab, rest) = f"{name}:{number}", line.partition("\t")
         if line.lstrip().startswith("{"):
-            given = _parse_json_object(line, where)
-            yield parse_image(given, folder, where), {key: given[key] for key in given if key not in ("image", "row")}
+            fields = _parse_json_object(line, where)
+            yield (
+                parse_image(fields, folder, where),
+                {key: fields[key] for key in fields if key not in ("image", "row")},
+            )
         elif line.strip():
             yield ImageFile(folder / path.strip(), None, where), {"caption": rest.split("\t")[0]} if tab else {}
 
 
 def _parse_grounding(fields: Mapping[str, Any], where: str) -> WordGrounding | None:
-    """Which cells each word names, where an object says it."""
+    """Return the grid cells that each word names, if the object has them."""
     cells, grid = fields.get("cells"), fields.get("grid")
     if cells is None:
         return None
     if not isinstance(grid, list) or len(grid) != 2 or not all(_is_count(side) and side for side in grid):
-        raise UserError(f'{where}: cells need a "grid" of [rows, columns] that they are of, not {short_repr(grid)}')
+        raise UserError(f'{where}: cells need a "grid" of [rows, columns], not {short_repr(grid)}')
     if not isinstance(cells, dict):
-        raise UserError(f'{where}: cells are {{"number of a word": [cell, …]}}, both from 0, not {short_repr(cells)}')
-    for word, named in cells.items():
+        raise UserError(
+            f'{where}: cells must be {{"index of a word": [cell, …]}}, both from 0, not {short_repr(cells)}'
+        )
+    for word, word_cells in cells.items():
         if not (word.isascii() and word.isdigit() and len(word) < 9):
-            raise UserError(f"{where}: cells are of words by their numbers, from 0, not of {short_repr(word)}")
-        if not isinstance(named, list) or not all(_is_count(one) and one < grid[0] * grid[1] for one in named):
+            raise UserError(f"{where}: the keys of cells must be indices of words, from 0, not {short_repr(word)}")
+        if not isinstance(word_cells, list) or not all(
+            _is_count(cell) and cell < grid[0] * grid[1] for cell in word_cells
+        ):
             raise UserError(
-                f"{where}: cells are numbers below {grid[0] * grid[1]}, row by row, not {short_repr(named)}"
+                f"{where}: cells must be below {grid[0] * grid[1]}, counted row by row, not {short_repr(word_cells)}"
             )
-    return WordGrounding((grid[0], grid[1]), {int(word): tuple(named) for word, named in cells.items()})
+    return WordGrounding((grid[0], grid[1]), {int(word): tuple(word_cells) for word, word_cells in cells.items()})
 
 
 def _is_count(value: object) -> bool:
-    """Whether it is a whole number that counts something."""
     return type(value) is int and 0 <= value < 1 << 40
 
 
 def compute_image_digests(examples: Sequence[CaptionExample]) -> list[str]:
-    """The digest of each picture; one that is named several times is read once."""
-    known: dict[tuple[Path, int | None], str] = {}
-    for one in examples:
-        key = one.picture.path, one.picture.row
-        if key not in known:
-            known[key] = one.picture.compute_image_digest()
-    return [known[one.picture.path, one.picture.row] for one in examples]
+    """Return a content digest of each example's image; each file or row is read once."""
+    digests: dict[tuple[Path, int | None], str] = {}
+    for example in examples:
+        key = example.picture.path, example.picture.row
+        if key not in digests:
+            digests[key] = example.picture.compute_image_digest()
+    return [digests[example.picture.path, example.picture.row] for example in examples]
 
 
 def group_captions_by_image(examples: Sequence[CaptionExample]) -> dict[ImageFile, list[str]]:
-    """Each picture, as it was named first, with all that is said of it."""
-    first: dict[str, ImageFile] = {}
+    """Return all captions of each image; images with equal content count as one."""
+    first_files: dict[str, ImageFile] = {}
     captions: dict[ImageFile, list[str]] = {}
-    for digest, one in zip(compute_image_digests(examples), examples, strict=True):
-        captions.setdefault(first.setdefault(digest, one.picture), []).append(one.caption)
+    for digest, example in zip(compute_image_digests(examples), examples, strict=True):
+        captions.setdefault(first_files.setdefault(digest, example.picture), []).append(example.caption)
     return captions

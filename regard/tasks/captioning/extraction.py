@@ -1,7 +1,7 @@
-"""Features of all images that files of captions name: each image is seen once, by a network that does not change.
+"""Extract image features once with a frozen network, for `regard data features`.
 
-Of `train.jsonl` become `train.npy`, a grid a row, and `train.jsonl`, whose lines name these rows and the images that
-they are of; and one `backbone.yaml` says what made them.
+From `train.jsonl` it writes `train.npy`, one feature grid a row, and a new `train.jsonl` whose lines name these rows
+and the original images. One `backbone.yaml` describes the network.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from regard.tasks.captioning.caption_files import parse_image_lines_with_fields
 from regard.tasks.captioning.feature_extractor import FeatureExtractor
 from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, ImageFile, is_image_array
 
-_READER_THREADS = min(8, os.cpu_count() or 1)  # that read images
+_READER_THREADS = min(8, os.cpu_count() or 1)
 
-_OnProgress = Callable[[int], None]  # is told how many more images are done
+_OnProgress = Callable[[int], None]  # called with the number of images just finished
 
 
 class CaptionFile(NamedTuple):
-    """A file of captions: what it will be called, its images, each once, and its lines with the number of an image."""
+    """A caption file to convert: output name, distinct images, and lines as (index of the image, other fields)."""
 
     name: str
     images: list[ImageFile]
@@ -38,50 +38,48 @@ class CaptionFile(NamedTuple):
 
 
 def list_caption_files(paths: Sequence[Path]) -> list[CaptionFile]:
-    """What files of captions name; every image is there, and looks like one from the outside."""
-    found = [_list_caption_file(path) for path in paths]
-    names = [file.name for file in found]
+    """Read caption files and check that all images exist and that the output names differ."""
+    files = [_list_caption_file(path) for path in paths]
+    names = [file.name for file in files]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"two of the files would both become {name}.jsonl: {' and '.join(map(str, paths))}")
-    return found
+    return files
 
 
 def _list_caption_file(path: Path) -> CaptionFile:
-    """What one file names."""
     if path.suffix.lower() in (ARRAY_SUFFIX, *IMAGE_SUFFIXES):
-        raise UserError(f"{path} is a picture; a file is wanted that names pictures, one a line, or - for such a pipe")
-    numbers: dict[tuple[Path, int | None], int] = {}
+        raise UserError(f"{path} is an image; give a file that names images, one a line, or - for standard input")
+    image_indices: dict[tuple[Path, int | None], int] = {}
     images: list[ImageFile] = []
-    rows = []
-    for picture, rest in parse_image_lines_with_fields(iterate_lines(path), path.parent, format_path(path)):
+    lines = []
+    for picture, fields in parse_image_lines_with_fields(iterate_lines(path), path.parent, format_path(path)):
         key = picture.path, picture.row
-        if key not in numbers:
-            numbers[key] = len(images)
+        if key not in image_indices:
+            image_indices[key] = len(images)
             images.append(_check_image(picture))
-        rows.append((numbers[key], rest))
+        lines.append((image_indices[key], fields))
     if not images:
-        raise UserError(f"{format_path(path)}: no image is named in there")
-    return CaptionFile(_remove_suffixes(path), images, rows)
+        raise UserError(f"{format_path(path)} does not name any image")
+    return CaptionFile(_remove_suffixes(path), images, lines)
 
 
 def _remove_suffixes(path: Path) -> str:
-    """The name of a file without its endings."""
     if path == STANDARD_INPUT:
         return "captions"
     return Path(path.stem).stem if path.suffix.lower() in DECOMPRESSORS else path.stem
 
 
 def _check_image(picture: ImageFile) -> ImageFile:
-    """The same, if it is an image."""
-    shape, kind = picture.read_shape_and_dtype()
-    if not is_image_array(shape, kind):
-        raise picture.make_error(f"{' × '.join(map(str, shape))} numbers of the kind {kind} are no image")
+    """Return the image; raise UserError if the file holds something else."""
+    shape, dtype = picture.read_shape_and_dtype()
+    if not is_image_array(shape, dtype):
+        raise picture.make_error(f"an array of {' × '.join(map(str, shape))} {dtype} is not an image")
     return picture
 
 
 def count_feature_bytes(files: Sequence[CaptionFile], backbone: Backbone) -> int:
-    """Bytes that the features take."""
+    """Return the disk space that the features take, in bytes."""
     return sum(len(file.images) for file in files) * int(np.prod(backbone.grid)) * np.dtype(backbone.precision).itemsize
 
 
@@ -92,7 +90,7 @@ def extract_image_features(
     batch_size: int,
     on_progress: _OnProgress = lambda _: None,
 ) -> None:
-    """Writes the features of all images into a new folder, which is there when it is whole."""
+    """Write the features of all images into a new folder, which appears when it is complete."""
     with _create_folder_atomically(out, count_feature_bytes(files, extractor.backbone)) as folder:
         for file in files:
             _write_feature_array(file, extractor, folder / f"{file.name}{ARRAY_SUFFIX}", batch_size, on_progress)
@@ -103,16 +101,16 @@ def extract_image_features(
 
 @contextmanager
 def _create_folder_atomically(out: Path, needed_bytes: int) -> Iterator[Path]:
-    """A folder beside, which takes its name when everything is in it; what fails leaves nothing behind."""
+    """Yield a temporary folder that is renamed to `out` on success and removed on failure."""
     check_output_is_new(out)
     partial_folder = out.with_name(f".{out.name}.part")
     shutil.rmtree(partial_folder, ignore_errors=True)
     partial_folder.mkdir(parents=True)
     try:
         free = shutil.disk_usage(partial_folder).free
-        if needed_bytes > free:  # or the system would end the process in the midst of it: that is what maps do
+        if needed_bytes > free:  # writing to a memory map on a full disk would kill the process (SIGBUS)
             raise UserError(
-                f"{out}: the features take {needed_bytes / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB left"
+                f"{out}: the features take {needed_bytes / 1e6:,.1f} MB, but the disk has {free / 1e6:,.1f} MB left"
             )
         yield partial_folder
         partial_folder.rename(out)
@@ -122,47 +120,46 @@ def _create_folder_atomically(out: Path, needed_bytes: int) -> Iterator[Path]:
 
 
 def check_output_is_new(out: Path) -> None:
-    """Nothing is written over."""
+    """Raise UserError if the output exists."""
     if out.exists():
-        raise UserError(f"{out} is there already; choose another --out")
+        raise UserError(f"{out} already exists; choose another --out")
 
 
 def _write_feature_array(
     file: CaptionFile, extractor: FeatureExtractor, path: Path, batch_size: int, on_progress: _OnProgress
 ) -> None:
-    """The features of a file's images, row by row; the disk holds them, not the memory."""
+    """Write the features of a file's images into a memory-mapped array, batch by batch."""
     backbone = extractor.backbone
     shape = (len(file.images), *backbone.grid)
     table = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(backbone.precision), shape=shape)
     with ThreadPoolExecutor(_READER_THREADS) as pool:
         for start in range(0, len(file.images), batch_size):
-            some = file.images[start : start + batch_size]
+            batch = file.images[start : start + batch_size]
             grids = extractor.extract_grids(
-                np.stack(list(pool.map(lambda picture: _load_cropped_image(picture, backbone), some)))
+                np.stack(list(pool.map(lambda picture: _load_cropped_image(picture, backbone), batch)))
             )
-            _check_finite_features(grids, some, backbone)
-            table[start : start + len(some)] = grids
-            on_progress(len(some))
+            _check_finite_features(grids, batch, backbone)
+            table[start : start + len(batch)] = grids
+            on_progress(len(batch))
     table.flush()
 
 
 def _load_cropped_image(picture: ImageFile, backbone: Backbone) -> Pixels:
-    """What the network is shown of an image."""
     return backbone.resize_and_crop(picture.load(), picture)
 
 
 def _check_finite_features(grids: Any, pictures: Sequence[ImageFile], backbone: Backbone) -> None:
-    """Refuses features that are no numbers, or too large for what they are kept in."""
+    """Raise UserError for features that are NaN or inf in the chosen precision."""
     for grid, picture in zip(grids, pictures, strict=True):
         if not np.isfinite(grid).all():
-            help_ = ": --precision float32" if backbone.precision == "float16" else ""
-            raise picture.make_error(f"it has features that {backbone.precision} cannot hold{help_}")
+            hint = "; try --precision float32" if backbone.precision == "float16" else ""
+            raise picture.make_error(f"it has features that are NaN or inf in {backbone.precision}{hint}")
 
 
 def _iterate_output_lines(file: CaptionFile, out: Path) -> Iterator[dict[str, Any]]:
-    """The lines, which name rows of the array, and the images by their way from the folder."""
-    for number, rest in file.lines:
-        picture = file.images[number]
+    """Yield the output lines; each names a row of the array, and the original image relative to `out`."""
+    for index, fields in file.lines:
+        picture = file.images[index]
         row = {} if picture.row is None else {"row": picture.row}
         original = {"image": os.path.relpath(picture.path.absolute(), out.absolute())} | row
-        yield {"image": f"{file.name}{ARRAY_SUFFIX}", "row": number} | rest | {"original": original}
+        yield {"image": f"{file.name}{ARRAY_SUFFIX}", "row": index} | fields | {"original": original}

@@ -1,4 +1,4 @@
-"""A caption, and where the model looked for each of its words."""
+"""Captioning inference: beam search over images, and attention weights of each caption word."""
 
 from __future__ import annotations
 
@@ -37,53 +37,59 @@ from regard.tokenizers import Tokenizer
 
 
 class CaptionPrediction(NamedTuple):
-    """A sentence about a picture."""
+    """A caption with the attention weights of its tokens over the image."""
 
     picture: ImageFile
     text: str
-    score: float  # what the search ranked it by
-    tokens: Sequence[str]  # with the one that ends a sentence
-    attention: Floats  # tokens × rows × columns
-    pixels: Pixels | None  # the image as the model saw it, if it was one
-    window: CropWindow | None = None  # the part of the image that this is, if it is not all of it
-    preprocessor: ImagePreprocessor | None = None  # through which the picture was seen
+    score: float  # of the hypothesis, as the beam search ranks it
+    tokens: Sequence[str]  # including EOS
+    attention: Floats  # (tokens, rows, columns)
+    pixels: Pixels | None  # preprocessed image; None if the input was features
+    window: CropWindow | None = None  # part of the image that `pixels` show, if cropped
+    preprocessor: ImagePreprocessor | None = None
 
     def to_text(self) -> str:
-        """The sentence."""
+        """Return the caption."""
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """The sentence, its tokens, and a grid of weights for each."""
-        named = {"image": str(self.picture.path)} | ({} if self.picture.row is None else {"row": self.picture.row})
+        """Return image, caption, score, tokens, and the grid of attention weights of each token."""
+        image_fields = {"image": str(self.picture.path)} | (
+            {} if self.picture.row is None else {"row": self.picture.row}
+        )
         caption_fields = {"caption": self.text, "score": self.score, "tokens": list(self.tokens)}
-        seen = {} if self.window is None else {"seen": list(self.window)}
+        window_fields = {} if self.window is None else {"seen": list(self.window)}
         return (
-            named | caption_fields | seen | {"grid": list(self.attention.shape[1:]), "weights": self.attention.tolist()}
+            image_fields
+            | caption_fields
+            | window_fields
+            | {"grid": list(self.attention.shape[1:]), "weights": self.attention.tolist()}
         )
 
     def make_attention_lines(self) -> list[WeightedWords]:
-        """A line for each token: the places, by row and column from 1, with their weights."""
+        """Return a line for each token: grid cells, by row and column from 1, with their attention weights."""
         rows, columns = self.attention.shape[1:]
         names = [f"{row + 1},{column + 1}" for row, column in np.ndindex(rows, columns)]
         weights = self.attention.reshape(len(self.tokens), -1)
-        both = zip(self.tokens, weights, strict=True)
-        return [WeightedWords(token, names, row.tolist(), darkest_weight=float(row.max())) for token, row in both]
+        return [
+            WeightedWords(token, names, row.tolist(), darkest_weight=float(row.max()))
+            for token, row in zip(self.tokens, weights, strict=True)
+        ]
 
     def make_image_overlay(self) -> AttentionOverlay | None:
-        """The weights of each token over the image, also over that which features are of."""
+        """Return the attention weights over the image, or over the original image of features."""
         pixels = self.pixels
         if pixels is None and self.preprocessor is not None:
             pixels = self.preprocessor.load_original_pixels(self.picture)
         return AttentionOverlay(pixels, self.tokens, self.attention)
 
 
-ImageSource = (
-    str | Path | Mapping[str, Any] | ImageFile | Array
-)  # a picture, by its path, as in a line of JSON, or itself
+# A path, a JSON object that names an image, or an array of pixels or features.
+ImageSource = str | Path | Mapping[str, Any] | ImageFile | Array
 
 
 class CaptioningPredictor:
-    """A model with its vocabulary: pictures in, sentences out."""
+    """A captioning model with its tokenizer and image preprocessing."""
 
     def __init__(
         self,
@@ -94,7 +100,7 @@ class CaptioningPredictor:
         batch_tokens: int,
         device: torch.device,
     ) -> None:
-        """`data` are the settings of the run, with the number of features that a place has."""
+        """`data` are the run's settings, with `features` resolved."""
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
         self.data = data
@@ -103,59 +109,63 @@ class CaptioningPredictor:
         self.device = device
 
     def parse_lines(self, lines: Iterable[str]) -> Iterator[ImageFile]:
-        """A line is a path, or an object with an image."""
+        """Yield images from lines: a path, or a JSON object with an image."""
         return caption_files.parse_image_lines(lines)
 
     def read_inputs(self, path: Path) -> Iterator[ImageFile]:
-        """The picture that a file is, by its name, or all that it holds; or those that its lines name."""
+        """Yield the images of an image or .npy file, or those that the lines of a text file name."""
         if path.suffix.lower() in (ARRAY_SUFFIX, *IMAGE_SUFFIXES):
             return iter(ImageFile(path).split_rows())
         find_common_backbone([path], self.data.backbone)
         return caption_files.parse_image_lines(iterate_lines(path), path.parent, format_path(path))
 
     def parse_json_input(self, given: Any) -> Array:
-        """A picture that comes with its question, never one of this machine's."""
+        """Return the pixels or features of a data URL; files on this machine cannot be named."""
         return images.decode_data_url(given)
 
     def predict(self, inputs: Sequence[ImageSource], beam: int = 5) -> list[CaptionPrediction]:
-        """A caption for each picture, in order: its path, an object as in a line of JSON, or an array."""
-        named = [_to_image_file(one) for one in require_list(inputs, "picture")]
+        """Return a caption for each image: a path, an object as in a line of JSON, or an array."""
+        image_files = [_to_image_file(source) for source in require_list(inputs, "image")]
         image_inputs = [
-            self._preprocess_image(one if isinstance(one, np.ndarray) else picture.load(), picture)
-            for one, picture in zip(inputs, named, strict=True)
+            self._preprocess_image(source if isinstance(source, np.ndarray) else picture.load(), picture)
+            for source, picture in zip(inputs, image_files, strict=True)
         ]
-        found = search_captions(self.model, image_inputs, self.device, self.batch_tokens, self.data.max_length, beam)
+        hypotheses = search_captions(
+            self.model, image_inputs, self.device, self.batch_tokens, self.data.max_length, beam
+        )
         return [
             make_caption_prediction(*one, self.tokenizer, self.preprocessor)
-            for one in zip(named, image_inputs, found, strict=True)
+            for one in zip(image_files, image_inputs, hypotheses, strict=True)
         ]
 
     def _preprocess_image(self, array: Array, picture: ImageFile) -> ImageInput:
-        """What the model sees of a picture, whose places have as many features as those that it learnt from."""
+        """Preprocess an image; raise UserError if its features per position are not those of training."""
         image_input = self.preprocessor.preprocess(array, picture)
         if image_input.grid_shape.features != self.data.features:
-            image = "; it is an image, and the run does not know which network made its features"
+            hint = "; it is an image, and the run does not say which network extracts its features"
             raise picture.make_error(
-                f"{image_input.grid_shape.features:,} numbers for each place, and the model reads {self.data.features:,}"
-                f"{image if image_input.grid_shape.is_pixels else ''}"
+                f"{image_input.grid_shape.features:,} features per position, but the model "
+                f"reads {self.data.features:,}{hint if image_input.grid_shape.is_pixels else ''}"
             )
         return image_input
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """BLEU and chrF against all captions of an image, exact matches, perplexity, and where the model looked."""
+        """Return multi-reference BLEU and chrF, exact matches, loss, perplexity, and attention metrics."""
         find_common_backbone(paths, self.data.backbone)
         examples = list(caption_files.read_captions(paths))
         if not examples:
-            raise UserError(f"{' and '.join(map(str, paths))}: no captions in there, nothing to score on")
+            raise UserError(f"{' and '.join(map(str, paths))}: no captions to score on")
         groups = group_captions_by_image(examples)
-        made = [one for batch in iterate_image_batches(list(groups)) for one in self.predict(batch)]
-        captions = CaptionDataset(
+        predictions = [
+            prediction for batch in iterate_image_batches(list(groups)) for prediction in self.predict(batch)
+        ]
+        dataset = CaptionDataset(
             encode_captions(examples, self.preprocessor, self.tokenizer, self.data.features), self.preprocessor
         )
-        truths = find_grounded_tokens(examples, captions, self.tokenizer)
-        found = score_captions(self.model, captions, truths, self.device, self.batch_tokens)
-        references, texts = list(groups.values()), [one.text for one in made]
-        warn_about_bleu([caption for captions in references for caption in captions])
+        grounded_tokens = find_grounded_tokens(examples, dataset, self.tokenizer)
+        scores = score_captions(self.model, dataset, grounded_tokens, self.device, self.batch_tokens)
+        references, texts = list(groups.values()), [prediction.text for prediction in predictions]
+        warn_about_bleu([caption for dataset in references for caption in dataset])
         bleu = bleu_multi_reference(texts, references, self.tokenizer.lowercase)
         chrf = chrf_multi_reference(texts, references, self.tokenizer.lowercase)
         return {
@@ -166,13 +176,12 @@ class CaptioningPredictor:
             "bleu_signature": bleu.signature,
             "chrf_signature": chrf.signature,
             "exact": compute_exact_match(texts, references, self.tokenizer),
-            "loss": found.mean_loss,
-            **found.compute_metrics(),
+            "loss": scores.mean_loss,
+            **scores.compute_metrics(),
         }
 
 
 def _to_image_file(source: ImageSource) -> ImageFile:
-    """A picture by whatever names it."""
     if isinstance(source, ImageFile):
         return source
     if isinstance(source, np.ndarray):
@@ -181,7 +190,7 @@ def _to_image_file(source: ImageSource) -> ImageFile:
 
 
 def iterate_image_batches(pictures: Sequence[ImageFile], batch_size: int = 256) -> Iterator[Sequence[ImageFile]]:
-    """Some at a time: pictures take room."""
+    """Yield slices of the images, which limits memory."""
     for start in range(0, len(pictures), batch_size):
         yield pictures[start : start + batch_size]
 
@@ -194,15 +203,17 @@ def search_captions(
     max_length: int,
     beam: int,
 ) -> list[Hypothesis]:
-    """The best caption of each, in order; those of one size are searched together."""
+    """Return the best caption of each image, in order; images of similar size are decoded together."""
 
     def search_batch(rows: Indices) -> list[Hypothesis]:
         source, lengths = pad_image_inputs([image_inputs[row] for row in rows.tolist()])
-        made = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
-        return [hypotheses[0] for hypotheses in made]
+        nbest_lists = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
+        return [hypotheses[0] for hypotheses in nbest_lists]
 
     return map_batches_in_order(
-        search_batch, np.array([len(one.position_features) for one in image_inputs], dtype=np.int64), batch_tokens
+        search_batch,
+        np.array([len(image_input.position_features) for image_input in image_inputs], dtype=np.int64),
+        batch_tokens,
     )
 
 
@@ -213,7 +224,7 @@ def make_caption_prediction(
     tokenizer: Tokenizer,
     preprocessor: ImagePreprocessor,
 ) -> CaptionPrediction:
-    """What a search found, in words."""
+    """Convert a hypothesis to text and a grid of attention weights."""
     assert hypothesis.attention is not None
     grid_shape = image_input.grid_shape
     attention = hypothesis.attention.reshape(len(hypothesis.tokens), grid_shape.rows, grid_shape.columns)
@@ -225,12 +236,12 @@ def make_caption_prediction(
 
 
 def load(*runs: str | Path, device: str | None = None) -> CaptioningPredictor:
-    """The best model of a run, ready to caption, on a GPU where there is one."""
+    """Load the best checkpoint of a run for captioning; by default on a GPU if there is one."""
     run = get_single_run(runs, "captions")
     config = run.read_config()
     data = parse_settings(CaptionSettings, config["data"], "data")
     if data.features is None:
-        raise UserError(f"{run.folder}: its config does not say how many features a place has (data.features)")
+        raise UserError(f"{run.folder}: data.features, the features per position, is missing from its config")
     tokenizer, torch_device = load_caption_vocabulary(run), choose_inference_device(device)
     return CaptioningPredictor(
         run.load_model((data.features, tokenizer.vocab_size)),

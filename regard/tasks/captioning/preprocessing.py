@@ -1,4 +1,4 @@
-"""How a picture becomes the places that a model looks at: patches of pixels, or features as they are."""
+"""Image preprocessing: cut pixels into patches, or take features as they are, with row and column of each position."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from regard.tasks.captioning.feature_extractor import rebuild_feature_extractor
 from regard.tasks.captioning.images import Array, ImageFile, import_pillow, is_image_array
 
 _ARRAY_FORMATS = (
-    "height × width × 3 bytes of an image, or features: height × width × features or places × features of floats"
+    "pixels (height, width, 3) of uint8, or features (height, width, features) or (positions, features) of floats"
 )
 
 
 class GridShape(NamedTuple):
-    """The places of a picture: rows, columns, numbers to a place, and whether these are pixels."""
+    """Shape of an image's grid: rows, columns, features per position, and whether these are pixels."""
 
     rows: int
     columns: int
@@ -29,7 +29,7 @@ class GridShape(NamedTuple):
 
     @property
     def num_positions(self) -> int:
-        """How many there are."""
+        """Number of grid positions."""
         return self.rows * self.columns
 
     def fingerprint(self) -> str:
@@ -38,9 +38,9 @@ class GridShape(NamedTuple):
 
 
 class ImageInput(NamedTuple):
-    """What a model sees: places L,F+2, each with its row and column at the end; and the image, if there is one.
+    """Model input: features (L, F+2), the last two being row and column; and the pixels, if there are any.
 
-    `window` is the part of the image that `pixels` are, where it is not all of it.
+    `window` is the part of the image that `pixels` show, if it was cropped.
     """
 
     position_features: Floats
@@ -50,9 +50,9 @@ class ImageInput(NamedTuple):
 
 
 class ImagePreprocessor(NamedTuple):
-    """How large images may be, into what patches they are cut, and how many rows or columns a model knows.
+    """Maximum image size, patch size, and the largest grid that the model supports.
 
-    Where the model has learnt from features of a `backbone`, images go through that, and none is cut into patches.
+    If the model was trained on features of a `backbone`, images are not cut into patches but passed through it.
     """
 
     image: int
@@ -62,37 +62,35 @@ class ImagePreprocessor(NamedTuple):
     device: torch.device = torch.device("cpu")
 
     def compute_grid_shape(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> GridShape:
-        """The places of an array of this shape."""
+        """Return the grid of an array of this shape; raise UserError if the model cannot read it."""
         if 0 in shape:
-            raise UserError(f"{name}: the picture is empty")
+            raise UserError(f"{name}: the image is empty")
         if is_image_array(shape, dtype) and self.backbone:
             rows, columns, features = self.backbone.grid
-            found = GridShape(rows, columns, features, True)
+            grid_shape = GridShape(rows, columns, features, True)
         elif is_image_array(shape, dtype):
             rows, columns = (-(-side // self.patch) for side in self._compute_scaled_shape(shape[0], shape[1]))
-            found = GridShape(rows, columns, 3 * self.patch**2, True)
+            grid_shape = GridShape(rows, columns, 3 * self.patch**2, True)
         elif dtype.kind == "f" and len(shape) in (2, 3):
-            found = GridShape(shape[0] if len(shape) == 3 else 1, shape[-2], shape[-1], False)
+            grid_shape = GridShape(shape[0] if len(shape) == 3 else 1, shape[-2], shape[-1], False)
         else:
-            rows_of = "; a file of many pictures needs the row of one" if len(shape) == 4 else ""
+            hint = "; of a file with many images, name a row" if len(shape) == 4 else ""
             size = " × ".join(map(str, shape)) or "one"
+            raise UserError(f"{name}: an array of {size} {dtype} is not an image, which is {_ARRAY_FORMATS}{hint}")
+        if max(grid_shape.rows, grid_shape.columns) > self.max_side:
             raise UserError(
-                f"{name}: {size} numbers of the kind {dtype} are no picture, which is {_ARRAY_FORMATS}{rows_of}"
+                f"{name}: a grid of {grid_shape.rows:,} × {grid_shape.columns:,} positions, but the model supports "
+                f"{self.max_side:,} rows and columns (model.max_side)"
             )
-        if max(found.rows, found.columns) > self.max_side:
-            raise UserError(
-                f"{name}: a grid of {found.rows:,} × {found.columns:,} places, and the model knows {self.max_side:,} "
-                "rows and columns (model.max_side)"
-            )
-        return found
+        return grid_shape
 
     def _compute_scaled_shape(self, height: int, width: int) -> tuple[int, int]:
-        """The size of an image that is not too large."""
+        """Return height and width after scaling down to the maximum size."""
         factor = min(1.0, self.image / max(height, width))
         return max(1, round(height * factor)), max(1, round(width * factor))
 
     def preprocess(self, array: Array, picture: ImageFile) -> ImageInput:
-        """What is seen of a picture."""
+        """Return the model input for pixels or features."""
         grid_shape = self.compute_grid_shape(array.shape, array.dtype, picture.display_name)
         if not grid_shape.is_pixels:
             return ImageInput(
@@ -111,7 +109,7 @@ class ImagePreprocessor(NamedTuple):
         )
 
     def load_original_pixels(self, picture: ImageFile) -> Pixels | None:
-        """Of the image that features are of, what they are features of; None where it is not named, or gone."""
+        """Return the pixels that features were extracted from; None if the image is not named or unreadable."""
         if picture.original is None:
             return None
         try:
@@ -119,25 +117,24 @@ class ImagePreprocessor(NamedTuple):
             if not is_image_array(array.shape, array.dtype):
                 return None
             return self.backbone.resize_and_crop(array, picture) if self.backbone else self._scale_down(array, picture)
-        except UserError:  # the features are all that the model needs, and a report without images is still one
+        except UserError:  # the image is for plots only; the model needs just the features
             return None
 
     def _pad_to_patches(self, array: Array, grid_shape: GridShape, picture: ImageFile) -> Pixels:
-        """The image, scaled down where it is too large, and filled up with black to whole patches."""
-        small = self._scale_down(array, picture)
-        framed = np.zeros((grid_shape.rows * self.patch, grid_shape.columns * self.patch, 3), dtype=np.uint8)
-        framed[: small.shape[0], : small.shape[1]] = small
-        return framed
+        """Scale down an image that is too large, and pad it with black to whole patches."""
+        scaled = self._scale_down(array, picture)
+        padded = np.zeros((grid_shape.rows * self.patch, grid_shape.columns * self.patch, 3), dtype=np.uint8)
+        padded[: scaled.shape[0], : scaled.shape[1]] = scaled
+        return padded
 
     def _scale_down(self, array: Array, picture: ImageFile) -> Pixels:
-        """The image, scaled down where it is too large."""
         height, width = self._compute_scaled_shape(*array.shape[:2])
         if (height, width) == array.shape[:2]:
             return array
         return np.array(import_pillow(picture).fromarray(np.ascontiguousarray(array)).resize((width, height)))
 
     def _cut_patches(self, pixels: Pixels, grid_shape: GridShape) -> Floats:
-        """The patches L,3·P·P of an image, each number from -1 to 1."""
+        """Return the patches (L, 3·P·P) of an image, scaled to values from -1 to 1."""
         tiles = pixels.reshape(grid_shape.rows, self.patch, grid_shape.columns, self.patch, 3).transpose(0, 2, 1, 3, 4)
         return tiles.reshape(grid_shape.num_positions, grid_shape.features).astype(np.float32) / np.float32(
             127.5
@@ -145,20 +142,20 @@ class ImagePreprocessor(NamedTuple):
 
 
 def _append_coordinates(features: Floats, grid_shape: GridShape) -> Floats:
-    """Features L,F with the row and the column of each place behind them."""
-    where = np.stack(np.divmod(np.arange(grid_shape.num_positions), grid_shape.columns), -1)
-    return np.concatenate((features, where), 1, dtype=np.float32)
+    """Append row and column of each position to features (L, F)."""
+    coordinates = np.stack(np.divmod(np.arange(grid_shape.num_positions), grid_shape.columns), -1)
+    return np.concatenate((features, coordinates), 1, dtype=np.float32)
 
 
 def _flatten_features(array: Array, grid_shape: GridShape, picture: ImageFile) -> Floats:
-    """Features L,F as they are."""
+    """Return features as (L, F) in float32; raise UserError for NaN or inf."""
     with np.errstate(over="ignore"):
         features = np.asarray(array, dtype=np.float32).reshape(grid_shape.num_positions, grid_shape.features)
     if not np.isfinite(features).all():
-        raise picture.make_error("there are features that are no finite numbers")
+        raise picture.make_error("it has features that are NaN or inf")
     return features
 
 
 def _count_input_features(grid_shape: GridShape) -> int:
-    """Numbers that stand for a place, with those that say where it is."""
+    """Return features per position, including row and column."""
     return grid_shape.features + NUM_COORDINATES

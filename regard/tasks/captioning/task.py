@@ -1,4 +1,4 @@
-"""How good the model is on the dev set."""
+"""The captioning task: data preparation, dev split, and validation with loss, BLEU or chrF, and attention metrics."""
 
 from __future__ import annotations
 
@@ -60,27 +60,28 @@ SAMPLES = 5
 
 
 class CaptionSample(NamedTuple):
-    """A picture of the dev set as the model captions it now."""
+    """A dev image with its current caption and its references."""
 
     prediction: CaptionPrediction
     references: Sequence[str]
 
     def to_dict(self) -> dict[str, str]:
-        """The picture, what people say of it, and what the model does."""
+        """Return image, references and caption."""
         picture = self.prediction.picture
-        named = str(picture.path) if picture.row is None else f"{picture.path}, row {picture.row}"
-        return {"image": named, "right": " / ".join(self.references), "caption": self.prediction.text}
+        name = str(picture.path) if picture.row is None else f"{picture.path}, row {picture.row}"
+        return {"image": name, "right": " / ".join(self.references), "caption": self.prediction.text}
 
     def plot(self) -> Figure | None:
-        """The looks of each word over the image."""
+        """Return a figure of the attention weights of each word over the image."""
         overlay = self.prediction.make_image_overlay()
         return None if overlay is None else plot_attention_overlay(overlay)
 
 
 class CaptionValidator:
-    """Cross-entropy of all captions of the dev set; greedy captions of some images, held against all that have been.
+    """Validate on the dev set: cross-entropy of all captions, and greedy captions of some images.
 
-    BLEU says which model is the best, or chrF if the captions are in a script without spaces between words.
+    Greedy captions are scored against all references of their image. BLEU chooses the best checkpoint, or chrF if the
+    captions are in a script without spaces between words.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CaptionValidator:
         max_images: int,
         max_length: int,
     ) -> None:
-        """`images` is how many are captioned at the most."""
+        """`max_images` limits how many images are captioned."""
         self.dataset = dataset
         self.grounded_tokens = find_grounded_tokens(examples, dataset, tokenizer)
         self.tokenizer = tokenizer
@@ -104,68 +105,67 @@ class CaptionValidator:
         )
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
-        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
         model.eval()
-        found = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
-        made = self._caption_greedily(model, device)
+        scores = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
+        predictions = self._caption_greedily(model, device)
         model.train(training)
-        references, texts = list(self.references_by_image.values()), [one.text for one in made]
-        measured = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
-        measured["exact"] = compute_exact_match(texts, references, self.tokenizer)
-        samples = [CaptionSample(*one) for one in zip(made[:SAMPLES], references, strict=False)]
-        return Validation(found.mean_loss, measured | found.compute_metrics(), self.selection_metric, samples)
+        references, texts = list(self.references_by_image.values()), [prediction.text for prediction in predictions]
+        metrics = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
+        metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
+        samples = [CaptionSample(*pair) for pair in zip(predictions[:SAMPLES], references, strict=False)]
+        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), self.selection_metric, samples)
 
     def _caption_greedily(self, model: Seq2Seq, device: torch.device) -> list[CaptionPrediction]:
-        """Greedy captions."""
-        made: list[CaptionPrediction] = []
+        predictions: list[CaptionPrediction] = []
         for batch in iterate_image_batches(list(self.references_by_image)):
             image_inputs = [self.dataset.preprocessor.preprocess(picture.load(), picture) for picture in batch]
-            found = search_captions(model, image_inputs, device, self.batch_tokens, self.max_length, 1)
-            made += [
-                make_caption_prediction(*one, self.tokenizer, self.dataset.preprocessor)
-                for one in zip(batch, image_inputs, found, strict=True)
+            hypotheses = search_captions(model, image_inputs, device, self.batch_tokens, self.max_length, 1)
+            predictions += [
+                make_caption_prediction(*fields, self.tokenizer, self.dataset.preprocessor)
+                for fields in zip(batch, image_inputs, hypotheses, strict=True)
             ]
-        return made
+        return predictions
 
 
 class _CaptionSplit(NamedTuple):
-    """What there is to train and to validate on, and what tells the pictures apart."""
+    """Training and dev captions, with digests of the training images."""
 
     train: list[CaptionExample]
-    digests: list[str]  # of the pictures to train on
+    digests: list[str]  # of the training images
     dev: list[CaptionExample]
-    empty: int  # lines without a caption, which are left out
+    empty: int  # number of lines left out because they have no caption
 
 
 def prepare_captioning(run: Run, config: Recipe, resume: bool) -> PreparedRun:
-    """Captions, encoded, and a vocabulary; and the config with the number of features that the data have."""
+    """Split and encode captions, train or load the vocabulary, and resolve features and backbone in the config."""
     data = parse_settings(CaptionSettings, config["data"], "data")
     settings = parse_settings(VocabularySettings, config["text"], "text")
     model, training = config["model"], config["training"]
-    start = training["init_from"]
-    before = run if resume else Run(Path(start)) if start else None
+    init_from = training["init_from"]
+    parent_run = run if resume else Run(Path(init_from)) if init_from else None
     preprocessor = ImagePreprocessor(data.image, data.patch, int(model["max_side"]))
-    found = split_caption_data(data, training["seed"])
-    tokenizer = load_caption_vocabulary(before) if before else learn_caption_vocabulary(found.train, settings)
-    every = encode_captions(found.train, preprocessor, tokenizer, data.features, found.digests)
-    features = every[0].grid_shape.features
-    reads = _choose_model_backbone(model["backbone"], every)
-    backbone = None if every[0].grid_shape.is_pixels else _find_feature_backbone(data, before)
-    dev = encode_captions(found.dev, preprocessor, tokenizer, features)
-    train = [one for one in every if len(one.caption) <= data.max_length]
+    split = split_caption_data(data, training["seed"])
+    tokenizer = load_caption_vocabulary(parent_run) if parent_run else learn_caption_vocabulary(split.train, settings)
+    encoded = encode_captions(split.train, preprocessor, tokenizer, data.features, split.digests)
+    features = encoded[0].grid_shape.features
+    model_backbone = _choose_model_backbone(model["backbone"], encoded)
+    backbone = None if encoded[0].grid_shape.is_pixels else _find_feature_backbone(data, parent_run)
+    dev = encode_captions(split.dev, preprocessor, tokenizer, features)
+    train = [example for example in encoded if len(example.caption) <= data.max_length]
     if not train:
         raise UserError(
-            f"no caption is left to train on: all {len(every):,} have more than {data.max_length:,} tokens "
+            f"no caption is left to train on: all {len(encoded):,} have more than {data.max_length:,} tokens "
             "(data.max_length)"
         )
     resolved = {
         "data.features": features,
         "data.backbone": None if backbone is None else backbone.to_dict(),
-        "model.backbone": reads,
+        "model.backbone": model_backbone,
     }
     validator = CaptionValidator(
-        found.dev,
+        split.dev,
         CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
         tokenizer,
         int(training["batch_tokens"]),
@@ -180,22 +180,24 @@ def prepare_captioning(run: Run, config: Recipe, resume: bool) -> PreparedRun:
         validator,
         (features, tokenizer.vocab_size),
         partial(save_caption_vocabulary, tokenizer, settings),
-        _describe_caption_data(found, train, len(every) - len(train), tokenizer),
+        _describe_caption_data(split, train, len(encoded) - len(train), tokenizer),
     )
 
 
 def _choose_model_backbone(backbone: str, examples: Sequence[EncodedCaption]) -> str:
-    """What reads the places, of which `auto` is that which can; refuses features where the model reads pixels."""
+    """Resolve `model.backbone: auto`; raise UserError if the model reads pixels but the data are features."""
     if backbone == "auto":
-        backbone = "cnn" if all(one.grid_shape.is_pixels for one in examples) else "none"
-    for one in examples:
-        if backbone == "cnn" and not one.grid_shape.is_pixels:
-            raise one.picture.make_error("it holds features, and model.backbone cnn reads pixels: model.backbone=none")
+        backbone = "cnn" if all(example.grid_shape.is_pixels for example in examples) else "none"
+    for example in examples:
+        if backbone == "cnn" and not example.grid_shape.is_pixels:
+            raise example.picture.make_error(
+                "it holds features, but model.backbone=cnn reads pixels; use model.backbone=none"
+            )
     return backbone
 
 
 def _find_feature_backbone(data: CaptionSettings, parent: Run | None) -> Backbone | None:
-    """The network whose features are trained on: the same for all, and for the run that this one starts from."""
+    """Return the network of the training features; all files and the parent run must agree."""
     parent_backbone = (
         None if parent is None else parse_settings(CaptionSettings, parent.read_config()["data"], "data").backbone
     )
@@ -204,46 +206,49 @@ def _find_feature_backbone(data: CaptionSettings, parent: Run | None) -> Backbon
 
 
 def split_caption_data(data: CaptionSettings, seed: int) -> _CaptionSplit:
-    """Reads the captions, and holds some pictures out where no dev set is named: by their content, not by order."""
+    """Read the captions; without a dev set, hold out images by a hash of their content."""
     if not data.train:
         raise UserError('nothing to train on: name a file of captions, {"image": "path", "caption": "…"} a line')
-    every = list(read_captions([Path(name) for name in data.train]))
-    full = [one for one in every if one.caption.strip()]
-    if not full:
-        raise UserError(f"{' and '.join(data.train)}: no captions in there, nothing to work with")
-    names = compute_image_digests(full)
+    examples = list(read_captions([Path(name) for name in data.train]))
+    nonempty = [one for one in examples if one.caption.strip()]
+    if not nonempty:
+        raise UserError(f"{' and '.join(data.train)}: no captions to train on")
+    digests = compute_image_digests(nonempty)
     if data.dev:
         dev = [one for one in read_captions([Path(name) for name in data.dev]) if one.caption.strip()]
         if not dev:
-            raise UserError(f"{' and '.join(data.dev)}: no captions in there, nothing to validate on")
-        return _CaptionSplit(full, names, dev, len(every) - len(full))
-    both = list(zip(full, names, strict=True))
-    train, held = split_dev_examples(both, _caption_to_pair, seed, data.dev_pairs, "all captions are of one picture")
-    empty = len(every) - len(full)
-    return _CaptionSplit([one for one, _ in train], [name for _, name in train], [one for one, _ in held], empty)
+            raise UserError(f"{' and '.join(data.dev)}: no captions to validate on")
+        return _CaptionSplit(nonempty, digests, dev, len(examples) - len(nonempty))
+    pairs = list(zip(nonempty, digests, strict=True))
+    train, dev_pairs = split_dev_examples(
+        pairs, _caption_to_pair, seed, data.dev_pairs, "all captions are of one image"
+    )
+    empty = len(examples) - len(nonempty)
+    return _CaptionSplit(
+        [one for one, _ in train], [digest for _, digest in train], [one for one, _ in dev_pairs], empty
+    )
 
 
 def _caption_to_pair(both: tuple[CaptionExample, str]) -> Pair:
-    """A picture's content and a caption, for what is held out by its picture."""
+    """Return (image digest, caption), so that the dev set is split by image."""
     return Pair(both[1], both[0].caption)
 
 
 def load_captioning_dev_set(run: Run) -> list[DevExample]:
-    """The pictures that a run was validated on, each with all that is said of it."""
+    """Return the dev images of a run, each with all its references."""
     config = run.read_config()
-    found = split_caption_data(parse_settings(CaptionSettings, config["data"], "data"), config["training"]["seed"])
+    split = split_caption_data(parse_settings(CaptionSettings, config["data"], "data"), config["training"]["seed"])
     return [
-        DevExample(picture, " / ".join(captions)) for picture, captions in group_captions_by_image(found.dev).items()
+        DevExample(picture, " / ".join(captions)) for picture, captions in group_captions_by_image(split.dev).items()
     ]
 
 
 def _describe_caption_data(
     split: _CaptionSplit, train: Sequence[EncodedCaption], num_too_long: int, tokenizer: Tokenizer
 ) -> str:
-    """What there is to train on."""
     reasons = ((num_too_long, "too long"), (split.empty, "empty"))
     left_out = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
-    images = len({one.digest for one in train})
+    images = len({example.digest for example in train})
     return (
         f"{len(train):,} captions{f' (left out: {left_out})' if left_out else ''} of {images:,} images, "
         f"{len(split.dev):,} dev captions, a vocabulary of {tokenizer.vocab_size:,}"
