@@ -205,7 +205,7 @@ def test_folders_are_read_alternating_between_labels(tmp_path: Path) -> None:
             "a.tsv",
             "good\tx\nbad\n",
             {},
-            "a.tsv:2: the text is in column 2 (data.text), and with tabs between there is 1: 'bad'",
+            "a.tsv:2: the text is expected in column 2 (data.text), but the line has 1 tab-separated column: 'bad'",
         ),
         ("a.tsv", "good\tx\n\ty\n", {}, "a.tsv:2: there is no label (data.label)"),
         ("a.tsv", "a\tb\nx\ty\n", {"label": "lable"}, "a.tsv:1: there is no column 'lable'; there are a, b"),
@@ -217,10 +217,10 @@ def test_folders_are_read_alternating_between_labels(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "x", "label": [1]}\n', {}, "(data.text, data.label), not {'label': [1], 'text': 'x'}"),
         ("a.jsonl", '{"text": "x", "label": "a\\nb"}\n', {}, "a.jsonl:1: a label is one line"),
         ("a.jsonl", '{"text": "\\ud800", "label": "a"}\n', {}, "a.jsonl:1: half a character"),
-        ("a.jsonl", "[1]\n", {}, 'a.jsonl:1: a line is {"text": "…", "label": "…"} (data.text, data.label), not [1]'),
+        ("a.jsonl", "[1]\n", {}, 'a.jsonl:1: expected {"text": "…", "label": "…"} (data.text, data.label), not [1]'),
         ("a.jsonl", "{\n", {}, "a.jsonl:1: not JSON"),
-        ("a.jsonl", "{}\n", {"label": 2}, "have names and no column 2"),
-        ("a.csv", "good,x\n", {}, "a.csv is neither a folder nor of a kind that holds texts with labels"),
+        ("a.jsonl", "{}\n", {"label": 2}, "JSON objects have keys, not column 2"),
+        ("a.csv", "good,x\n", {}, "a.csv is neither a folder nor a file of labelled texts"),
     ],
 )
 def test_malformed_file_is_reported_with_file_and_line(
@@ -232,7 +232,7 @@ def test_malformed_file_is_reported_with_file_and_line(
 def test_missing_files_and_invalid_utf8_are_reported(tmp_path: Path) -> None:
     assert error_message(read_rows, tmp_path / "gone.tsv") == f"there is no file {tmp_path / 'gone.tsv'}"
     assert error_message(read_rows, tmp_path / "gone") == f"there is no file and no folder {tmp_path / 'gone'}"
-    assert "holds no texts" in error_message(read_rows, tmp_path)
+    assert "contains no texts" in error_message(read_rows, tmp_path)
     path = write_file(tmp_path / "a" / "1.txt", b"fine\n\xff\n")
     message = f"{path}:2: not UTF-8 (byte 1 of the line); convert the file first"
     assert error_message(read_rows, tmp_path) == message
@@ -379,7 +379,11 @@ def test_equal_texts_are_never_split_between_train_and_dev(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "no texts in there"), ("a\t \n", "no texts in there"), ("a\tx\nb\tx\n", "all texts are one, too little")],
+    [
+        ("", "no texts to train on"),
+        ("a\t \n", "no texts to train on"),
+        ("a\tx\nb\tx\n", "all texts are equal, too little"),
+    ],
 )
 def test_corpora_too_small_to_train_on_are_refused(content: str, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", content)
@@ -452,7 +456,7 @@ def test_validate_pairs_limits_the_measured_dev_set(tmp_path: Path) -> None:
 def test_single_label_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", tsv([("a", text) for _, text in ROWS]))
     message = error_message(make_job, "lin2017", path, tmp_path)
-    assert "every text has the label 'a': there is nothing to choose from" in message
+    assert "every text has the label 'a': a classifier needs at least two labels" in message
 
 
 def test_label_found_in_dev_only_is_reported_with_file_and_line(tmp_path: Path) -> None:
@@ -466,7 +470,7 @@ def test_model_that_does_not_classify_is_refused(tmp_path: Path) -> None:
     recipe = recipe_of("luong2015-global") | {"task": "classify", "text": {}, "data": recipe_of("lin2017")["data"]}
     data = write_numbered_texts(tmp_path / "a.tsv")
     message = error_message(train, recipe, data, tmp_path / "run")
-    assert "a model of the kind 'luong' does not classify" in message
+    assert "model.kind 'luong' is not a classifier" in message
 
 
 @each_recipe
@@ -557,7 +561,7 @@ def test_unknown_label_in_evaluation_is_reported_with_file_and_line(run: Run, tm
     classifier = load(run.folder)
     message = error_message(classifier.evaluate, [path])
     assert message == f"{path}:2: there is no label 'like'; did you mean 'liked'?"
-    assert "no texts in there" in error_message(classifier.evaluate, [write_file(tmp_path / "b.tsv", "\n")])
+    assert "no texts to score on" in error_message(classifier.evaluate, [write_file(tmp_path / "b.tsv", "\n")])
 
 
 @first_or_slow
@@ -609,7 +613,7 @@ def test_recipes_spell_out_every_setting(name: str) -> None:
     [
         ({"label": 0}, "data: label is a column's number, from 1, or its name, not 0"),
         ({"text": -2}, "not -2"),
-        ({"label": 2, "text": 2}, "label and text are two columns, not both 2"),
+        ({"label": 2, "text": 2}, "label and text must be different columns, not both 2"),
         ({"max_length": 0}, "max_length is at least 1, not 0"),
         ({"max_sentences": 0}, "max_sentences is at least 1, not 0"),
         ({"lable": 1}, "unknown key data.lable; did you mean 'label'?"),
@@ -686,14 +690,14 @@ def test_prediction_reads_the_texts_of_labelled_files(run: Run, tmp_path: Path) 
 def test_predict_refuses_a_single_text_and_numbers(run: Run) -> None:
     with pytest.raises(TypeError, match=r"predict takes a list of texts, not one: predict\(\[text\]\)"):
         load(run.folder).predict("It rained.")
-    assert "what is classified is text, not 5" in error_message(load(run.folder).predict, [5])
+    assert "the input must be text, not 5" in error_message(load(run.folder).predict, [5])
 
 
 def test_texts_mistaken_for_labels_are_reported(tmp_path: Path) -> None:
     rows = [(f"A visit, number {number}.", "liked" if number % 2 else "disliked") for number in range(40)]
     path = write_file(tmp_path / "a.tsv", tsv(rows))
     message = error_message(make_job, "lin2017", path, tmp_path)
-    assert "40 texts have 40 labels, such as 'A visit, number 0.'; data.label and" in message
+    assert "40 texts have 40 labels, such as 'A visit, number 0.'; check the columns data.label and" in message
     assert make_job("lin2017", path, tmp_path, **{"data.label": 2, "data.text": 1}).vocabulary_sizes[1] == 2
 
 

@@ -266,7 +266,7 @@ def test_features_beyond_float16_are_refused(data: Path, tmp_path: Path) -> None
     made.model.get_parameter("features.0.weight").data.mul_(1e9)
     message = error_message(extract_image_features, list_caption_files([data / "dev.jsonl"]), made, tmp_path / "b", 4)
     assert message.startswith(f"{data / 'dev.jsonl'}:1: ")
-    assert "features that float16 cannot hold: --precision float32" in message
+    assert "features that are NaN or inf in float16; try --precision float32" in message
     assert not [path for path in tmp_path.iterdir() if path.name != "a"], "files were left behind"
 
 
@@ -332,13 +332,13 @@ def test_pickled_objects_in_weight_files_are_not_executed(tmp_path: Path) -> Non
         ({"network": "vgg91"}, "torchvision has no network 'vgg91'; did you mean 'vgg19'?"),
         ({"layer": "features.55"}, "has no layer 'features.55'; names like it are features.5, features."),
         ({"layer": "classifier"}, "1,000 × 1 × 1 numbers, is not a feature grid; try features"),
-        ({"weights": "IMAGENET"}, "there are no weights 'IMAGENET' of squeezenet1_1; did you mean 'IMAGENET1K_V1'?"),
+        ({"weights": "IMAGENET"}, "squeezenet1_1 has no weights 'IMAGENET'; did you mean 'IMAGENET1K_V1'?"),
         ({"weights": "gone.pth"}, "there is no file gone.pth, which should hold a network's weights"),
         ({"weights": "text.pth"}, "text.pth cannot be read as a network's weights"),
         ({"weights": "text.safetensors"}, "text.safetensors cannot be read as a network's weights"),
         ({"weights": "list.pth"}, "list.pth is not a state dict"),
         ({"weights": "other.pth"}, "does not fit squeezenet1_1: it has no features.0.weight, but conv1.weight"),
-        ({"weights": "wide.pth"}, "features.0.weight is 2 × 3 × 3 × 3 there, and 64 × 3 × 3 × 3 here"),
+        ({"weights": "wide.pth"}, "features.0.weight has the shape 2 × 3 × 3 × 3, expected 64 × 3 × 3 × 3"),
         ({"side": 4, "layer": None}, "squeezenet1_1 cannot process images of 4 × 4 pixels"),
     ],
 )

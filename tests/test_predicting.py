@@ -163,7 +163,7 @@ def test_several_inputs_are_answered_in_order(server: Client) -> None:
     [
         ("tag", 7, "a sentence is text or a list of words, not 7"),
         ("tag", [[3]], "of a word this model reads its text"),
-        ("classify", {"text": "x"}, "what is classified is text, not "),
+        ("classify", {"text": "x"}, "the input must be text, not "),
         ("read", "x", "a question is"),
         ("read", {"document": "a b", "query": "a"}, "there is no blank in the query"),
         ("read", {"document": 3, "query": "XXXXX"}, '"document" cannot be 3'),

@@ -1,4 +1,4 @@
-"""A label for a text."""
+"""Text classification: a label for a text, with self-attention or hierarchical attention."""
 
 from regard.synthetic.classification import write_classification_corpus
 from regard.tasks.base import Task

@@ -1,4 +1,4 @@
-"""Encoded texts to train on, and their batches."""
+"""Text classification data: encoding texts as one sequence or as sentences, and padded batches."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from regard.tokenizers.sentence_splitter import split_sentences
 
 
 class ClassificationBatch(NamedTuple):
-    """What a classifier's `summed` takes. B texts, right-padded; sentence by sentence there are N to a text."""
+    """A batch of B right-padded texts; for hierarchical models each has up to N sentences."""
 
-    ids: Tensor  # B,S or B,N,S
-    lengths: Tensor  # B or B,N; 0 behind the last sentence
-    labels: Tensor  # B
+    ids: Tensor  # (B, S) or (B, N, S)
+    lengths: Tensor  # (B,) or (B, N); 0 behind the last sentence
+    labels: Tensor  # (B,)
 
     def to(self, device: torch.device) -> ClassificationBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return ClassificationBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     @property
     def num_rows(self) -> int:
-        """The number of texts."""
+        """Number of texts."""
         return len(self.labels)
 
     @property
     def num_targets(self) -> int:
-        """What the loss is a mean over: texts."""
+        """Number of texts, which the loss is averaged over."""
         return len(self.labels)
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in: tokens that are read, padding not counted."""
+        """Number of tokens without padding, for the training speed."""
         return int(self.lengths.sum())
 
     def split_into(self, count: int) -> list[ClassificationBatch]:
-        """The same texts in `count` batches, or as many as there are texts."""
+        """Split into `count` batches, or as many as there are texts."""
         return [
             ClassificationBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)
         ]
 
 
 class TextEncoder(NamedTuple):
-    """How a text becomes ids: as one, or sentence by sentence; what is too long is cut."""
+    """Encodes a text as one sequence of ids or sentence by sentence, and truncates what is too long."""
 
     tokenizer: Tokenizer
     is_hierarchical: bool
@@ -61,22 +61,22 @@ class TextEncoder(NamedTuple):
     max_sentences: int
 
     def encode_untruncated(self, text: str) -> list[list[int]]:
-        """The ids of each sentence that has any, or of the text as one."""
+        """Return the ids of each nonempty sentence, or of the text as one."""
         parts = split_sentences(text, self.language) if self.is_hierarchical else [text]
         encoded = [self.tokenizer.encode(part) for part in parts]
         return [ids for ids in encoded if ids]
 
     def truncate(self, encoded: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """The first sentences of it, and of each the first tokens."""
+        """Return the first `max_sentences` sentences, each cut at `max_length` tokens."""
         return [ids[: self.max_length] for ids in encoded[: self.max_sentences]]
 
     def __call__(self, text: str) -> list[Sequence[int]]:
-        """The ids that a model reads."""
+        """Return the ids that a model reads."""
         return self.truncate(self.encode_untruncated(text))
 
 
 class ClassificationDataset:
-    """Texts with the ids of their labels; each is a row of sentences, of one where texts are read as one."""
+    """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
 
     parts: Sequence[DatasetPart] = ()
 
@@ -87,14 +87,14 @@ class ClassificationDataset:
         encoder: TextEncoder,
         dropout: float = 0.0,
     ) -> None:
-        """`dropout` is BPE's: the words of each batch are cut into pieces otherwise."""
-        kept = list(documents)
-        self.sentences = RaggedArray.from_rows(ids for document in kept for ids in document)
-        self.offsets = np.cumsum([0, *map(len, kept)])  # the first sentence of each text
+        """With BPE `dropout`, the texts of each batch are segmented anew."""
+        encoded_texts = list(documents)
+        self.sentences = RaggedArray.from_rows(ids for document in encoded_texts for ids in document)
+        self.offsets = np.cumsum([0, *map(len, encoded_texts)])  # index of the first sentence of each text
         self.labels = np.asarray(labels, dtype=np.int64)
         self.encoder = encoder
         self.dropout = dropout
-        longest = [max(map(len, document), default=0) for document in kept]
+        longest = [max(map(len, document), default=0) for document in encoded_texts]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
         self.fingerprint = _hash_arrays(self.sentences.values, self.sentences.offsets, self.offsets, self.labels)
 
@@ -102,11 +102,11 @@ class ClassificationDataset:
         return len(self.labels)
 
     def get_token_ids(self, row: int) -> list[list[int]]:
-        """The ids of a text."""
-        return [self.sentences[number].tolist() for number in range(self.offsets[row], self.offsets[row + 1])]
+        """Return the ids of a text, sentence by sentence."""
+        return [self.sentences[sentence].tolist() for sentence in range(self.offsets[row], self.offsets[row + 1])]
 
     def make_batch(self, rows: Indices, seed: int = 0) -> ClassificationBatch:
-        """The texts at `rows`; with dropout, as the seed has it."""
+        """Return the texts at `rows`; `seed` determines BPE dropout."""
         documents: list[list[Sequence[int]]] = [list(self.get_token_ids(int(row))) for row in rows]
         if self.dropout:
             documents = self._apply_bpe_dropout(documents, seed)
@@ -116,31 +116,29 @@ class ClassificationDataset:
         return ClassificationBatch(ids, lengths, torch.from_numpy(self.labels[rows]))
 
     def _apply_bpe_dropout(self, documents: Sequence[Sequence[Sequence[int]]], seed: int) -> list[list[Sequence[int]]]:
-        """The same texts cut into other pieces."""
         flat = [ids for document in documents for ids in document]
-        others = iter(self.encoder.tokenizer.apply_bpe_dropout(flat, self.dropout, seed))
-        return [self.encoder.truncate([next(others) for _ in document]) for document in documents]
+        resegmented = iter(self.encoder.tokenizer.apply_bpe_dropout(flat, self.dropout, seed))
+        return [self.encoder.truncate([next(resegmented) for _ in document]) for document in documents]
 
     def release_memory(self) -> None:
-        """All of it stays in memory."""
+        """Do nothing: all data stay in memory."""
 
 
 def _pad_documents(documents: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
-    """Ids B,N,S and the lengths of the sentences B,N; one position of padding, at the least."""
-    most = max([1, *map(len, documents)])
-    longest = max([1, *(len(ids) for document in documents for ids in document)])
-    ids = np.full((len(documents), most, longest), PAD, dtype=np.int64)
-    lengths = np.zeros((len(documents), most), dtype=np.int64)
+    """Return ids (B, N, S) and sentence lengths (B, N); N and S are at least 1."""
+    max_sentences = max([1, *map(len, documents)])
+    max_length = max([1, *(len(ids) for document in documents for ids in document)])
+    ids = np.full((len(documents), max_sentences, max_length), PAD, dtype=np.int64)
+    lengths = np.zeros((len(documents), max_sentences), dtype=np.int64)
     for row, document in enumerate(documents):
-        for number, sentence in enumerate(document):
-            ids[row, number, : len(sentence)] = sentence
-            lengths[row, number] = len(sentence)
+        for index, sentence in enumerate(document):
+            ids[row, index, : len(sentence)] = sentence
+            lengths[row, index] = len(sentence)
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
 def _hash_arrays(*arrays: Indices) -> str:
-    """Tells one set of texts from another."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in arrays:
-        found.update(np.asarray(array, dtype=np.int64).tobytes())
-    return found.hexdigest()
+        digest.update(np.asarray(array, dtype=np.int64).tobytes())
+    return digest.hexdigest()

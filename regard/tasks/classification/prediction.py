@@ -1,4 +1,4 @@
-"""What a model says of texts, batch by batch."""
+"""Classification inference: label probabilities, and attention weights of hops, words and sentences."""
 
 from __future__ import annotations
 
@@ -19,36 +19,35 @@ from regard.tokenizers import LabelVocabulary, Tokenizer
 
 
 class TextOutput(NamedTuple):
-    """Of one text the log-probability of each label, and where the model looked; padding is gone."""
+    """Log-probabilities of the labels of one text, and attention weights without padding."""
 
-    log_probs: Floats  # L
-    weights: Floats | None  # hops × tokens, or sentences × tokens of the longest
-    sentence_weights: Floats | None  # sentences
+    log_probs: Floats  # (L,)
+    weights: Floats | None  # (hops, tokens), or (sentences, tokens of the longest sentence)
+    sentence_weights: Floats | None  # (sentences,)
 
 
 @torch.inference_mode()
 def run_classifier(
     model: Classifier, dataset: ClassificationDataset, device: torch.device, batch_tokens: int
 ) -> list[TextOutput]:
-    """What a model that is not being trained says of each text, in order."""
+    """Return the output for each text, in order; the model must be in evaluation mode."""
 
     def classify_batch(rows: Indices) -> list[TextOutput]:
         batch = dataset.make_batch(rows).to(device)
         classified: ClassifierOutput = model(batch.ids, batch.lengths)
         return [
-            _remove_padding(*one) for one in zip(_split_batch_outputs(classified), batch.lengths.cpu(), strict=True)
+            _remove_padding(*pair) for pair in zip(_split_batch_outputs(classified), batch.lengths.cpu(), strict=True)
         ]
 
     return map_batches_in_order(classify_batch, dataset.sizes, batch_tokens)
 
 
 def compute_cross_entropy(log_probs: Floats, labels: Indices) -> float:
-    """The mean of −log p of the right labels, of log-probabilities N,L."""
+    """Return the mean of −log p of the reference labels, given log-probabilities (N, L)."""
     return 0.0 - float(log_probs[np.arange(len(labels)), labels].mean(dtype=np.float64))
 
 
 def _split_batch_outputs(classified: ClassifierOutput) -> list[TextOutput]:
-    """A batch's outputs, text by text."""
     logits, weights, sentence_weights = classified
     rows = len(logits)
     scores = log_probs(logits).cpu().numpy()
@@ -57,12 +56,11 @@ def _split_batch_outputs(classified: ClassifierOutput) -> list[TextOutput]:
 
 
 def _split_rows(tensor: Tensor | None, rows: int) -> list[Floats] | list[None]:
-    """The rows of a tensor, or as many times nothing."""
+    """Return the rows of a tensor, or None for each row."""
     return [None] * rows if tensor is None else list(tensor.float().cpu().numpy())
 
 
 def _remove_padding(output: TextOutput, lengths: Tensor) -> TextOutput:
-    """Without what stands for padding."""
     if output.weights is None:
         return output
     if output.sentence_weights is None:
@@ -72,33 +70,33 @@ def _remove_padding(output: TextOutput, lengths: Tensor) -> TextOutput:
     return output._replace(weights=weights, sentence_weights=sentence_weights)
 
 
-_MAX_SHOWN_HOPS = 3  # hops that are shown beside their mean
+_MAX_SHOWN_HOPS = 3  # attention hops shown besides their mean
 
 
 class AttentionView(Protocol):
-    """Tokens, and the weights that they had, if they had any."""
+    """Tokens of a text with their attention weights, if the model has attention."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return tokens and weights for JSON."""
         ...
 
     def to_lines(self) -> list[WeightedWords]:
-        """As people see it."""
+        """Return labelled lines of weighted words for plots."""
         ...
 
 
 class HopAttentionView(NamedTuple):
-    """Several looks at a text that is read as one."""
+    """Attention of one or more hops over the tokens of a text."""
 
     tokens: Sequence[str]
-    weights: Floats | None  # hops × tokens
+    weights: Floats | None  # (hops, tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        """Tokens, and a row of weights for each hop."""
+        """Return tokens, and a row of weights for each hop."""
         return {"tokens": self.tokens, "weights": None if self.weights is None else self.weights.tolist()}
 
     def to_lines(self) -> list[WeightedWords]:
-        """The mean of the hops, and those that looked hardest at one place."""
+        """Return the mean of the hops, and the hops with the highest single weights."""
         if self.weights is None or not self.tokens:
             return []
         strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_SHOWN_HOPS] if len(self.weights) > 1 else ()
@@ -110,29 +108,29 @@ class HopAttentionView(NamedTuple):
 
 
 class HierarchicalAttentionView(NamedTuple):
-    """A look at the words of each sentence, and one at the sentences."""
+    """Attention over the words of each sentence, and over the sentences."""
 
     tokens: Sequence[Sequence[str]]
     weights: Sequence[Sequence[float]] | None
     sentence_weights: Sequence[float] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Sentence by sentence."""
+        """Return tokens and weights, sentence by sentence."""
         return {"tokens": self.tokens, "weights": self.weights, "sentence_weights": self.sentence_weights}
 
     def to_lines(self) -> list[WeightedWords]:
-        """A line for each sentence, with its own weight."""
+        """Return a line for each sentence, with the sentence's weight."""
         if self.weights is None or self.sentence_weights is None:
             return []
         rows = zip(self.tokens, self.weights, self.sentence_weights, strict=True)
         return [
-            WeightedWords(str(number), tokens, weights, own, max(weights))
-            for number, (tokens, weights, own) in enumerate(rows, 1)
+            WeightedWords(str(number), tokens, weights, sentence_weight, max(weights))
+            for number, (tokens, weights, sentence_weight) in enumerate(rows, 1)
         ]
 
 
 class ClassificationPrediction(NamedTuple):
-    """A model's choice."""
+    """The predicted label, the probabilities of all labels, and the attention weights."""
 
     label: str
     probabilities: Mapping[str, float]
@@ -140,24 +138,24 @@ class ClassificationPrediction(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """That of the chosen label."""
+        """Probability of the predicted label."""
         return self.probabilities[self.label]
 
     def to_text(self) -> str:
-        """The label, a tab and its probability."""
+        """Return the label, a tab and its probability."""
         return f"{self.label}\t{self.probability:.4f}"
 
     def to_dict(self) -> dict[str, Any]:
-        """All probabilities, the tokens and their weights."""
-        chosen = {"label": self.label, "probability": self.probability, "probabilities": dict(self.probabilities)}
-        return chosen | self.attention.to_dict()
+        """Return label, all probabilities, tokens and attention weights."""
+        label_fields = {"label": self.label, "probability": self.probability, "probabilities": dict(self.probabilities)}
+        return label_fields | self.attention.to_dict()
 
     def make_attention_lines(self) -> list[WeightedWords]:
-        """What the model looked at."""
+        """Return the attention weights as lines of words."""
         return self.attention.to_lines()
 
     def make_image_overlay(self) -> None:
-        """There is no image."""
+        """Return None: the input is text."""
         return
 
 
@@ -168,7 +166,7 @@ def make_classification_prediction(
     tokenizer: Tokenizer,
     is_hierarchical: bool,
 ) -> ClassificationPrediction:
-    """What a model said of a text with these ids, in words."""
+    """Convert a model output to label names, probabilities and attention over tokens."""
     label_probabilities = np.exp(output.log_probs).tolist()
     probabilities = {labels.find_name(id): probability for id, probability in enumerate(label_probabilities)}
     attention = (
@@ -180,7 +178,6 @@ def make_classification_prediction(
 
 
 def _make_hop_view(output: TextOutput, token_ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> HopAttentionView:
-    """Where a model looked that reads a text as one."""
     return HopAttentionView(
         [token for ids in token_ids for token in tokenizer.convert_ids_to_tokens(ids)], output.weights
     )
@@ -189,7 +186,6 @@ def _make_hop_view(output: TextOutput, token_ids: Sequence[Sequence[int]], token
 def _make_hierarchical_view(
     output: TextOutput, token_ids: Sequence[Sequence[int]], tokenizer: Tokenizer
 ) -> HierarchicalAttentionView:
-    """Where a model looked that reads sentence by sentence."""
     tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in token_ids]
     if output.weights is None or output.sentence_weights is None:
         return HierarchicalAttentionView(tokens, None, None)

@@ -1,4 +1,4 @@
-"""How good the model is on the dev set."""
+"""The classification task: data preparation, dev split, validation with accuracy and macro-F1, and the predictor."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ SAMPLES = 5
 
 
 class ClassificationSample(NamedTuple):
-    """A text of the dev set as the model labels it now."""
+    """A dev text with its reference label and the current prediction."""
 
     text: str
     label: str
     prediction: ClassificationPrediction
 
     def to_dict(self) -> dict[str, str]:
-        """The text, its label, and the model's choice."""
+        """Return text, reference label and predicted label."""
         return {"text": self.text, "label": self.label, "chosen": self.prediction.to_text().replace("\t", " ")}
 
     def plot(self) -> Figure | None:
-        """The words, shaded."""
+        """Return a figure of the words, shaded by attention; None without attention."""
         lines = self.prediction.make_attention_lines()
         return plot_weighted_words(lines) if lines else None
 
 
 class ClassificationValidator:
-    """Cross-entropy, accuracy and macro-F1 on texts of the dev set."""
+    """Validate on dev texts: cross-entropy, accuracy and macro-F1."""
 
     def __init__(
         self,
@@ -95,100 +95,101 @@ class ClassificationValidator:
         self.batch_tokens = batch_tokens
 
     def __call__(self, model: Classifier, device: torch.device) -> Validation:
-        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
         model.eval()
-        found = run_classifier(model, self.dataset, device, self.batch_tokens)
+        outputs = run_classifier(model, self.dataset, device, self.batch_tokens)
         model.train(training)
-        scores, right = np.stack([output.log_probs for output in found]), self.dataset.labels
+        scores, gold = np.stack([output.log_probs for output in outputs]), self.dataset.labels
         if not np.isfinite(scores).all():
-            raise ArithmeticError("the model gives labels probabilities that are no numbers")
-        confusion = ConfusionMatrix.from_labels(right.tolist(), scores.argmax(1).tolist())
-        figures = {"accuracy": confusion.accuracy, "macro_f1": confusion.macro_f1}
-        encoding = self.dataset.encoder
+            raise ArithmeticError("the model gives label probabilities that are NaN or inf")
+        confusion = ConfusionMatrix.from_labels(gold.tolist(), scores.argmax(1).tolist())
+        metrics = {"accuracy": confusion.accuracy, "macro_f1": confusion.macro_f1}
+        encoder = self.dataset.encoder
         samples = [
             ClassificationSample(
                 self.examples[row].text,
                 self.examples[row].label,
                 make_classification_prediction(
-                    found[row],
+                    outputs[row],
                     self.dataset.get_token_ids(row),
                     self.labels,
-                    encoding.tokenizer,
-                    encoding.is_hierarchical,
+                    encoder.tokenizer,
+                    encoder.is_hierarchical,
                 ),
             )
-            for row in range(min(SAMPLES, len(found)))
+            for row in range(min(SAMPLES, len(outputs)))
         ]
-        return Validation(compute_cross_entropy(scores, right), figures, "accuracy", samples)
+        return Validation(compute_cross_entropy(scores, gold), metrics, "accuracy", samples)
 
 
 _LABELS_FILE = "labels.txt"
-_MAX_LISTED_LABELS = 10  # labels that are counted one by one for people
-_MAX_UNQUESTIONED_LABELS = (
-    20  # labels that nobody doubts; of more, each has two texts on average, or texts were taken for labels
-)
+_MAX_LISTED_LABELS = 10  # more labels are not listed with their counts in the log
+# With more labels than this and fewer than two texts per label, texts were probably read as labels.
+_MAX_UNQUESTIONED_LABELS = 20
 
 
 class _ClassificationSplit(NamedTuple):
-    """What there is to train and to validate on."""
+    """Training and dev texts, and all labels."""
 
     train: list[LabelledText]
     dev: list[LabelledText]
-    labels: list[str]  # of the training data, what is held out of it included
-    empty: int  # texts with nothing in them, which are left out
+    labels: list[str]  # of the training data, including texts held out for dev
+    empty: int  # number of empty texts left out
 
 
 class ClassificationVocabularies(NamedTuple):
-    """What a model reads, and what it chooses from."""
+    """Tokenizer of the texts, and the labels."""
 
     tokenizer: Tokenizer
     labels: LabelVocabulary
 
     def save(self, settings: VocabularySettings, folder: Path) -> None:
-        """Writes both into a folder."""
+        """Write both into a folder."""
         self.tokenizer.save(folder / make_vocabulary_file_name("text", settings))
         self.labels.save(folder / _LABELS_FILE)
 
 
 def prepare_classification(run: Run, config: Recipe, resume: bool) -> PreparedRun:
-    """Texts and vocabularies, encoded; and the config with nothing left open."""
-    nested = is_hierarchical(config)
+    """Split and encode texts, train or load the vocabularies, and resolve open values of the config."""
+    hierarchical = is_hierarchical(config)
     data = parse_settings(ClassificationSettings, config["data"], "data")
-    found = split_classification_data(data, config["training"]["seed"])
-    config = config if resume else resolve_auto_sizes(config, len(found.train))
+    split = split_classification_data(data, config["training"]["seed"])
+    config = config if resume else resolve_auto_sizes(config, len(split.train))
     settings = parse_settings(VocabularySettings, config["text"], "text")
-    start = config["training"]["init_from"]
-    before = run if resume else Run(Path(start)) if start else None
+    init_from = config["training"]["init_from"]
+    parent_run = run if resume else Run(Path(init_from)) if init_from else None
     vocabularies = (
-        load_classification_vocabularies(before) if before else _learn_classification_vocabularies(found, settings)
+        load_classification_vocabularies(parent_run)
+        if parent_run
+        else _learn_classification_vocabularies(split, settings)
     )
-    encoding = TextEncoder(vocabularies.tokenizer, nested, data.language, data.max_length, data.max_sentences)
+    encoder = TextEncoder(vocabularies.tokenizer, hierarchical, data.language, data.max_length, data.max_sentences)
     training = config["training"]
-    measured = subsample_evenly(found.dev, int(training["validate_pairs"]))
+    dev_sample = subsample_evenly(split.dev, int(training["validate_pairs"]))
     labels = vocabularies.labels
-    dev_texts = ClassificationDataset(
-        [encoding(one.text) for one in measured], encode_text_labels(measured, labels), encoding
+    dev_dataset = ClassificationDataset(
+        [encoder(example.text) for example in dev_sample], encode_text_labels(dev_sample, labels), encoder
     )
-    whole = [encoding.encode_untruncated(one.text) for one in found.train]
+    untruncated = [encoder.encode_untruncated(example.text) for example in split.train]
     return PreparedRun(
         run,
         config,
         ClassificationDataset(
-            [encoding.truncate(document) for document in whole],
-            encode_text_labels(found.train, labels),
-            encoding,
+            [encoder.truncate(document) for document in untruncated],
+            encode_text_labels(split.train, labels),
+            encoder,
             settings.dropout,
         ),
-        ClassificationValidator(measured, dev_texts, labels, int(training["batch_tokens"])),
+        ClassificationValidator(dev_sample, dev_dataset, labels, int(training["batch_tokens"])),
         (vocabularies.tokenizer.vocab_size, labels.num_labels),
         partial(vocabularies.save, settings),
-        _describe_classification_data(found, whole, encoding, vocabularies),
+        _describe_classification_data(split, untruncated, encoder, vocabularies),
     )
 
 
 def load_classification_vocabularies(run: Run) -> ClassificationVocabularies:
-    """The vocabularies of a run."""
+    """Load the vocabularies of a run."""
     settings = parse_settings(VocabularySettings, run.read_config()["text"], "text")
     folder = run.folder / "tokenizer"
     return ClassificationVocabularies(
@@ -200,67 +201,66 @@ def load_classification_vocabularies(run: Run) -> ClassificationVocabularies:
 def _learn_classification_vocabularies(
     split: _ClassificationSplit, settings: VocabularySettings
 ) -> ClassificationVocabularies:
-    """Vocabularies of the training texts; a label that only a text held out has is one all the same."""
+    """Train a tokenizer on the training texts; labels include those of dev texts only."""
     labels = LabelVocabulary(split.labels)
     if labels.num_labels < 2:
-        raise UserError(f"every text has the label {labels.find_name(0)!r}: there is nothing to choose from")
-    lines = [" ".join(one.text.split()) for one in split.train]
+        raise UserError(f"every text has the label {labels.find_name(0)!r}: a classifier needs at least two labels")
+    lines = [" ".join(example.text.split()) for example in split.train]
     return ClassificationVocabularies(train_tokenizer(settings, lambda: lines), labels)
 
 
 def split_classification_data(data: ClassificationSettings, seed: int) -> _ClassificationSplit:
-    """Reads the texts, and holds some out where no dev set is named: by their content, not by their order."""
+    """Read the texts; without a dev set, hold out texts by a hash of their content."""
     if not data.train:
-        raise UserError("nothing to train on: name files of texts with labels, or folders that have one for each label")
-    every = list(read_labelled_texts([Path(name) for name in data.train], data))
-    full = [one for one in every if one.text.strip()]
-    empty = len(every) - len(full)
-    if not full:
-        raise UserError(f"{' and '.join(data.train)}: no texts in there, nothing to work with")
-    labels = sorted({one.label for one in full})
-    if len(labels) > max(_MAX_UNQUESTIONED_LABELS, len(full) // 2):
+        raise UserError("nothing to train on: name files of labelled texts, or folders with a subfolder for each label")
+    examples = list(read_labelled_texts([Path(name) for name in data.train], data))
+    nonempty = [example for example in examples if example.text.strip()]
+    empty = len(examples) - len(nonempty)
+    if not nonempty:
+        raise UserError(f"{' and '.join(data.train)}: no texts to train on")
+    labels = sorted({example.label for example in nonempty})
+    if len(labels) > max(_MAX_UNQUESTIONED_LABELS, len(nonempty) // 2):
         raise UserError(
-            f"{len(full):,} texts have {len(labels):,} labels, such as {short_repr(labels[0])}; "
-            "data.label and data.text say where both are"
+            f"{len(nonempty):,} texts have {len(labels):,} labels, such as {short_repr(labels[0])}; "
+            "check the columns data.label and data.text"
         )
     if data.dev:
         dev = list(read_labelled_texts([Path(name) for name in data.dev], data))
         if not dev:
-            raise UserError(f"{' and '.join(data.dev)}: no texts in there, nothing to validate on")
-        return _ClassificationSplit(full, dev, labels, empty)
+            raise UserError(f"{' and '.join(data.dev)}: no texts to validate on")
+        return _ClassificationSplit(nonempty, dev, labels, empty)
     return _ClassificationSplit(
-        *split_dev_examples(full, _text_to_pair, seed, data.dev_pairs, "all texts are one"), labels, empty
+        *split_dev_examples(nonempty, _text_to_pair, seed, data.dev_pairs, "all texts are equal"), labels, empty
     )
 
 
 def _text_to_pair(one: LabelledText) -> Pair:
-    """Text and label, for what is held out by its text."""
+    """Return (text, label), so that the dev set is split by text."""
     return Pair(one.text, one.label)
 
 
 def load_classification_dev_set(run: Run) -> list[DevExample]:
-    """The texts that a run was validated on."""
+    """Return the dev texts of a run."""
     config = run.read_config()
-    found = split_classification_data(
+    split = split_classification_data(
         parse_settings(ClassificationSettings, config["data"], "data"), config["training"]["seed"]
     )
-    return [DevExample(one.text, one.label) for one in found.dev]
+    return [DevExample(example.text, example.label) for example in split.dev]
 
 
 def subsample_evenly(examples: Sequence[LabelledText], max_examples: int) -> list[LabelledText]:
-    """At most so many of them, from the first to the last."""
+    """Return at most `max_examples` examples, evenly spaced from the first to the last."""
     if len(examples) <= max_examples:
         return list(examples)
-    return [examples[number * len(examples) // max_examples] for number in range(max_examples)]
+    return [examples[index * len(examples) // max_examples] for index in range(max_examples)]
 
 
 def encode_text_labels(examples: Sequence[LabelledText], labels: LabelVocabulary) -> list[int]:
-    """The ids of their labels; one that is not known is named with its place."""
-    return [_encode_label(one, labels) for one in examples]
+    """Return the ids of the labels; raise UserError with the location of an unknown label."""
+    return [_encode_label(example, labels) for example in examples]
 
 
 def _encode_label(example: LabelledText, labels: LabelVocabulary) -> int:
-    """The id of a text's label."""
     try:
         return labels.find_id(example.label)
     except UserError as error:
@@ -273,25 +273,25 @@ def _describe_classification_data(
     encoder: TextEncoder,
     vocabularies: ClassificationVocabularies,
 ) -> str:
-    """What there is to train on."""
-    long = sum(len(ids) > encoder.max_length for document in untruncated for ids in document)
-    many = sum(len(document) > encoder.max_sentences for document in untruncated)
-    cut = [
-        (long, f"{'sentences' if encoder.is_hierarchical else 'texts'} cut at {encoder.max_length} tokens"),
-        (many, f"texts cut at {encoder.max_sentences} sentences"),
+    num_long = sum(len(ids) > encoder.max_length for document in untruncated for ids in document)
+    num_many = sum(len(document) > encoder.max_sentences for document in untruncated)
+    truncations = [
+        (num_long, f"{'sentences' if encoder.is_hierarchical else 'texts'} cut at {encoder.max_length} tokens"),
+        (num_many, f"texts cut at {encoder.max_sentences} sentences"),
         (split.empty, "empty ones left out"),
     ]
-    notes = ", ".join(f"{count:,} {what}" for count, what in cut if count)
-    counts = Counter(one.label for one in split.train)
-    each = ", ".join(f"{name} {counts[name]:,}" for name in vocabularies.labels.names)
+    notes = ", ".join(f"{count:,} {description}" for count, description in truncations if count)
+    counts = Counter(example.label for example in split.train)
+    listed = ", ".join(f"{name} {counts[name]:,}" for name in vocabularies.labels.names)
+    label_counts = f" ({listed})" if vocabularies.labels.num_labels <= _MAX_LISTED_LABELS else ""
     return (
         f"{len(split.train):,} texts{f' ({notes})' if notes else ''}, {len(split.dev):,} dev texts, vocabulary "
-        f"{vocabularies.tokenizer.vocab_size:,}, {vocabularies.labels.num_labels} labels{f' ({each})' if vocabularies.labels.num_labels <= _MAX_LISTED_LABELS else ''}"
+        f"{vocabularies.tokenizer.vocab_size:,}, {vocabularies.labels.num_labels} labels{label_counts}"
     )
 
 
 class ClassificationPredictor:
-    """A model with its vocabularies: texts in, labels out."""
+    """A text classifier with its tokenizer and labels."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class ClassificationPredictor:
         batch_tokens: int,
         device: torch.device,
     ) -> None:
-        """`data` are the settings of the run: where a file has its labels, and how much of a text is read."""
+        """`data` are the run's settings: columns of label and text, and length limits."""
         self.model = model.to(device).eval()
         self.labels = vocabularies.labels
         self.data = data
@@ -313,47 +313,50 @@ class ClassificationPredictor:
         self.device = device
 
     def parse_lines(self, lines: Iterable[str]) -> Iterator[str]:
-        """A line is a text."""
+        """Yield each line as a text."""
         yield from lines
 
     def read_inputs(self, path: Path) -> Iterator[str]:
-        """The texts of a file or folder like those of training, with labels or without; of others a line is a text."""
-        return (one.text for one in read_texts(path, self.data)) if has_labelled_texts(path) else iterate_lines(path)
+        """Yield the texts of a folder or labelled file; of any other file, each line is a text."""
+        return (
+            (example.text for example in read_texts(path, self.data))
+            if has_labelled_texts(path)
+            else iterate_lines(path)
+        )
 
     def parse_json_input(self, given: Any) -> str:
-        """Text."""
+        """Return the text; raise UserError for other types."""
         if not isinstance(given, str):
-            raise UserError(f"what is classified is text, not {short_repr(given)}")
+            raise UserError(f"the input must be text, not {short_repr(given)}")
         return given
 
     def predict(self, inputs: Sequence[str]) -> list[ClassificationPrediction]:
-        """A label for each text, in order."""
+        """Return a label for each text, in order."""
         encoded = [self.encoder(self.parse_json_input(text)) for text in require_list(inputs, "text")]
-        texts = ClassificationDataset(encoded, [0] * len(encoded), self.encoder)
-        tokenizer, nested = self.encoder.tokenizer, self.encoder.is_hierarchical
+        dataset = ClassificationDataset(encoded, [0] * len(encoded), self.encoder)
+        tokenizer, hierarchical = self.encoder.tokenizer, self.encoder.is_hierarchical
         return [
-            make_classification_prediction(output, texts.get_token_ids(row), self.labels, tokenizer, nested)
-            for row, output in enumerate(self._run_model(texts))
+            make_classification_prediction(output, dataset.get_token_ids(row), self.labels, tokenizer, hierarchical)
+            for row, output in enumerate(self._run_model(dataset))
         ]
 
     def _run_model(self, dataset: ClassificationDataset) -> list[TextOutput]:
-        """What the model says of encoded texts."""
         return run_classifier(self.model, dataset, self.device, self.batch_tokens)
 
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Accuracy, macro-F1, figures of each label, and which labels were taken for which."""
+        """Return accuracy, macro-F1, loss, precision, recall and F1 of each label, and the confusion matrix."""
         examples = list(read_labelled_texts(paths, self.data))
         if not examples:
-            raise UserError(f"{' and '.join(map(str, paths))}: no texts in there, nothing to score on")
-        right = encode_text_labels(examples, self.labels)
-        texts = ClassificationDataset([self.encoder(one.text) for one in examples], right, self.encoder)
-        scores = np.stack([output.log_probs for output in self._run_model(texts)])
-        confusion = ConfusionMatrix.from_labels(right, scores.argmax(1).tolist())
+            raise UserError(f"{' and '.join(map(str, paths))}: no texts to score on")
+        gold = encode_text_labels(examples, self.labels)
+        dataset = ClassificationDataset([self.encoder(example.text) for example in examples], gold, self.encoder)
+        scores = np.stack([output.log_probs for output in self._run_model(dataset)])
+        confusion = ConfusionMatrix.from_labels(gold, scores.argmax(1).tolist())
         return {
             "texts": len(examples),
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
-            "loss": compute_cross_entropy(scores, texts.labels),
+            "loss": compute_cross_entropy(scores, dataset.labels),
             "labels": {
                 self.labels.find_name(id): confusion.compute_label_scores(id)._asdict() for id in confusion.labels
             },
@@ -365,7 +368,7 @@ class ClassificationPredictor:
 
 
 def load(*runs: str | Path, device: str | None = None) -> ClassificationPredictor:
-    """The best model of a run, ready to label texts, on a GPU where there is one."""
+    """Load the best checkpoint of a run for classification; by default on a GPU if there is one."""
     run = get_single_run(runs, "classifies")
     config = run.read_config()
     vocabularies = load_classification_vocabularies(run)
