@@ -164,7 +164,7 @@ def test_several_inputs_are_answered_in_order(server: Client) -> None:
         ("tag", 7, "a sentence is text or a list of words, not 7"),
         ("tag", [[3]], "of a word this model reads its text"),
         ("classify", {"text": "x"}, "the input must be text, not "),
-        ("read", "x", "a question is"),
+        ("read", "x", "a question must be"),
         ("read", {"document": "a b", "query": "a"}, "there is no blank in the query"),
         ("read", {"document": 3, "query": "XXXXX"}, '"document" cannot be 3'),
         ("nobody", "x", "there is no model 'nobody' that predicts; there are tag, classify, read, regress, "),

@@ -1,4 +1,4 @@
-"""A text and a sentence of which a word is blank: which word of the text is it?"""
+"""Cloze reading comprehension: choose the word of a document that fills the blank in a query."""
 
 from regard.synthetic.cloze import write_cloze_corpus
 from regard.tasks.base import Task

@@ -1,6 +1,6 @@
-"""A question in words, and which words of its document are which candidate.
+"""Cloze data: tokenized questions, candidates of the document, vocabulary, and padded batches.
 
-Candidates are found by how they are written, not by ids: a word that is not in the vocabulary can be the answer, too.
+Candidates are matched by their text, not by ids, so a word outside the vocabulary can be the answer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from regard.tokenizers import TextSettings, Tokenizers, WordTokenizer
 from regard.tokenizers.tokenizer import normalize
 from regard.tokenizers.words import VOCABULARY_VERSION, find_tokens
 
-BLANK_TAG = "blank"  # the tag that stands for the word that was taken out
-NO_CANDIDATE = -1  # the place of a word that is no candidate
+BLANK_TAG = "blank"  # vocabulary tag of the blank
+NO_CANDIDATE = -1  # candidate id of words that are not candidates
 
 
 class TokenizedQuestion(NamedTuple):
-    """A question in words."""
+    """A question split into words, with the candidate id of each document word."""
 
-    lines: list[list[str]]  # of the document, as written
-    query: list[str]  # the blank among them
-    candidates: list[str]  # each once
-    candidate_ids: list[int]  # for each word of the document the number of its candidate
-    answer: int | None  # the number of the right one
+    lines: list[list[str]]  # words of each line of the document, as written
+    query: list[str]  # words, including the blank
+    candidates: list[str]  # without duplicates
+    candidate_ids: list[int]  # of each word of the document; -1: not a candidate
+    answer: int | None  # candidate id of the reference answer
 
     @property
     def document_words(self) -> list[str]:
@@ -48,171 +48,171 @@ class TokenizedQuestion(NamedTuple):
 
     @property
     def is_answerable(self) -> bool:
-        """Whether the answer can be found in the document."""
+        """True if the reference answer occurs in the document."""
         return self.answer is not None and self.answer in self.candidate_ids
 
 
 def tokenize_question(
     question: Question, blank: str, lowercase: bool, version: int = VOCABULARY_VERSION
 ) -> TokenizedQuestion:
-    """The words of a question, split as by a vocabulary of this version.
+    """Split a question into words, as a vocabulary of this version does, and find the candidates in the document.
 
-    A candidate may have several; where two begin together, it is the longer one.
+    A candidate may have several words; if two candidates start at the same word, the longer one matches.
     """
     lines = [_split_words(line, version) for line in question.document]
     document = [_normalize_word(word, lowercase) for line in lines for word in line]
-    written = _list_candidates(question, lines)
-    numbers = {
-        forms: number
-        for number, forms in enumerate(
-            {_normalize_words(tokenizers, lowercase, version): tokenizers for tokenizers in written}
+    candidates = _list_candidates(question, lines)
+    ids_by_words = {
+        words: candidate_id
+        for candidate_id, words in enumerate(
+            {_normalize_words(candidate, lowercase, version): candidate for candidate in candidates}
         )
     }
-    first = {
-        forms: tokenizers
-        for tokenizers in reversed(written)
-        for forms in [_normalize_words(tokenizers, lowercase, version)]
+    first_spelling = {
+        words: candidate
+        for candidate in reversed(candidates)
+        for words in [_normalize_words(candidate, lowercase, version)]
     }
     return TokenizedQuestion(
         lines,
         _tokenize_query(question.query, blank, version),
-        [" ".join(first[forms].split()) for forms in numbers],
-        _match_candidates(document, numbers),
-        None if question.answer is None else _find_answer_id(question, numbers, lowercase, version),
+        [" ".join(first_spelling[words].split()) for words in ids_by_words],
+        _match_candidates(document, ids_by_words),
+        None if question.answer is None else _find_answer_id(question, ids_by_words, lowercase, version),
     )
 
 
 def _list_candidates(question: Question, lines: Sequence[Sequence[str]]) -> list[str]:
-    """What the word may be; punctuation is no word, unless somebody has named it."""
+    """Return the given candidates, or by default all words of the document except punctuation."""
     if question.candidates is not None:
-        return [tokenizers for tokenizers in question.candidates if tokenizers.strip()]
+        return [candidate for candidate in question.candidates if candidate.strip()]
     return list(dict.fromkeys(word for line in lines for word in line if any(map(str.isalnum, word))))
 
 
 def _find_answer_id(
     question: Question, ids_by_words: Mapping[tuple[str, ...], int], lowercase: bool, version: int
 ) -> int:
-    """The number of the answer."""
+    """Return the candidate id of the answer; raise UserError if it is not a candidate."""
     assert question.answer is not None
-    found = ids_by_words.get(_normalize_words(question.answer, lowercase, version))
-    if found is None:
-        among = "words of the document" if question.candidates is None else "candidates"
-        raise question.make_error(f"the answer {short_repr(question.answer)} is not among the {among}")
-    return found
+    answer_id = ids_by_words.get(_normalize_words(question.answer, lowercase, version))
+    if answer_id is None:
+        choices = "words of the document" if question.candidates is None else "candidates"
+        raise question.make_error(f"the answer {short_repr(question.answer)} is not among the {choices}")
+    return answer_id
 
 
 def _match_candidates(document: Sequence[str], ids_by_words: Mapping[tuple[str, ...], int]) -> list[int]:
-    """For each word the number of the candidate that it is, or is a part of."""
-    lengths = sorted({len(forms) for forms in ids_by_words}, reverse=True)
+    """Return for each document word the id of the candidate that it is, or is part of."""
+    lengths = sorted({len(words) for words in ids_by_words}, reverse=True)
     candidate_ids: list[int] = []
-    while (at := len(candidate_ids)) < len(document):
-        windows = (tuple(document[at : at + length]) for length in lengths)
-        known = next((window for window in windows if window in ids_by_words), None)
-        candidate_ids.extend([NO_CANDIDATE] if known is None else [ids_by_words[known]] * len(known))
+    while (start := len(candidate_ids)) < len(document):
+        windows = (tuple(document[start : start + length]) for length in lengths)
+        match = next((window for window in windows if window in ids_by_words), None)
+        candidate_ids.extend([NO_CANDIDATE] if match is None else [ids_by_words[match]] * len(match))
     return candidate_ids
 
 
 def _tokenize_query(query: str, blank: str, version: int) -> list[str]:
-    """The words of a query; a blank is one of its own, whatever it touches."""
+    """Return the words of a query; the blank is a word of its own even if it touches others."""
     first, *others = (_split_words(part, version) for part in query.split(blank))
     return [*first, *(word for words in others for word in (blank, *words))]
 
 
 def _normalize_words(text: str, lowercase: bool, version: int) -> tuple[str, ...]:
-    """The words of a candidate in the form that counts."""
     return tuple(_normalize_word(word, lowercase) for word in _split_words(text, version))
 
 
 def _split_words(text: str, version: int) -> list[str]:
-    """Return the words and marks of a text, as they are written."""
+    """Return the words and punctuation marks of a text, as they are written."""
     return [token.text for token in find_tokens(text, version)]
 
 
 def _normalize_word(word: str, lowercase: bool) -> str:
-    """A word as it is compared."""
     return normalize(word, lowercase)
 
 
 def encode_cloze_words(words: Sequence[str], vocabulary: WordTokenizer, blank: str | None = None) -> list[int]:
-    """The ids of words; in a query the blank has its own."""
-    known, lowercase = vocabulary.ids, vocabulary.lowercase
+    """Return the ids of words; `blank` marks the word of a query that has the blank's id."""
+    ids, lowercase = vocabulary.ids, vocabulary.lowercase
     return [
-        vocabulary.find_tag_id(BLANK_TAG) if word == blank else known.get(_normalize_word(word, lowercase), UNK)
+        vocabulary.find_tag_id(BLANK_TAG) if word == blank else ids.get(_normalize_word(word, lowercase), UNK)
         for word in words
     ]
 
 
 def find_most_frequent_candidate(question: TokenizedQuestion) -> int:
-    """The candidate that the document has most often, the first among equals: what to beat."""
+    """Return the candidate that occurs most often in the document, the first of equals: a simple baseline."""
     counts = Counter(candidate_id for candidate_id in question.candidate_ids if candidate_id != NO_CANDIDATE)
-    return max(range(len(question.candidates)), key=lambda number: (counts[number], -number))
+    return max(range(len(question.candidates)), key=lambda candidate: (counts[candidate], -candidate))
 
 
 def learn_cloze_vocabulary(questions: Iterable[Question], settings: ClozeTextSettings, blank: str) -> WordTokenizer:
-    """The most frequent words of documents and queries, and the blank."""
-    lines = (line for one in questions for line in (*one.document, *one.query.split(blank)))
+    """Build a vocabulary of the most frequent words of documents and queries, plus the blank."""
+    lines = (line for question in questions for line in (*question.document, *question.query.split(blank)))
     return WordTokenizer.train(lines, settings.vocabulary, settings.lowercase, (BLANK_TAG,), spacing=False)
 
 
 def save_cloze_vocabulary(vocabulary: WordTokenizer, folder: Path) -> None:
-    """Writes it as a vocabulary for both sides is written."""
+    """Write the vocabulary into a folder, in the format of a shared vocabulary."""
     tokenizers.save_tokenizers(Tokenizers(vocabulary, vocabulary), TextSettings(kind="word"), folder)
 
 
 def load_cloze_vocabulary(run: Run) -> WordTokenizer:
-    """That of a run."""
+    """Load the vocabulary of a run."""
     settings = parse_settings(ClozeTextSettings, run.read_config()["text"], "text")
-    found = tokenizers.load_tokenizers(
+    vocabulary = tokenizers.load_tokenizers(
         TextSettings(kind="word", lowercase=settings.lowercase), run.folder / "tokenizer"
     ).source
-    assert isinstance(found, WordTokenizer)
-    found.find_tag_id(BLANK_TAG)  # or an error: a vocabulary without it is another task's
-    return found
+    assert isinstance(vocabulary, WordTokenizer)
+    vocabulary.find_tag_id(BLANK_TAG)  # raises if the vocabulary belongs to another task
+    return vocabulary
 
 
 class ClozeBatch(NamedTuple):
-    """What the reader's loss takes: B questions, right-padded."""
+    """A batch of B right-padded questions."""
 
-    document: Tensor  # B,S
-    lengths: Tensor  # B
-    query: Tensor  # B,Q
-    query_lengths: Tensor  # B
-    candidate_ids: Tensor  # B,S the number of the candidate that each word of the document is; -1: none
-    answer: Tensor  # B the number of the right one; -1: nobody has said
+    document: Tensor  # (B, S)
+    lengths: Tensor  # (B,)
+    query: Tensor  # (B, Q)
+    query_lengths: Tensor  # (B,)
+    candidate_ids: Tensor  # (B, S), candidate id of each document word; -1: none
+    answer: Tensor  # (B,), candidate id of the reference answer; -1: unknown
 
     def to(self, device: torch.device) -> ClozeBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return ClozeBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     @property
     def num_rows(self) -> int:
-        """The number of questions."""
+        """Number of questions."""
         return len(self.document)
 
     @property
     def num_targets(self) -> int:
-        """What the loss is a mean over: the same."""
+        """Number of questions, which the loss is averaged over."""
         return self.num_rows
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in: words that are read."""
+        """Number of words without padding, for the training speed."""
         return int(self.lengths.sum() + self.query_lengths.sum())
 
     def split_into(self, count: int) -> list[ClozeBatch]:
-        """The same questions in `count` batches, or as many as there are questions."""
+        """Split into `count` batches, or as many as there are questions."""
         return [ClozeBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class ClozeDataset:
-    """Questions in numbers, all in memory."""
+    """Encoded questions, all in memory."""
 
     parts: tuple[DatasetPart, ...] = ()
 
     def __init__(self, questions: Iterable[TokenizedQuestion], vocabulary: WordTokenizer, blank: str) -> None:
-        rows = [_encode_question(one, vocabulary, blank) for one in questions]  # whose words need much more room
+        rows = [
+            _encode_question(question, vocabulary, blank) for question in questions
+        ]  # ids only: words take far more memory
         self.document, self.query, self.candidate_ids = (
-            RaggedArray.from_rows(row[part] for row in rows) for part in range(3)
+            RaggedArray.from_rows(row[column] for row in rows) for column in range(3)
         )
         self.answers = np.array([row[3][0] for row in rows], dtype=np.int64)
         self.sizes = (self.document.lengths + self.query.lengths).astype(np.int32)
@@ -224,7 +224,7 @@ class ClozeDataset:
         return len(self.answers)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> ClozeBatch:
-        """The questions at `rows`; nothing varies from one look to the next."""
+        """Return the questions at `rows`; `seed` is unused, as nothing is random."""
         document, lengths = pad_rows(self.document, rows)
         query, query_lengths = pad_rows(self.query, rows)
         candidate_ids, _ = pad_rows(self.candidate_ids, rows, NO_CANDIDATE)
@@ -232,11 +232,11 @@ class ClozeDataset:
         return ClozeBatch(*map(torch.from_numpy, columns))
 
     def release_memory(self) -> None:
-        """All of it is needed again."""
+        """Do nothing: all data stay in memory."""
 
 
 def _encode_question(question: TokenizedQuestion, vocabulary: WordTokenizer, blank: str) -> tuple[Integers, ...]:
-    """Document, query, places and answer of a question."""
+    """Return document ids, query ids, candidate ids and the answer of a question."""
     answer = NO_CANDIDATE if question.answer is None else question.answer
     columns = (
         encode_cloze_words(question.document_words, vocabulary),

@@ -1,4 +1,4 @@
-"""The `data` and `text` sections of a recipe that reads."""
+"""Read cloze questions: the Children's Book Test format and JSON lines; and the `data` and `text` settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.errors import UserError, short_repr
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeSettings(BaseDataSettings):
-    """Which questions are trained on."""
+    """The `data` section of a cloze recipe: files, blank, and length limits."""
 
     blank: str = "XXXXX"
     max_length: int = 2000
@@ -26,16 +26,16 @@ class ClozeSettings(BaseDataSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.blank.split() != [self.blank]:
-            raise ValueError(f"blank is one word, which stands for the word that was taken out, not {self.blank!r}")
+            raise ValueError(f"blank must be one word, which marks the missing word, not {self.blank!r}")
         if self.max_length < 1 or self.dev_questions < 1:
             raise ValueError(
-                f"max_length and dev_questions are at least 1, not {self.max_length} and {self.dev_questions}"
+                f"max_length and dev_questions must be at least 1, not {self.max_length} and {self.dev_questions}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeTextSettings:
-    """How text becomes ids: an answer is a word, so that words are what is read."""
+    """The `text` section of a cloze recipe; the vocabulary is of words, because an answer is a word."""
 
     kind: Literal["word"] = "word"
     vocabulary: int = 50000
@@ -50,27 +50,27 @@ QUESTION_JSON_FORMAT = '{"document": "…", "query": "… XXXXX …", "candidate
 
 
 class Question(NamedTuple):
-    """One question."""
+    """A document, a query with a blank, candidates, and the reference answer."""
 
-    document: tuple[str, ...]  # its lines
+    document: tuple[str, ...]  # lines
     query: str
     candidates: tuple[str, ...] | None = None  # None: every word of the document
-    answer: str | None = None  # None: nobody has said
-    where: str = ""  # it was read, for what is to be said of it
+    answer: str | None = None  # None: unknown
+    where: str = ""  # location, for messages
 
     def make_error(self, problem: str) -> UserError:
-        """What is wrong with it."""
+        """Return a UserError with the location of the question."""
         return UserError(f"{self.where}: {problem}" if self.where else problem)
 
 
 def parse_question(fields: Mapping[str, Any], blank: str, where: str = "") -> Question:
-    """A question as JSON has it; the document is one text or a list of lines."""
+    """Return the question in a JSON object; the document is one text or a list of lines."""
     document, query = fields.get("document"), fields.get("query")
     lines = document.splitlines() if isinstance(document, str) else document
-    found = Question(_parse_string_list(lines, "document", where), _parse_string(query, "query", where), where=where)
+    question = Question(_parse_string_list(lines, "document", where), _parse_string(query, "query", where), where=where)
     candidates, answer = fields.get("candidates"), fields.get("answer")
     return check_question(
-        found._replace(
+        question._replace(
             candidates=None if candidates is None else _parse_string_list(candidates, "candidates", where),
             answer=None if answer is None else _parse_string(answer, "answer", where),
         ),
@@ -79,41 +79,36 @@ def parse_question(fields: Mapping[str, Any], blank: str, where: str = "") -> Qu
 
 
 def check_question(question: Question, blank: str) -> Question:
-    """The same, if it has a document, a blank, and a candidate where it has a list of them."""
+    """Return the question without blank candidates; raise UserError if document, blank or candidates are missing."""
     if not any(map(str.strip, question.document)):
         raise question.make_error("there is no word in the document")
     if blank not in question.query:
         raise question.make_error(
-            f"there is no blank in the query, which {blank} (data.blank) stands for: {short_repr(question.query)}"
+            f"there is no blank in the query, marked as {blank} (data.blank): {short_repr(question.query)}"
         )
     if question.candidates is None:
         return question
-    named = tuple(candidate for candidate in question.candidates if candidate.strip())
-    if not named:
-        raise question.make_error("there are no candidates; where every word of the document is one, leave them out")
-    return question._replace(candidates=named)
+    candidates = tuple(candidate for candidate in question.candidates if candidate.strip())
+    if not candidates:
+        raise question.make_error("there are no candidates; leave the list out if every word of the document is one")
+    return question._replace(candidates=candidates)
 
 
 def _parse_string_list(value: Any, name: str, where: str) -> tuple[str, ...]:
-    """A list of texts under a name."""
     if not isinstance(value, list | tuple):
         raise _make_field_error(name, value, where)
-    return tuple(_parse_string(one, name, where) for one in value)
+    return tuple(_parse_string(item, name, where) for item in value)
 
 
 def _parse_string(value: Any, name: str, where: str) -> str:
-    """Text under a name."""
     if not isinstance(value, str):
         raise _make_field_error(name, value, where)
     if not is_valid_unicode(value):
-        raise Question((), "", where=where).make_error(
-            "half a character (\\ud800 to \\udfff alone), which no file can hold"
-        )
+        raise Question((), "", where=where).make_error("invalid Unicode: an unpaired surrogate (\\ud800 to \\udfff)")
     return value
 
 
 def _make_field_error(name: str, value: Any, where: str) -> UserError:
-    """What is said of a question in another form."""
     return Question((), "", where=where).make_error(
         f'"{name}" cannot be {short_repr(value)}; a question is {QUESTION_JSON_FORMAT}'
     )
@@ -123,16 +118,18 @@ _NUMBERED_LINE = re.compile(r"(\d{1,9})(?:[ \t]+(.*))?", re.DOTALL)
 
 
 def read_question_files(paths: Sequence[Path], blank: str) -> list[Question]:
-    """All questions of some files, at least one."""
-    found = [question for path in paths for question in parse_questions(iterate_lines(path), blank, format_path(path))]
-    if not found:
-        named = " and ".join(map(format_path, paths))
-        raise UserError(f"{named}: no questions in there, nothing to work with")
-    return found
+    """Read the questions of several files; raise UserError if there are none."""
+    questions = [
+        question for path in paths for question in parse_questions(iterate_lines(path), blank, format_path(path))
+    ]
+    if not questions:
+        names = " and ".join(map(format_path, paths))
+        raise UserError(f"{names}: no questions found")
+    return questions
 
 
 def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> Iterator[Question]:
-    """The questions that lines hold, each as soon as it is there; what begins with a brace is JSON."""
+    """Yield the questions in lines, each as soon as it is complete; lines that begin with a brace are JSON."""
     numbered = ((f"{name}:{number}" if name else f"line {number}", line) for number, line in enumerate(text_lines, 1))
     for where, line in numbered:
         if line.strip():
@@ -141,17 +138,16 @@ def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> It
 
 
 def _parse_json_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Iterator[Question]:
-    """JSON, an object a line."""
     for where, line in numbered:
         if line.strip():
-            given = parse_json_line(line, where)
-            if not isinstance(given, dict):
+            fields = parse_json_line(line, where)
+            if not isinstance(fields, dict):
                 raise UserError(f"{where}: not a question, which is {QUESTION_JSON_FORMAT}")
-            yield parse_question(given, blank, where)
+            yield parse_question(fields, blank, where)
 
 
 def _parse_cbt_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Iterator[Question]:
-    """Numbered lines of a story, the last of them the query: `21 query⇥answer⇥⇥candidate|candidate`."""
+    """Yield questions in CBT format: numbered story lines, then `21 query⇥answer⇥⇥candidate|candidate`."""
     story: list[str] = []
     where = ""
     for where, line in numbered:
@@ -170,26 +166,25 @@ def _parse_cbt_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Ite
 
 
 def _strip_line_number(line: str, expected: int, where: str) -> str:
-    """A line without its number, which says that none is missing."""
-    found = _NUMBERED_LINE.fullmatch(line.strip(" "))
-    if found is None:
-        raise UserError(f"{where}: a line of a story begins with its number, {expected} here: {short_repr(line)}")
-    if int(found[1]) != expected:
-        raise UserError(f"{where}: this is line {found[1]} of a story, and line {expected} was to come")
-    return found[2] or ""
+    """Return a line without its number; raise UserError if a line is missing."""
+    match = _NUMBERED_LINE.fullmatch(line.strip(" "))
+    if match is None:
+        raise UserError(f"{where}: a line of a story must begin with its number, {expected} here: {short_repr(line)}")
+    if int(match[1]) != expected:
+        raise UserError(f"{where}: this is line {match[1]} of a story, but line {expected} is expected")
+    return match[2] or ""
 
 
 def _parse_query_line(text: str, story: Sequence[str], blank: str, where: str) -> Question:
-    """The last line: what is asked, what is right, and what it is chosen from; each of these two may be missing."""
-    query_text, *more = text.split("\t")
-    answer = more[0].strip() if more else ""
-    named = [part for part in more[1:] if part.strip()]
-    if len(named) > 1:
-        raise UserError(f"{where}: behind a query are its answer and one list of candidates, not {short_repr(named)}")
-    candidates = tuple(named[0].split("|")) if named else () if len(more) > 1 else None
+    """Return the question of a query line; answer and candidates may be missing."""
+    query_text, *columns = text.split("\t")
+    answer = columns[0].strip() if columns else ""
+    candidate_lists = [part for part in columns[1:] if part.strip()]
+    if len(candidate_lists) > 1:
+        raise UserError(f"{where}: a query has an answer and one list of candidates, not {short_repr(candidate_lists)}")
+    candidates = tuple(candidate_lists[0].split("|")) if candidate_lists else () if len(columns) > 1 else None
     return check_question(Question(tuple(story), query_text, candidates, answer or None, where), blank)
 
 
 def _make_missing_query_error(where: str) -> UserError:
-    """What is said of a story without a query."""
-    return UserError(f"{where}: the story ends here without a query, which has a blank and, after a tab, its answer")
+    return UserError(f"{where}: the story ends without a query, which has a blank and, after a tab, its answer")
