@@ -128,7 +128,7 @@ def test_chunk_that_kills_every_ray_worker_is_reported_by_its_lines(run: Run, te
     some = [*texts[:10], str(kills), *texts[10:30]]
     found: list[list[Translation]] = []
     with (
-        pytest.raises(UserError, match="a worker died again and again at lines 8 to 14 of the input") as caught,
+        pytest.raises(UserError, match="a worker died repeatedly at lines 8 to 14 of the input") as caught,
         open_worker_pool(
             [run.folder], Options(beam=1, alignments=False), workers=1, worker_class=KilledWorker
         ) as workers,
@@ -247,7 +247,7 @@ class UnstartableWorker(RayWorker):
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_ray_worker_that_does_not_start_reports_the_reason(run: Run) -> None:
-    message = "a worker does not start: ModuleNotFoundError: No module named 'regard'; each machine"
+    message = "a worker does not start: ModuleNotFoundError: No module named 'regard'; install this version"
     with (
         pytest.raises(UserError, match=message),
         open_worker_pool([run.folder], Options(), workers=1, worker_class=UnstartableWorker),
@@ -259,7 +259,7 @@ def test_ray_out_of_memory_is_a_one_line_error() -> None:
     import ray
 
     with (
-        pytest.raises(UserError, match="not enough memory: ask for fewer --workers") as caught,
+        pytest.raises(UserError, match="too little memory: use fewer --workers") as caught,
         convert_ray_errors(ray, "now"),
     ):
         raise ray.exceptions.RayError("1 worker(s) were killed\nOOM kill reason: …")
@@ -279,7 +279,7 @@ def test_cores_are_divided_so_that_every_ray_worker_fits() -> None:
     assert allocate_workers([{"CPU": 4.0}, {"CPU": 2.0}], None) == (6, 1, 0)
     assert allocate_workers([{"CPU": 16.0, "GPU": 2.0}, {"CPU": 8.0}], None) == (2, 8, 1)
     assert allocate_workers([{"CPU": 1.0, "GPU": 4.0}], None) == (4, 0, 1)
-    with pytest.raises(UserError, match="room for 2 workers on this Ray cluster, one a GPU, not for 3"):
+    with pytest.raises(UserError, match="room for 2 workers, one per GPU, not for 3"):
         allocate_workers([{"CPU": 16.0, "GPU": 2.0}], 3)
     with pytest.raises(UserError, match="room for 0 workers"):
         allocate_workers([], None)

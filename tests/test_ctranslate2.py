@@ -143,7 +143,7 @@ def test_long_source_is_read_to_its_end(tmp_path: Path) -> None:
     assert_scores_of_the_model(
         model, given, [found[0][0]._replace(score=found[0][0].log_prob / RANKING.length_divisor(1))]
     )
-    with pytest.raises(UserError, match="a source of 4097 tokens is longer than an exported model reads: 4096"):
+    with pytest.raises(UserError, match="a source has 4097 tokens, but an exported model reads at most 4096"):
         CTranslate2Backend(tmp_path / "model").search([[4] * 4097])
 
 
@@ -271,9 +271,9 @@ def test_exported_run_translates_like_pytorch_with_all_options(
         ]
     done = regard("translate", run, "--engine", "ctranslate2", "--precision", "int8", input=texts[0] + "\n")
     assert len(done.stdout.splitlines()) == 1
-    assert "ctranslate2-int8: made in" in done.stderr
+    assert "ctranslate2-int8: exported in" in done.stderr
     automatic = regard("translate", run, input=texts[0] + "\n")
-    assert automatic.stderr.count("decoding by") == 1
+    assert automatic.stderr.count("decoding with") == 1
     assert "ctranslate2-int8" in automatic.stderr
     assert load(run, engine="auto").search_backend is not None
     assert load(run).search_backend is None

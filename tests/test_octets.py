@@ -480,7 +480,7 @@ def test_int8_without_a_compiler_refers_to_export(
         ),
         (
             "auto",
-            f"{transformer_run.folder} has no graphs in int8 of its model: {other} (without: there is no C compiler",
+            f"{transformer_run.folder} has no int8 export of its model; run: {other} (no int8 kernels: there is no C",
         ),
     ):
         done = regard(

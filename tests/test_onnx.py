@@ -296,7 +296,9 @@ def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, re
     assert [one.text for one in found] == [one.text for one in expected]
     assert all(one.alignment is not None for one in found)
     done = regard("translate", exported_run.folder, input=texts[0] + "\n")
-    assert f"decoding by {exported_run.folder}/engines/onnx-int8" in done.stderr  # chosen by default, since it is there
+    assert (
+        f"decoding with {exported_run.folder}/engines/onnx-int8" in done.stderr
+    )  # chosen by default, since it is there
     assert len(done.stdout.splitlines()) == 1
     assert not isinstance(
         load(exported_run.folder).decoding_models[0], OnnxModel
@@ -323,7 +325,9 @@ def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Comman
     copy_run(fluent_run, run)
     refused = regard("translate", run, "--precision", "int8", input="The dog .\n")
     assert refused.returncode == 2
-    message = f"regard: {run} has no graphs in int8 of its model: regard export {run} --precision int8 (without: "
+    message = (
+        f"regard: {run} has no int8 export of its model; run: regard export {run} --precision int8 (no int8 kernels: "
+    )
     assert refused.stderr == f"{message}kernels know the Transformers of the recipes alone, in fp32 and unchanged)\n"
 
 
@@ -356,7 +360,7 @@ def test_stale_onnx_graphs_are_not_used(
     with torch.no_grad():
         next(one.model.parameters()).add_(1.0)
     assert base.choose_decoding_model("auto", None, one) is one.model
-    assert "is not of this model as it is now, or is damaged, and is not used" in capfd.readouterr().err
+    assert "is not used: it is outdated or damaged; export it again" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "stamp"])
@@ -387,7 +391,7 @@ def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate")])
 def test_export_that_does_not_fit_into_memory_is_not_called_damaged(error: Exception) -> None:
-    assert str(base.make_load_error(Path("run"), error)).startswith("there is not enough memory to load run (")
+    assert str(base.make_load_error(Path("run"), error)).startswith("not enough memory to load run (")
 
 
 def test_run_with_onnx_graphs_translates_without_onnxruntime(
@@ -412,13 +416,13 @@ def test_export_to_another_folder_is_complete(fluent_run: Run, regard: Command, 
     ("options", "message"),
     [
         (["export", "--to", "tflite"], "--to is onnx, ctranslate2 or shortlist, not 'tflite'"),
-        (["export", "--precision", "int4"], "the precision is fp32 or int8, not 'int4'"),
+        (["export", "--precision", "int4"], "the precision must be fp32 or int8, not 'int4'"),
         (
             ["translate", "--engine", "torch", "--precision", "int8"],
             "in int8: kernels know the Transformers of the recipes alone",
         ),
         (["export", "--to", "shortlist", "--precision", "int8"], "--precision is for --to onnx and ctranslate2"),
-        (["translate", "--precision", "bf16"], "the precision is fp32 or int8, not 'bf16'"),
+        (["translate", "--precision", "bf16"], "the precision must be fp32 or int8, not 'bf16'"),
         (["translate", "--engine", "ray", "--precision", "int8"], "--precision is not for --engine ray"),
     ],
 )

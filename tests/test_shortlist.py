@@ -62,7 +62,7 @@ def test_shortlist_keeps_the_most_frequent_tokens(
 
 
 def test_shortlist_without_sentences_is_an_error(fluent_run: Run) -> None:
-    with pytest.raises(UserError, match="there is none"):
+    with pytest.raises(UserError, match="with words on both sides"):
         learn_shortlist(load(fluent_run.folder), [Pair(" ", "x")])
 
 
@@ -137,7 +137,7 @@ def test_run_translates_with_its_shortlist(shortlisted_run: Run, corpus: Path, r
         "translate", shortlisted_run.folder, "--shortlist", "--json", input="".join(f"{text}\n" for text in texts)
     )
     assert done.returncode == 0, done.stderr
-    assert f"decoding by {shortlisted_run.folder / 'engines' / 'shortlist'}" in done.stderr
+    assert f"decoding with {shortlisted_run.folder / 'engines' / 'shortlist'}" in done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     with_list, free = (
         load(shortlisted_run.folder, device="cpu", shortlist=True),
@@ -177,23 +177,23 @@ def test_damaged_or_stale_shortlist_is_named(
     size, whole = file.stat().st_size, file.read_text()
     other = {"common": [600_000], "each": {}}
     for harm, message in {
-        "[": "is not of this model as it is now, or is damaged",
+        "[": "is outdated or damaged",
         "x" * size: "shortlist is damaged",
-        json.dumps({"common": 1}).ljust(size): "no shortlist",
+        json.dumps({"common": 1}).ljust(size): "not a shortlist",
         json.dumps(other).ljust(size): "an id that is not in the vocabulary",
     }.items():
         file.write_text(harm)
-        with pytest.raises(UserError, match=rf"{message}.*: regard export \S+ --to shortlist"):
+        with pytest.raises(UserError, match=rf"{message}.*; run: regard export \S+ --to shortlist"):
             load(run, device="cpu", shortlist=True)
     file.write_text(whole)
     config = Run(run).read_config()
     Run(run).write_config({**config, "model": {**config["model"], "dropout": 0.5}})
-    with pytest.raises(UserError, match="is not of this model as it is now, or is damaged"):
+    with pytest.raises(UserError, match="is outdated or damaged"):
         load(run, device="cpu", shortlist=True)
     shutil.rmtree(run / "engines")
-    with pytest.raises(UserError, match="has no shortlist of target tokens: regard export"):
+    with pytest.raises(UserError, match="has no shortlist of target tokens; run: regard export"):
         load(run, device="cpu", shortlist=True)
-    assert "decoding by" not in capfd.readouterr().err
+    assert "decoding with" not in capfd.readouterr().err
 
 
 def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
@@ -201,17 +201,20 @@ def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
 ) -> None:
     monkeypatch.setattr(BahdanauDecoder, "vocabulary_layers", Decoder.vocabulary_layers)
     assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
-    assert f"no shortlist is used: the model of {shortlisted_run.folder} writes all" in capfd.readouterr().err
+    assert (
+        f"decoding without a shortlist: the model of {shortlisted_run.folder} does not support"
+        in capfd.readouterr().err
+    )
     monkeypatch.undo()
     monkeypatch.setattr(base.LoadedRun, "device", "cuda")
     assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
-    assert "no shortlist is used: it is for the CPU" in capfd.readouterr().err
+    assert "decoding without a shortlist: it is for the CPU" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ("ctranslate2", "a shortlist goes with torch and onnx; that of ctranslate2 is exported with its model"),
+        ("ctranslate2", "a shortlist works with torch and onnx; for ctranslate2 export it with the model"),
         ("ray", "--shortlist is not for --engine ray"),
     ],
 )

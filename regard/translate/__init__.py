@@ -1,4 +1,4 @@
-"""Text in; text and alignments out."""
+"""Translate text with trained models: search options, alignments, evaluation, tags and URLs."""
 
 from regard.translate.alignment_heads import choose_alignment_head, rank_alignment_heads
 from regard.translate.decoding_trace import compute_attention_by_head, trace_decoding

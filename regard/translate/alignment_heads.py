@@ -1,4 +1,7 @@
-"""Which of a model's looks at the source aligns best: by gold alignments, or by how well words choose each other."""
+"""Choose the alignment head of a model: the layer and head whose attention aligns words best.
+
+The measure is the alignment error rate with gold alignments, or the fraction of mutual links without them.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from regard.translate.decoding_trace import encode_pair, get_single_model, to_nu
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import Alignment, align_words, shift_to_next_step
 
-ALL_HEADS_BATCH_TOKENS = 1000  # of a side, with padding: the attention of all heads is kept at once
+ALL_HEADS_BATCH_TOKENS = 1000  # tokens of one side, with padding: the attention of all heads is in memory at once
 
 
 class HeadScore(NamedTuple):
-    """A viewpoint, the share of words that are linked both ways, and the alignment error rate where gold is known."""
+    """An alignment head, the fraction of words with mutual links, and the alignment error rate if gold is given."""
 
     alignment_head: AlignmentHead
     mutual_fraction: float
@@ -33,65 +36,77 @@ class HeadScore(NamedTuple):
 def choose_alignment_head(
     model: Seq2Seq, tokenizers: Tokenizers, pairs: Sequence[tuple[str, str]], device: torch.device
 ) -> AlignmentHead:
-    """Return the layer and head by which a model aligns best, without gold alignments; the model stays as it is."""
-    own, training = model.decoder.alignment_head, model.training
+    """Return the layer and head by which a model aligns best, without gold alignments; the model is unchanged."""
+    head_before, training = model.decoder.alignment_head, model.training
     try:
         return rank_alignment_heads(Translator([model], tokenizers, device), pairs)[0].alignment_head
     finally:
-        model.decoder.alignment_head = own
+        model.decoder.alignment_head = head_before
         model.train(training)
 
 
 def rank_alignment_heads(
     translator: Translator, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment] | None = None
 ) -> list[HeadScore]:
-    """Every viewpoint of the model, the best first; the translator is left with the best.
+    """Return all alignment heads of the model, the best first, and set the best one in the model.
 
-    Without gold the best is the one by which most words are linked both ways: each is what the other looks at most.
+    Without gold alignments the best head has the most mutual links: two words that attend most to each other.
     """
     decoder = get_single_model(translator).decoder
-    points = [point._replace(shifted=after) for point in decoder.alignment_heads() for after in (False, True)]
-    if not points:
-        raise UserError("this model looks at the source from one place only; there is nothing to choose")
-    words, both = 0, [0] * len(points)
-    links: list[list[set[Link]]] = [[set() for _ in pairs] for _ in points]
+    heads = [head._replace(shifted=shifted) for head in decoder.alignment_heads() for shifted in (False, True)]
+    if not heads:
+        raise UserError("this model has a single attention over the source, so there is no alignment head to choose")
+    words, mutual = 0, [0] * len(heads)
+    links: list[list[set[Link]]] = [[set() for _ in pairs] for _ in heads]
     sizes = np.array([max(map(len, encode_pair(translator, *pair))) + 1 for pair in pairs], dtype=np.int64)
     for rows in split_by_tokens(np.argsort(sizes, kind="stable"), sizes, ALL_HEADS_BATCH_TOKENS):
-        some = _align_by_every_head(translator, [pairs[row] for row in rows])
-        for row, found in zip(rows.tolist(), some, strict=True):
-            words += sum(found[0].soft.shape)
-            for number, one in enumerate(found):
-                both[number] += 2 * count_mutual_links(one.soft)
+        alignments_of_rows = _align_by_every_head(translator, [pairs[row] for row in rows])
+        for row, alignments in zip(rows.tolist(), alignments_of_rows, strict=True):
+            words += sum(alignments[0].soft.shape)
+            for index, alignment in enumerate(alignments):
+                mutual[index] += 2 * count_mutual_links(alignment.soft)
                 if gold is not None:
-                    links[number][row] = set(one.pairs)
-    tried = [
-        HeadScore(point, linked / max(1, words), None if gold is None else compute_gold_alignment_score(some, gold).aer)
-        for point, linked, some in zip(points, both, links, strict=True)
+                    links[index][row] = set(alignment.pairs)
+    scores = [
+        HeadScore(
+            head,
+            linked / max(1, words),
+            None if gold is None else compute_gold_alignment_score(alignments_of_rows, gold).aer,
+        )
+        for head, linked, alignments_of_rows in zip(heads, mutual, links, strict=True)
     ]
-    tried.sort(key=lambda one: -one.mutual_fraction if one.aer is None else one.aer)
-    decoder.alignment_head = tried[0].alignment_head
-    return tried
+    scores.sort(key=lambda score: -score.mutual_fraction if score.aer is None else score.aer)
+    decoder.alignment_head = scores[0].alignment_head
+    return scores
 
 
 @torch.inference_mode()
 def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Alignment]]:
-    """Return the alignment of each pair from every viewpoint, at the step of a word and at the next one."""
+    """Return the alignments of each pair by every head, both at a token's own step and at the next one."""
     model, ids = get_single_model(translator), [encode_pair(translator, *pair) for pair in pairs]
     batch, lengths = translator.make_batch([source for source, _ in ids])
     target_in, _ = translator.make_batch(
         [[BOS, *target[:-1]] for _, target in ids]
-    )  # what follows a target is not read
-    looks = [to_numpy(look) for look in model.decoder.attention_by_head(model.encode(batch, lengths), target_in)]
-    found = []
+    )  # padding behind a target does not matter: later positions are not attended
+    attentions = [
+        to_numpy(attention) for attention in model.decoder.attention_by_head(model.encode(batch, lengths), target_in)
+    ]
+    alignments = []
     for row, (pair, (source, target)) in enumerate(zip(pairs, ids, strict=True)):
-        own = [look[row, : len(target), : len(source) + 1] for look in looks]
-        both = translator.tokenize_pair(pair)
-        found.append([align_words(step(look), *both) for look in own for step in (np.asarray, shift_to_next_step)])
-    return found
+        of_pair = [attention[row, : len(target), : len(source) + 1] for attention in attentions]
+        tokenized = translator.tokenize_pair(pair)
+        alignments.append(
+            [
+                align_words(step(attention), *tokenized)
+                for attention in of_pair
+                for step in (np.asarray, shift_to_next_step)
+            ]
+        )
+    return alignments
 
 
 def count_mutual_links(soft: Floats) -> int:
-    """How many links of target and source words there are in which each is the other's strongest."""
+    """Count the links of target and source words in which each is the other's strongest."""
     if not soft.size:
         return 0
     strongest = soft.argmax(1)

@@ -1,4 +1,4 @@
-"""A translator against a test set."""
+"""Evaluate a translator on a test set: BLEU, chrF, TER, perplexity, BLEU by length, alignment error rate."""
 
 from __future__ import annotations
 
@@ -26,53 +26,55 @@ from regard.translate.word_alignment import Alignment
 
 
 class EvaluationResult(NamedTuple):
-    """What a translator scored, and its translations."""
+    """Scores of a translator on a test set, and its translations."""
 
     bleu: MetricScore
     chrf: MetricScore
     ter: MetricScore
     perplexity: float  # of the references, per token
-    accuracy: float  # share of their tokens that the model would have written next
+    accuracy: float  # fraction of reference tokens that are the model's most probable next token
     by_length: list[LengthGroup]
-    alignment: AlignmentScore | None  # where gold alignments were given
+    alignment: AlignmentScore | None  # None without gold alignments
     translations: list[Translation]
 
 
 def evaluate_translator(
     translator: Translator, pairs: Sequence[Pair], gold: Sequence[GoldAlignment] | None, beam: int = 5
 ) -> EvaluationResult:
-    """Translates the sources, judges and aligns the pairs as they are given, and scores it all."""
+    """Translate the sources, score and align the given pairs, and compute all metrics."""
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
-    written = [translation.text for translation in translations]
+    hypotheses = [translation.text for translation in translations]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    small = translator.tokenizers.target.lowercase  # letters that it cannot write are no mistakes
-    judged = translator.score_pairs(pairs)
-    found = (
+    lowercase = translator.tokenizers.target.lowercase  # a model without capital letters is scored case-insensitively
+    scored = translator.score_pairs(pairs)
+    alignments = (
         None
         if gold is None
-        else [translator.align_scored_pair(pair, one) for pair, one in zip(pairs, judged, strict=True)]
+        else [
+            translator.align_scored_pair(pair, scored_target) for pair, scored_target in zip(pairs, scored, strict=True)
+        ]
     )
     return EvaluationResult(
-        bleu(written, references, small),
-        chrf(written, references, small),
-        ter(written, references),
-        *compute_perplexity_and_accuracy(judged),
-        bleu_by_length(sources, written, references, small),
-        None if gold is None or found is None else score_alignments(found, gold),
+        bleu(hypotheses, references, lowercase),
+        chrf(hypotheses, references, lowercase),
+        ter(hypotheses, references),
+        *compute_perplexity_and_accuracy(scored),
+        bleu_by_length(sources, hypotheses, references, lowercase),
+        None if gold is None or alignments is None else score_alignments(alignments, gold),
         translations,
     )
 
 
 def compute_perplexity_and_accuracy(scored: Sequence[ScoredTarget]) -> tuple[float, float]:
-    """Perplexity and accuracy over all tokens."""
-    log_probs = [log_prob for one in scored for log_prob in one.log_probs]
-    right = [likeliest for one in scored for likeliest in one.is_top]
-    return math.exp(min(-sum(log_probs) / len(log_probs), 100.0)), sum(right) / len(right)
+    """Return the perplexity and the accuracy over all target tokens."""
+    log_probs = [log_prob for target in scored for log_prob in target.log_probs]
+    is_top = [top for target in scored for top in target.is_top]
+    return math.exp(min(-sum(log_probs) / len(log_probs), 100.0)), sum(is_top) / len(is_top)
 
 
 def score_alignments(alignments: Sequence[Alignment | None], gold: Sequence[GoldAlignment]) -> AlignmentScore:
-    """Alignments of given pairs against the gold ones."""
+    """Compare alignments with gold alignments; raise UserError if the model has no attention."""
     if any(alignment is None for alignment in alignments):
-        raise UserError("this model has no attention, so there are no alignments to hold against the gold ones")
+        raise UserError("this model has no attention, so it has no alignments to compare with the gold alignments")
     links = [set(alignment.pairs) for alignment in alignments if alignment is not None]
     return compute_gold_alignment_score(links, gold)

@@ -1,4 +1,4 @@
-"""How texts are translated."""
+"""Translation options: their checks, and their compilation for a translator's vocabularies."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ SEARCH_ONLY_OPTIONS = (
     "prefix",
     "force",
     "glossary",
-)  # nothing that is drawn has these
-SAMPLING_ONLY_OPTIONS = ("temperature", "top_k", "top_p", "seed")  # nothing that is searched for has these
+)
+SAMPLING_ONLY_OPTIONS = ("temperature", "top_k", "top_p", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `Translator.translate` takes, the same for all texts of a call.
+    """Options of `Translator.translate`, the same for all texts of a call.
 
-    Lengths, `no_repeat` and the like hold for each piece of a text that is cut.
+    Lengths, `no_repeat` and the other constraints apply to each segment of a text that is split.
     """
 
-    beam: int = 5  # hypotheses kept open; 1 is greedy
-    n_best: int = 1  # translations a text
+    beam: int = 5  # beam size; 1 is greedy search
+    n_best: int = 1  # translations per text
     alignments: bool = True
     length_penalty: LengthPenalty = 0.6
     coverage_penalty: float = 0.0
-    max_length: int | None = None  # tokens of a translation, EOS included; None: by the length of the source
+    max_length: int | None = None  # tokens of a translation, with EOS; None: derived from the source length
     min_length: int = 1
-    no_repeat: int | None = None  # so many tokens in a row never come twice
-    prefix: str = ""  # what each translation begins with
-    force: Sequence[str] = ()  # words or phrases that each translation holds
-    forbid: Sequence[str] = ()  # words or phrases that none holds
-    glossary: Mapping[str, str] = field(default_factory=dict)  # a term of the source -> how it must be translated
-    replace_unknown: bool = False  # put the source word that it looked at in the place of <unk> …
-    dictionary: Mapping[str, str] = field(default_factory=dict)  # … or that word's entry in here
-    tags: bool = False  # carry inline tags and placeholders over to the words that theirs became
-    addresses: bool = True  # of pages and of mail pass through as they are; the model does not get them
-    domain: str | None = None  # the tag of the corpus that the texts are like, where a model was trained with tags
-    sample: bool = False  # draw the translations instead of searching for the best
+    no_repeat: int | None = None  # forbid repeated n-grams of this length
+    prefix: str = ""  # beginning of each translation
+    force: Sequence[str] = ()  # words or phrases that each translation must contain
+    forbid: Sequence[str] = ()  # words or phrases that no translation may contain
+    glossary: Mapping[str, str] = field(default_factory=dict)  # source term -> required translation
+    replace_unknown: bool = False  # replace <unk> by the source word that it attends to most …
+    dictionary: Mapping[str, str] = field(default_factory=dict)  # … or by that word's entry in here
+    tags: bool = False  # project inline tags and placeholders to the aligned words of the translation
+    addresses: bool = True  # copy URLs and e-mail addresses unchanged; the model does not see them
+    domain: str | None = None  # domain tag of the texts, for a model that was trained with corpus tags
+    sample: bool = False  # sample translations instead of beam search
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
@@ -68,15 +68,14 @@ class Options:
         self._check_combinations()
 
     def _check_ranges(self) -> None:
-        """Penalties and chances are numbers within reason."""
         penalty = 0.0 if self.length_penalty == "average" else self.length_penalty
         if isinstance(penalty, str) or not abs(penalty) <= 10:
-            raise UserError(f"length_penalty is a number from -10 to 10, or 'average', not {penalty!r}")
+            raise UserError(f"length_penalty must be a number from -10 to 10, or 'average', not {penalty!r}")
         if not 0 <= self.coverage_penalty < math.inf:
             raise UserError(f"coverage_penalty must be at least 0, not {self.coverage_penalty}")
         if not 1e-3 <= self.temperature < math.inf:
             raise UserError(
-                f"temperature must be at least 0.001, not {self.temperature}; a beam of 1 takes the likeliest"
+                f"temperature must be at least 0.001, not {self.temperature}; for greedy search use a beam of 1"
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be more than 0 and at most 1, not {self.top_p}")
@@ -84,25 +83,24 @@ class Options:
             raise UserError(f"seed must be at least 0, not {self.seed}")
 
     def _check_combinations(self) -> None:
-        """Options that go together."""
         if not self.sample and self.n_best > self.beam:
-            raise UserError(f"n_best must be between 1 and the beam: n_best {self.n_best}, beam {self.beam}")
+            raise UserError(f"n_best must be between 1 and the beam size: n_best {self.n_best}, beam {self.beam}")
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(f"min_length {self.min_length} is more than max_length {self.max_length}")
         names, why = (
-            (SEARCH_ONLY_OPTIONS, "cannot be had with sample")
+            (SEARCH_ONLY_OPTIONS, "cannot be combined with sample")
             if self.sample
             else (SAMPLING_ONLY_OPTIONS, "needs sample")
         )
-        for one in fields(self):
-            usual = one.default if one.default_factory is MISSING else one.default_factory()
-            value = getattr(self, one.name)
-            if one.name in names and value != usual and value not in ((), [], {}, ""):
-                raise UserError(f"{one.name} {why}; alone it would do nothing")
+        for option in fields(self):
+            default = option.default if option.default_factory is MISSING else option.default_factory()
+            value = getattr(self, option.name)
+            if option.name in names and value != default and value not in ((), [], {}, ""):
+                raise UserError(f"{option.name} {why}; otherwise it has no effect")
 
 
 class EncodedSegment(NamedTuple):
-    """A segment on its way through the model."""
+    """A segment with its token ids and constraints, ready for the model."""
 
     segment: Segment
     ids: list[int]
@@ -112,7 +110,7 @@ class EncodedSegment(NamedTuple):
 
 
 class PreparedTexts(NamedTuple):
-    """Texts on their way: without what is not for the model, and in pieces."""
+    """Texts without protected spans (tags, URLs), split into encoded segments."""
 
     protected_texts: Sequence[ProtectedText]
     plain_texts: Sequence[str]
@@ -120,26 +118,31 @@ class PreparedTexts(NamedTuple):
     encoded_segments: list[EncodedSegment]  # of all of them
 
     def restore_texts(self, translations: Iterable[Translation]) -> list[Translation]:
-        """The translations of the texts, of those of the pieces."""
-        each = iter(translations)
-        whole = [
-            join_segments(text, some, [next(each) for _ in some]) if some else Translation(text, text)
-            for text, some in zip(self.plain_texts, self.segments_of_texts, strict=True)
+        """Join the translations of the segments to those of the texts, with tags and URLs restored."""
+        segment_translations = iter(translations)
+        text_translations = [
+            join_segments(text, segments, [next(segment_translations) for _ in segments])
+            if segments
+            else Translation(text, text)
+            for text, segments in zip(self.plain_texts, self.segments_of_texts, strict=True)
         ]
-        every = iter(whole)
-        return [one.restore([next(every) for _ in one.translatable_texts]) for one in self.protected_texts]
+        remaining = iter(text_translations)
+        return [
+            protected.restore([next(remaining) for _ in protected.translatable_texts])
+            for protected in self.protected_texts
+        ]
 
     def enable_needed_alignments(self, options: Options) -> Options:
-        """The options, with alignments where they must say where something belongs."""
+        """Return options with alignments switched on if tags or URLs must be placed by them."""
         return (
             dataclasses.replace(options, tags=True)
-            if any(one.needs_alignment for one in self.protected_texts)
+            if any(protected.needs_alignment for protected in self.protected_texts)
             else options
         )
 
 
 class CompiledOptions:
-    """Options as a translator's vocabularies spell them, made once for any number of texts."""
+    """Options encoded for a translator's vocabularies, once for any number of texts."""
 
     def __init__(self, options: Options, tokenizers: Tokenizers) -> None:
         target = tokenizers.target
@@ -151,17 +154,17 @@ class CompiledOptions:
         self.forbidden_sequences, self.constraints = compile_forbidden(target, options.forbid)
         for words in (*options.force, *options.glossary.values()):
             if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
-                raise UserError(f"{words!r} is to be forced and forbidden at once")
+                raise UserError(f"{words!r} is both forced and forbidden")
 
     def with_output_options(self, options: Options) -> CompiledOptions:
-        """The same for options that differ in what is to be known of a translation, not in what is to be found."""
-        other = copy.copy(self)
-        other.options = options
-        return other
+        """Return a copy with other output options (attention, alignments); the search itself is unchanged."""
+        copied = copy.copy(self)
+        copied.options = options
+        return copied
 
     @property
     def constraint_arguments(self) -> dict[str, Any]:
-        """What holds for targets however they come about, as `search` and `sample` call it."""
+        """Arguments that both `search` and `sample` take."""
         return {
             "max_length": self.options.max_length,
             "min_length": self.options.min_length,
@@ -173,7 +176,7 @@ class CompiledOptions:
 
     @property
     def beam_arguments(self) -> dict[str, Any]:
-        """How targets are searched for, as `search` calls it."""
+        """Arguments that only `search` takes."""
         return {
             "beam": self.options.beam,
             "n_best": self.options.n_best,
@@ -183,7 +186,7 @@ class CompiledOptions:
 
     @property
     def is_unconstrained(self) -> bool:
-        """Whether nothing is asked of targets but to be the best."""
+        """True if the search has no constraints beyond beam size and length penalty."""
         options = self.options
         limits = options.max_length is None and options.min_length == 1 and options.no_repeat is None
         return limits and not (
@@ -192,6 +195,6 @@ class CompiledOptions:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether anybody wants to know where the model looked."""
+        """True if an option needs the model's attention weights."""
         options = self.options
         return options.alignments or options.tags or options.replace_unknown or bool(options.coverage_penalty)

@@ -1,6 +1,6 @@
-"""What is not for the model: taken out of a text before it is translated, and put back by the alignment.
+"""Protected spans: tags, placeholders and URLs that are removed before translation and restored by alignment.
 
-In markup these are tags, placeholders and addresses; in plain text addresses alone.
+In markup these are tags, placeholders and URLs; in plain text URLs and e-mail addresses only.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from regard.translate.word_alignment import Alignment, find_argmax_links
 
 
 class ProtectedText(Protocol):
-    """A text, and what of it the model gets."""
+    """A text and the parts of it that the model translates."""
 
     @property
     def translatable_texts(self) -> list[str]:
-        """What is to be translated."""
+        """The texts to translate."""
         ...
 
     @property
     def needs_alignment(self) -> bool:
-        """Whether the alignment must say where something belongs."""
+        """True if restoring needs a word alignment."""
         ...
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
-        """The translation, of those of what was to be translated."""
+        """Build the translation of the whole text from those of its translatable texts."""
         ...
 
 
 class PlainText(NamedTuple):
-    """A text that is for the model as it is."""
+    """A text without protected spans."""
 
     text: str
 
     @property
     def translatable_texts(self) -> list[str]:
-        """The text."""
+        """The whole text."""
         return [self.text]
 
     @property
     def needs_alignment(self) -> bool:
-        """Nothing."""
+        """Always False."""
         return False
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
-        """Its translation."""
+        """Return the only translation."""
         return translations[0]
 
 
 class TextWithUrls(NamedTuple):
-    """Plain text with addresses: lines that hold words, and between them what is left as it is."""
+    """Plain text with URLs: the lines that contain words are translated, the rest is copied."""
 
     text: str
     segments: list[Segment]
@@ -72,48 +72,51 @@ class TextWithUrls(NamedTuple):
 
     @property
     def translatable_texts(self) -> list[str]:
-        """The lines without their addresses."""
-        return [piece.plain_text for piece in self.line_markup]
+        """The lines without their URLs."""
+        return [line.plain_text for line in self.line_markup]
 
     @property
     def needs_alignment(self) -> bool:
-        """Addresses, beside words."""
-        return any(piece.tags for piece in self.line_markup)
+        """True if a line has URLs beside words."""
+        return any(line.tags for line in self.line_markup)
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
-        """The translation with the addresses where their neighbours went, which its alignment has too."""
+        """Restore the URLs beside their neighbouring words, in the text and in its alignment."""
         if not translations:
             return Translation(self.text, self.text)
-        each = zip(self.segments, self.line_markup, translations, strict=True)
-        lines = [_restore_urls(segment.text, piece, one) if piece.tags else one for segment, piece, one in each]
+        parts = zip(self.segments, self.line_markup, translations, strict=True)
+        lines = [
+            _restore_urls(segment.text, inline, translation) if inline.tags else translation
+            for segment, inline, translation in parts
+        ]
         return join_segments(self.text, self.segments, lines)
 
 
 class MarkupText(NamedTuple):
-    """Markup."""
+    """Text with tags, placeholders and URLs."""
 
     text: str
     parsed: markup.ParsedMarkup
 
     @property
     def translatable_texts(self) -> list[str]:
-        """What is between block tags."""
-        return [piece.plain_text for piece in self.parsed.blocks]
+        """The blocks between block tags, without inline tags."""
+        return [block.plain_text for block in self.parsed.blocks]
 
     @property
     def needs_alignment(self) -> bool:
-        """Tags, where there are any."""
-        return any(piece.tags for piece in self.parsed.blocks)
+        """True if a block has inline tags."""
+        return any(block.tags for block in self.parsed.blocks)
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
-        """The translation, and its alternatives, with the tags; its alignment is of the words without them."""
-        pieces = self.parsed.blocks
+        """Restore the tags in the translation and its alternatives; the alignment is that of the words without tags."""
+        blocks = self.parsed.blocks
         unaligned = sum(
-            tag_projection.count_unaligned_tags(piece, _get_links(one))
-            for piece, one in zip(pieces, translations, strict=True)
-            if one.tokens  # else there was nothing to translate
+            tag_projection.count_unaligned_tags(block, _get_links(translation))
+            for block, translation in zip(blocks, translations, strict=True)
+            if translation.tokens  # else there was nothing to translate
         )
-        plain = [Segment("", piece.plain_text, "\n") for piece in pieces]
+        plain = [Segment("", block.plain_text, "\n") for block in blocks]
         translations = keep_untranslated(plain, translations)
         whole = join_segments("".join(segment.text + "\n" for segment in plain), plain, translations)
         others = [
@@ -124,85 +127,87 @@ class MarkupText(NamedTuple):
         return dataclasses.replace(whole, source=self.text, text=text, alternatives=others, unaligned_tags=unaligned)
 
     def restore_rank(self, translations: Sequence[Translation], rank: int) -> str:
-        """The text of a rank among the best; where a piece has fewer, its last."""
-        each = [[one, *one.alternatives] for one in translations]
-        chosen = [some[min(rank, len(some) - 1)] for some in each]
-        return tag_projection.restore_markup(self.parsed, [one.text for one in chosen], list(map(_get_links, chosen)))
+        """Restore the text of one n-best rank; a block with fewer alternatives uses its last one."""
+        ranked = [[translation, *translation.alternatives] for translation in translations]
+        chosen = [of_block[min(rank, len(of_block) - 1)] for of_block in ranked]
+        return tag_projection.restore_markup(
+            self.parsed, [translation.text for translation in chosen], list(map(_get_links, chosen))
+        )
 
 
 def protect_markup(text: str) -> ProtectedText:
-    """A text with tags."""
+    """Protect tags, placeholders and URLs of a text."""
     return MarkupText(text, markup.parse_markup(text))
 
 
 def protect_urls(text: str) -> ProtectedText:
-    """A text without."""
+    """Protect the URLs and e-mail addresses of plain text."""
     if not URL_OR_PLACEHOLDER.search(text):
         return PlainText(text)
-    segments, pieces, before = [], [], ""
+    segments, line_markup, before = [], [], ""
     for line in LINE_BREAK.split(text):
         segment = split_outer_whitespace(line)
-        piece = markup.parse_inline_markup(segment.text, is_markup=False, protected_span=URL_OR_PLACEHOLDER)
-        if markup.has_translatable_text(piece):
+        inline = markup.parse_inline_markup(segment.text, is_markup=False, protected_span=URL_OR_PLACEHOLDER)
+        if markup.has_translatable_text(inline):
             segments.append(segment._replace(before=before + segment.before))
-            pieces.append(piece)
+            line_markup.append(inline)
             before = ""
         else:
             before += line
     if segments:
         segments[-1] = segments[-1]._replace(after=segments[-1].after + before)
-    return TextWithUrls(text, segments, pieces)
+    return TextWithUrls(text, segments, line_markup)
 
 
 def _get_links(translation: Translation) -> list[tuple[int, int]]:
-    """The links of a translation, where it has any."""
+    """Return the alignment links of a translation; empty without an alignment."""
     return translation.alignment.pairs if translation.alignment else []
 
 
 def _restore_urls(line: str, inline: markup.InlineMarkup, translation: Translation) -> Translation:
-    """A translation, and its alternatives, of a line with addresses."""
+    """Restore the URLs of a line in its translation and the alternatives."""
     nodes = tag_projection.place_tags(inline, translation.text, _get_links(translation))
     text = tag_projection.write_tags(nodes, translation.text, 0, len(translation.text), None)
     alignment = None
     if translation.alignment is not None:
-        read = _UrlWordMap(line, inline.plain_text, [node.opening for node in inline.tags])
-        written = _UrlWordMap(text, translation.text, [node.opening for node in nodes])
-        alignment = _add_urls_to_alignment(translation.alignment, read, written)
+        source_map = _UrlWordMap(line, inline.plain_text, [node.opening for node in inline.tags])
+        target_map = _UrlWordMap(text, translation.text, [node.opening for node in nodes])
+        alignment = _add_urls_to_alignment(translation.alignment, source_map, target_map)
     others = [_restore_urls(line, inline, other) for other in translation.alternatives]
     return dataclasses.replace(translation, source=line, text=text, alignment=alignment, alternatives=others)
 
 
 class _UrlWordMap:
-    """The words of a text with addresses: which word each is in the text without them, or which address it holds."""
+    """Map the words of a text with URLs to those of the text without them, or to the URL that they contain."""
 
     def __init__(self, text: str, plain: str, urls: Iterable[str]) -> None:
         self.words = text.split()
-        self.positions: list[int] = []  # of words without an address
-        self.plain_positions: list[int] = []  # what those are without addresses
+        self.positions: list[int] = []  # words without a URL
+        self.plain_positions: list[int] = []  # the index of each of these in the text without URLs
         self.urls: dict[int, str] = {}
         letters = iter([number for number, word in enumerate(plain.split()) for _ in word])
-        left = deque(urls)
-        for place, word in enumerate(self.words):
-            own, at = -1, 0
-            while at < len(word):
-                if left and word.startswith(left[0], at):
-                    self.urls[place] = left.popleft()
-                    at += len(self.urls[place])
+        remaining = deque(urls)
+        for position, word in enumerate(self.words):
+            plain_position, offset = -1, 0
+            while offset < len(word):
+                if remaining and word.startswith(remaining[0], offset):
+                    self.urls[position] = remaining.popleft()
+                    offset += len(self.urls[position])
                 else:
-                    own = next(letters)
-                    at += 1
-            if place not in self.urls:
-                self.positions.append(place)
-                self.plain_positions.append(own)
+                    plain_position = next(letters)
+                    offset += 1
+            if position not in self.urls:
+                self.positions.append(position)
+                self.plain_positions.append(plain_position)
 
 
 def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _UrlWordMap) -> Alignment:
-    """The alignment with the addresses in it, each looking at itself."""
+    """Add the URLs to an alignment, each linked to itself."""
     soft = np.zeros((len(target.words), len(source.words)), dtype=np.float32)
     soft[np.ix_(target.positions, source.positions)] = alignment.soft[
         np.ix_(target.plain_positions, source.plain_positions)
     ]
-    for row, address in target.urls.items():
-        own = [column for column, other in source.urls.items() if other == address]
-        soft[row, own] = 1 / max(len(own), 1)
+    for row, url in target.urls.items():
+        columns = [column for column, other in source.urls.items() if other == url]
+        soft[row, columns] = 1 / max(len(columns), 1)
     return Alignment(source.words, target.words, soft, find_argmax_links(soft))

@@ -1,8 +1,7 @@
-"""Text in pieces that a model can take, and nothing lost between them.
+"""Split texts into segments that fit a model, and join their translations without losing white space.
 
-Lines are translated one by one. One that is longer than anything the model has learnt from, or that has more sentences,
-is cut at the ends of these; a sentence that is still too long between clauses, then between words, and at last inside a
-word.
+Lines are translated one by one. A line that is longer than any training example, or has more sentences, is split into
+sentences; a sentence that is still too long between clauses, then between words, and at last inside a word.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WORD_BREAK = re.compile(r"\s+")
 
 
 class Segment(NamedTuple):
-    """What is translated at once, and the white space around it, which is kept."""
+    """A unit of translation, and the white space around it, which is kept."""
 
     before: str
     text: str
@@ -33,9 +32,9 @@ class Segment(NamedTuple):
 def split_into_segments(
     text: str, fits: Callable[[str], bool], split_sentences: Callable[[str], list[str]], max_sentences: float
 ) -> list[Segment]:
-    """The pieces of a text, one after the other; joined they are the text.
+    """Split a text into segments; joined, they are the text.
 
-    `split` gives the sentences of a line, of which one piece has at most so many.
+    `split_sentences` returns the sentences of a line; a segment has at most `max_sentences` of them.
     """
     return [
         segment
@@ -48,21 +47,21 @@ def split_into_segments(
 def _split_line(
     line: str, fits: Callable[[str], bool], split_sentences: Callable[[str], list[str]], max_sentences: float
 ) -> list[Segment]:
-    """A line as it is, or its sentences where these are too many or it is too long, each in pieces that fit."""
+    """Return a line as it is, or its sentences, each in parts that fit, if it has too many or is too long."""
     whole = split_outer_whitespace(line)
     if not whole.text:
         return [whole]
     sentences = split_sentences(whole.text)
     if len(sentences) <= max_sentences and fits(whole.text):
         return [whole]
-    pieces = [piece for sentence in sentences for piece in _split_to_fit(sentence, fits, (CLAUSE_BREAK, WORD_BREAK))]
-    made = [split_outer_whitespace(piece) for piece in pieces]
-    made[0] = made[0]._replace(before=whole.before + made[0].before)
-    return [*made[:-1], made[-1]._replace(after=made[-1].after + whole.after)]
+    parts = [part for sentence in sentences for part in _split_to_fit(sentence, fits, (CLAUSE_BREAK, WORD_BREAK))]
+    segments = [split_outer_whitespace(part) for part in parts]
+    segments[0] = segments[0]._replace(before=whole.before + segments[0].before)
+    return [*segments[:-1], segments[-1]._replace(after=segments[-1].after + whole.after)]
 
 
 def split_outer_whitespace(text: str) -> Segment:
-    """A text and the white space at its ends."""
+    """Separate a text from the white space at its ends."""
     core = text.strip()
     if not core:
         return Segment(text, "", "")
@@ -71,41 +70,41 @@ def split_outer_whitespace(text: str) -> Segment:
 
 
 def _split_after_matches(text: str, separator: re.Pattern[str]) -> list[str]:
-    """A text, cut at each match's end."""
-    places = [match.end() for match in separator.finditer(text)]
-    return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True) if start < end]
+    """Split a text after each match of the separator."""
+    ends = [match.end() for match in separator.finditer(text)]
+    return [text[start:stop] for start, stop in zip([0, *ends], [*ends, len(text)], strict=True) if start < stop]
 
 
 def _split_to_fit(text: str, fits: Callable[[str], bool], separators: tuple[re.Pattern[str], ...]) -> list[str]:
-    """Pieces that fit, as long as may be, cut at the coarsest level at which they do."""
+    """Split a text into parts that fit, as long as possible, at the coarsest separators that suffice."""
     if fits(text):
         return [text]
     if not separators:
         middle = len(text) // 2
         return [*_split_to_fit(text[:middle], fits, ()), *_split_to_fit(text[middle:], fits, ())] if middle else [text]
-    pieces: list[str] = []
+    parts: list[str] = []
     for part in _split_after_matches(text, separators[0]):
-        if pieces and fits(pieces[-1] + part):
-            pieces[-1] += part
+        if parts and fits(parts[-1] + part):
+            parts[-1] += part
         else:
-            pieces.extend(_split_to_fit(part, fits, separators[1:]))
-    return pieces
+            parts.extend(_split_to_fit(part, fits, separators[1:]))
+    return parts
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A text, its translation, and where the model looked."""
+    """A text, its translation, and the attention and alignment of the model."""
 
     source: str
     text: str
     score: float = 0.0
-    tokens: list[str] = field(default_factory=list)  # as the model wrote them, with EOS
-    source_tokens: list[str] = field(default_factory=list)  # as the model read them, with EOS
+    tokens: list[str] = field(default_factory=list)  # of the target, with EOS
+    source_tokens: list[str] = field(default_factory=list)  # with EOS
     attention: Floats | None = None  # tokens × source tokens
     alignment: Alignment | None = None  # of words
     ended: bool = True  # False: cut off at its length limit
     alternatives: list[Translation] = field(default_factory=list)  # the rest of the n best
-    unaligned_tags: int = 0  # tags that no alignment places
+    unaligned_tags: int = 0  # tags whose words have no alignment link
     untranslated: int = 0  # sentences kept in the source language because their translation is empty
 
 
@@ -142,40 +141,47 @@ def _copy_source(source: str, translation: Translation) -> Translation:
 
 
 def join_segments(source: str, segments: Sequence[Segment], translations: Sequence[Translation]) -> Translation:
-    """The translation of a text from those of its segments, with the white space that was around them.
+    """Join the translations of a text's segments, with the white space around them.
 
-    Scores are added up; of several alternatives the first goes with the first, the second with the second.
+    Scores are summed. Alternatives are joined by rank: the first of each segment, then the second of each, and so on.
     """
     if len(segments) == 1 and not segments[0].before and not segments[0].after:
         return translations[0]
     translations = keep_untranslated(segments, translations)
     whole = _join_one_rank(source, segments, translations)
-    for rank in range(max((len(one.alternatives) for one in translations), default=0)):
-        of_rank = [([one, *one.alternatives])[min(rank + 1, len(one.alternatives))] for one in translations]
+    for rank in range(max((len(translation.alternatives) for translation in translations), default=0)):
+        of_rank = [
+            ([translation, *translation.alternatives])[min(rank + 1, len(translation.alternatives))]
+            for translation in translations
+        ]
         whole.alternatives.append(_join_one_rank(source, segments, of_rank))
     return whole
 
 
 def _join_one_rank(source: str, segments: Sequence[Segment], translations: Sequence[Translation]) -> Translation:
-    """One translation for each segment, as one."""
-    pieces = list(zip(segments, translations, strict=True))
-    alignment = _join_alignments(source, pieces)
-    looks = [one.attention for one in translations if one.attention is not None] if alignment else []
+    """Join one translation of each segment."""
+    parts = list(zip(segments, translations, strict=True))
+    alignment = _join_alignments(source, parts)
+    attentions = (
+        [translation.attention for translation in translations if translation.attention is not None]
+        if alignment
+        else []
+    )
     return Translation(
         source,
-        "".join(segment.before + one.text + segment.after for segment, one in pieces),
-        sum(one.score for one in translations),
-        [token for one in translations for token in one.tokens],
-        [token for one in translations for token in one.source_tokens],
-        _block_diagonal(looks) if looks else None,
+        "".join(segment.before + translation.text + segment.after for segment, translation in parts),
+        sum(translation.score for translation in translations),
+        [token for translation in translations for token in translation.tokens],
+        [token for translation in translations for token in translation.source_tokens],
+        _block_diagonal(attentions) if attentions else None,
         alignment,
-        all(one.ended for one in translations),
-        untranslated=sum(one.untranslated for one in translations),
+        all(translation.ended for translation in translations),
+        untranslated=sum(translation.untranslated for translation in translations),
     )
 
 
 def _block_diagonal(matrices: Sequence[Floats]) -> Floats:
-    """Matrices along the diagonal of one."""
+    """Return a block-diagonal matrix."""
     whole = np.zeros((sum(len(part) for part in matrices), sum(part.shape[1] for part in matrices)), dtype=np.float32)
     row = column = 0
     for part in matrices:
@@ -185,14 +191,14 @@ def _block_diagonal(matrices: Sequence[Floats]) -> Floats:
 
 
 class _WordCounter:
-    """Counts the words of a text that comes in pieces; a word may be cut in two."""
+    """Count the words of a text that comes in parts; a word may be cut in two."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.is_inside_word = False  # whether the last piece ended in the middle of a word
+        self.is_inside_word = False  # True if the last part ended in the middle of a word
 
     def add_text(self, text: str) -> int:
-        """The number of the word that a piece begins with."""
+        """Add a part; return the index of the word that it begins with."""
         if not text:
             return self.count
         first = self.count - (self.is_inside_word and not text[0].isspace())
@@ -202,21 +208,23 @@ class _WordCounter:
 
 
 def _join_alignments(source: str, parts: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
-    """The alignment of the words of all pieces; None if one that has words has none."""
-    if any(one.alignment is None for _, one in parts if one.tokens):
+    """Join the word alignments of all segments; None if a segment with words has none."""
+    if any(translation.alignment is None for _, translation in parts if translation.tokens):
         return None
-    target = "".join(segment.before + one.text + segment.after for segment, one in parts)
+    target = "".join(segment.before + translation.text + segment.after for segment, translation in parts)
     soft = np.zeros((len(target.split()), len(source.split())), dtype=np.float32)
     pairs = []
-    read, written = _WordCounter(), _WordCounter()
-    for segment, one in parts:
-        read.add_text(segment.before)
-        written.add_text(segment.before)
-        left, right = read.add_text(segment.text), written.add_text(one.text)
-        if one.alignment is not None:
-            rows, columns = one.alignment.soft.shape
-            soft[right : right + rows, left : left + columns] += one.alignment.soft
-            pairs += [(left + source_word, right + target_word) for source_word, target_word in one.alignment.pairs]
-        read.add_text(segment.after)
-        written.add_text(segment.after)
+    source_words, target_words = _WordCounter(), _WordCounter()
+    for segment, translation in parts:
+        source_words.add_text(segment.before)
+        target_words.add_text(segment.before)
+        left, right = source_words.add_text(segment.text), target_words.add_text(translation.text)
+        if translation.alignment is not None:
+            rows, columns = translation.alignment.soft.shape
+            soft[right : right + rows, left : left + columns] += translation.alignment.soft
+            pairs += [
+                (left + source_word, right + target_word) for source_word, target_word in translation.alignment.pairs
+            ]
+        source_words.add_text(segment.after)
+        target_words.add_text(segment.after)
     return Alignment(source.split(), target.split(), soft, sorted(set(pairs)))

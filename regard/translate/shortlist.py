@@ -1,8 +1,8 @@
-"""Which target tokens a source's tokens may become, so that a decoder need not score all others.
+"""Vocabulary shortlist: the target tokens that the tokens of a source may become, learnt from attention.
 
-For a pair of languages the tokens that can translate a sentence's are a few hundred of many thousand, and the product
-with the whole vocabulary is a third or more of a decoder's work. What may become of a token is counted where the model
-looked when it was made to write the translations of its training data.
+For a pair of languages, a few hundred of many thousand tokens suffice to translate a sentence, and the product with the
+whole output vocabulary is a third or more of a decoder's work. The shortlist counts, for each target token of the
+training data, the source token with the highest attention weight (forced decoding).
 """
 
 from __future__ import annotations
@@ -22,79 +22,82 @@ if TYPE_CHECKING:
     from regard.translate.translator import Translator
 
 SHORTLIST_FILE = "shortlist.json"
-MAX_TRAINING_PAIRS = 100_000  # of the training data that are looked at
+MAX_TRAINING_PAIRS = 100_000  # of the training data that are read
 PAIRS_PER_CHUNK = 512
 TARGETS_PER_SOURCE = 50  # target tokens of a source token, the most frequent ones
-COMMON_TARGETS = 300  # those that every sentence may have
+COMMON_TARGETS = 300  # most frequent target tokens, allowed for every sentence
 
 
 class Shortlist(NamedTuple):
-    """Target ids that every source may become, and those of each source id beside them."""
+    """Target ids that are allowed for every source, and further ones for each source id."""
 
     common: list[int]
     by_source: dict[int, list[int]]
 
     def find_allowed_targets(self, source: Iterable[int]) -> set[int]:
-        """What a sentence may become."""
+        """Return the target ids that are allowed for a source sentence."""
         return set(self.common).union(*(self.by_source.get(id, ()) for id in set(source)))
 
     def save(self, folder: Path) -> None:
-        """Into a new folder, as `read` has it."""
+        """Write the shortlist to a new folder, for `read_shortlist`."""
         folder.mkdir()
         (folder / SHORTLIST_FILE).write_text(
             json.dumps({"common": self.common, "each": self.by_source}) + "\n", encoding="utf-8"
         )
 
     def format_vmap(self, source: Sequence[str], target: Sequence[str]) -> str:
-        """As CTranslate2 reads it: a source token, a tab, target tokens; before the tab nothing means every source."""
-        spaced = [piece for piece in (*source, *target) if piece.split() != [piece]]
-        if spaced:
-            raise UserError(f"a shortlist cannot be written of tokens with white space in them, like {spaced[0]!r}")
-        lines = [("", self.common), *((source[id], some) for id, some in sorted(self.by_source.items()))]
-        return "".join(f"{piece}\t{' '.join(target[id] for id in some)}\n" for piece, some in lines)
+        """Format as CTranslate2's vmap: source token, tab, target tokens; an empty source means every source."""
+        with_space = [token for token in (*source, *target) if token.split() != [token]]
+        if with_space:
+            raise UserError(f"a vmap file cannot hold tokens with white space in them, like {with_space[0]!r}")
+        lines = [("", self.common), *((source[id], target_ids) for id, target_ids in sorted(self.by_source.items()))]
+        return "".join(f"{token}\t{' '.join(target[id] for id in target_ids)}\n" for token, target_ids in lines)
 
 
 def read_shortlist(folder: Path, vocabulary_size: int) -> Shortlist:
-    """What was saved, of a target vocabulary of that size; a ValueError where it cannot be."""
-    known = json.loads((folder / SHORTLIST_FILE).read_text(encoding="utf-8"))
-    match known:
-        case {"common": list(common), "each": dict(each)} if all(isinstance(some, list) for some in each.values()):
-            ids = [*common, *(id for some in each.values() for id in some)]
+    """Read a saved shortlist; raise ValueError if it is malformed or does not fit `vocabulary_size`."""
+    saved = json.loads((folder / SHORTLIST_FILE).read_text(encoding="utf-8"))
+    match saved:
+        case {"common": list(common), "each": dict(by_source)} if all(
+            isinstance(target_ids, list) for target_ids in by_source.values()
+        ):
+            ids = [*common, *(id for target_ids in by_source.values() for id in target_ids)]
         case _:
-            raise ValueError("no shortlist")
+            raise ValueError("not a shortlist")
     if not all(isinstance(id, int) and 0 <= id < vocabulary_size for id in ids):
         raise ValueError("an id that is not in the vocabulary")
-    return Shortlist(common, {int(source): some for source, some in each.items()})
+    return Shortlist(common, {int(source_id): target_ids for source_id, target_ids in by_source.items()})
 
 
 def learn_shortlist(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
-    """Of pairs, as many as are given."""
+    """Learn a shortlist from all given pairs, by the attention of forced decoding."""
     counts: dict[int, Counter[int]] = {}
     total: Counter[int] = Counter()
-    worded = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
-    while chunk := list(islice(worded, PAIRS_PER_CHUNK)):
+    texts = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
+    while chunk := list(islice(texts, PAIRS_PER_CHUNK)):
         for source, target in _iterate_token_links(translator, chunk):
             counts.setdefault(source, Counter())[target] += 1
             total[target] += 1
     if not total:
-        raise UserError("a shortlist is learnt from pairs, and there is none")
+        raise UserError("the shortlist needs sentence pairs, but the data has none with words on both sides")
     common = [
         *range(len(SPECIAL_TOKENS)),
         *(id for id, _ in total.most_common(COMMON_TARGETS) if id >= len(SPECIAL_TOKENS)),
     ]
-    known = set(common)
-    each = {
-        id: [one for one, _ in some.most_common(TARGETS_PER_SOURCE) if one not in known] for id, some in counts.items()
+    common_ids = set(common)
+    by_source = {
+        id: [target_id for target_id, _ in targets.most_common(TARGETS_PER_SOURCE) if target_id not in common_ids]
+        for id, targets in counts.items()
     }
-    return Shortlist(common, {id: some for id, some in each.items() if some})
+    return Shortlist(common, {id: targets for id, targets in by_source.items() if targets})
 
 
 def _iterate_token_links(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[int, int]]:
-    """The source token that each target token looked at most, and that target token."""
-    for (text, _), judged in zip(pairs, translator.score_pairs(pairs), strict=True):
-        look = judged.hypothesis.attention
-        if look is None:
-            raise UserError("this model has no attention, so nothing says which target tokens belong to a source token")
+    """Yield (source id, target id): for each target token the source token with the highest attention weight."""
+    for (text, _), scored in zip(pairs, translator.score_pairs(pairs), strict=True):
+        attention = scored.hypothesis.attention
+        if attention is None:
+            raise UserError("this model has no attention, so a shortlist cannot be learnt from it")
         source = [*translator.tokenizers.source.encode(text), EOS]
-        for target, place in zip(judged.hypothesis.tokens, look.argmax(1), strict=True):
-            yield source[place], target
+        for target, position in zip(scored.hypothesis.tokens, attention.argmax(1), strict=True):
+            yield source[position], target

@@ -24,18 +24,22 @@ class StreamedWord(NamedTuple):
 
 def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
     """Yield the words of a text's greedy translation as soon as each is complete."""
-    before, read, count = "", 0, len(text.split())
-    for piece in translator.prepare_texts(
+    before, words_before, total_words = "", 0, len(text.split())
+    for encoded in translator.prepare_texts(
         [text], translator.compile_options(Options(beam=1, addresses=False))
     ).encoded_segments:
-        segment = piece.segment
+        segment = encoded.segment
         before += segment.before
-        own = len(segment.text.split())
-        for number, (word, look) in enumerate(_decode_greedily(translator, piece) if piece.ids else ()):
-            weights = None if look is None else [0.0] * read + look.tolist() + [0.0] * (count - read - own)
-            yield StreamedWord(before if not number else " ", word, weights)
+        num_words = len(segment.text.split())
+        for index, (word, attention) in enumerate(_decode_greedily(translator, encoded) if encoded.ids else ()):
+            weights = (
+                None
+                if attention is None
+                else [0.0] * words_before + attention.tolist() + [0.0] * (total_words - words_before - num_words)
+            )
+            yield StreamedWord(before if not index else " ", word, weights)
             before = ""
-        read += own
+        words_before += num_words
         before += segment.after
     if before:
         yield StreamedWord(before, "", None)
@@ -55,7 +59,7 @@ def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterato
         if translator.uses_next_step_attention:
             attention = [*attention[1:], *attention[-1:]]
         words = target.decode(tokens).split()
-        complete = words if sentence.done else words[:-1]  # the last word may still grow
+        complete = words if sentence.done else words[:-1]  # the next tokens may continue the last word
         if len(complete) > num_emitted:
             tokenized = TokenizedWords(complete, target.find_word_ids(tokens), target.convert_ids_to_tokens(tokens))
             yield from _iterate_new_words(encoded, tokenized, attention, num_emitted)
@@ -78,5 +82,5 @@ def _iterate_new_words(
     target = TokenizedWords(
         tokens.words, [tokens.word_ids[number] for number in kept], [tokens.subwords[number] for number in kept]
     )
-    found = align_words(rows, TokenizedWords(encoded.segment.text.split(), encoded.word_ids), target)
-    yield from zip(tokens.words[num_emitted:], found.soft[num_emitted:], strict=True)
+    alignment = align_words(rows, TokenizedWords(encoded.segment.text.split(), encoded.word_ids), target)
+    yield from zip(tokens.words[num_emitted:], alignment.soft[num_emitted:], strict=True)

@@ -1,4 +1,4 @@
-"""Where tags go in a translation: around what their words became by the alignment, or around the whole sentence."""
+"""Project inline tags into a translation: around the words aligned with theirs, or around the whole sentence."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from regard.translate.markup import (
     is_word_start,
 )
 
-TOKEN = re.compile(r"\S+")  # what links refer to
-# Marks that stand apart, as in French (`« non » !`, `50 %`), are a part of the word that they belong to.
+TOKEN = re.compile(r"\S+")  # alignment links number these
+# Detached marks, as in French (`« non » !`, `50 %`), are part of the word that they belong to.
 OPENING_MARK = re.compile(r"[^\w\s]*[«‹]")
 CLOSING_MARK = re.compile(r"[!?:;%»›][^\w\s]*")
-MIN_LINKED_FRACTION = 1 / 3  # of the source's words, in an alignment that can place tags
+MIN_LINKED_FRACTION = 1 / 3  # of the source's words; with fewer links, tags go around the sentence
 
 Side = Literal["start", "end"]
 
 
 def restore_markup(parsed: ParsedMarkup, translations: Sequence[str], links: Sequence[Sequence[Link]]) -> str:
-    """Join the translations of the segments, each with its tags, and what was between the segments."""
+    """Join the translations of the blocks, each with its tags, and the separators between the blocks."""
     out = parsed.separators[0]
-    for piece, text, some, after in zip(parsed.blocks, translations, links, parsed.separators[1:], strict=True):
-        out += write_tags(place_tags(piece, text, some), text, 0, len(text), parsed.entities) + after
+    for block, text, block_links, after in zip(parsed.blocks, translations, links, parsed.separators[1:], strict=True):
+        out += write_tags(place_tags(block, text, block_links), text, 0, len(text), parsed.entities) + after
     return out
 
 
 def place_tags(inline: InlineMarkup, text: str, links: Sequence[Link]) -> list[TagNode]:
-    """Return the tags of a segment with positions in its translation."""
+    """Return the tags of a block with positions in its translation."""
     single = _find_single_marks(inline)
     source, target = (
         WordSpans(inline.plain_text, single),
@@ -54,14 +54,14 @@ def place_tags(inline: InlineMarkup, text: str, links: Sequence[Link]) -> list[T
 
 
 def count_unaligned_tags(inline: InlineMarkup, links: Sequence[Link]) -> int:
-    """Count the tags that no link places; addresses do not count."""
+    """Count the tags whose words have no alignment link; URLs do not count."""
     source = WordSpans(inline.plain_text, _find_single_marks(inline))
     linked = {source.word_of_token[left] for left, _ in links}
     count = 0
     for node in _iterate_tags(inline.tags):
         words = _find_placing_words(node, source)
-        is_address = URL_OR_PLACEHOLDER.fullmatch(ANY_TAG.sub("", node.opening)) is not None
-        count += bool(words) and linked.isdisjoint(words) and not is_address
+        is_url = URL_OR_PLACEHOLDER.fullmatch(ANY_TAG.sub("", node.opening)) is not None
+        count += bool(words) and linked.isdisjoint(words) and not is_url
     return count
 
 
@@ -75,7 +75,7 @@ def _iterate_tags(nodes: Sequence[TagNode]) -> Iterator[TagNode]:
 
 
 def _find_single_marks(inline: InlineMarkup) -> set[int]:
-    """Find the detached marks that a pair goes around without their word, by their number among the source's tokens."""
+    """Find the detached marks that a tag pair encloses without their word, by their index among the source's tokens."""
     tokens = list(TOKEN.finditer(inline.plain_text))
     marks = [bool(CLOSING_MARK.fullmatch(token[0]) or OPENING_MARK.fullmatch(token[0])) for token in tokens]
     starts, ends = [token.start() for token in tokens], [token.end() for token in tokens]
@@ -111,17 +111,12 @@ def _find_placing_words(node: TagNode, source: WordSpans) -> range:
 
 
 def _has_letters_or_digits(text: str) -> bool:
-    """Return True if there is a letter or a digit in a text."""
+    """Return True if a text contains a letter or a digit."""
     return any(map(str.isalnum, text))
 
 
 class WordSpans:
-    """The words of a text with their positions: a word may have marks of punctuation before and after its core.
-
-    Args:
-        text: Plain text.
-        single: Numbers of the tokens that are words of their own although they are detached marks.
-    """
+    """The words of a text with their positions; a word may have punctuation marks before and after its core."""
 
     def __init__(self, text: str, single: Collection[int] = ()) -> None:
         self.text = text
@@ -164,14 +159,14 @@ class WordSpans:
 
 @dataclass
 class TagClaim:
-    """The words of the translation, from `first` up to `end`, that a tag goes around, and how many it needs."""
+    """The words of the translation that a tag claims, from `first` up to `end`, and how many it needs."""
 
     node: TagNode
     needed: int
     first: int
     end: int
-    lendable: int = 0  # words at its beginning that are for the neighbours before it, which find too few free ones
-    limit: int = 0  # the latest end that leaves the tags behind it what they need
+    lendable: int = 0  # words at its beginning that neighbours before it may take because they lack free words
+    limit: int = 0  # the latest end that leaves the tags behind it the words they need
 
     @property
     def is_met(self) -> bool:
@@ -180,7 +175,7 @@ class TagClaim:
 
 
 class TagPlacer:
-    """Tags with positions in the source become tags with positions in the target."""
+    """Move tags from positions in the source to positions in the translation, by word alignment links."""
 
     def __init__(self, source: WordSpans, target: WordSpans, links: Sequence[Link]) -> None:
         self.source = source
@@ -192,38 +187,38 @@ class TagPlacer:
         self.needed_words: dict[int, int] = {}  # words of the translation, by the id of a tag of the source
 
     def place_around_sentence(self, nodes: Sequence[TagNode], source_low: int, low: int, high: int) -> list[TagNode]:
-        """Put tags around a stretch of a translation in their order: the pair with most of the source goes around it.
+        """Place tags in source order, the pair with the longest source span around a span of the translation.
 
-        Those before that pair stay before the stretch, those after it behind it. No pair gets into another one.
+        Tags before that pair stay before the span, tags after it behind the span. No pair gets into another one.
         """
         pairs = [node for node in nodes if not node.is_standalone and node.end > node.start]
         longest = max(pairs, key=lambda node: node.end - node.start, default=None)
-        made: list[TagNode] = []
-        passed = False
+        placed_nodes: list[TagNode] = []
+        is_after_longest = False
         for node in nodes:
-            passed |= node is longest or (longest is None and node.start > source_low)
-            start, end = (low, high) if node is longest else (high, high) if passed else (low, low)
-            made.append(TagNode(node.opening, start, node.closing, end, node.spaces_around, node.added_spaces))
-        self.fill_empty_pairs(nodes, made, low, high)
-        for node, placed in zip(nodes, made, strict=True):
+            is_after_longest |= node is longest or (longest is None and node.start > source_low)
+            start, end = (low, high) if node is longest else (high, high) if is_after_longest else (low, low)
+            placed_nodes.append(TagNode(node.opening, start, node.closing, end, node.spaces_around, node.added_spaces))
+        self.fill_empty_pairs(nodes, placed_nodes, low, high)
+        for node, placed in zip(nodes, placed_nodes, strict=True):
             placed.children = self.place_around_sentence(node.children, node.start, placed.start, placed.end)
-        return made
+        return placed_nodes
 
     def place_by_links(self, nodes: Sequence[TagNode], low: int, high: int) -> list[TagNode]:
-        """Put neighbours where their words went, within the bounds of their parent, none reaching into another."""
+        """Place sibling tags where their words went, within the bounds of their parent and without overlaps."""
         moved = sorted(
             ((node, self.place_by_own_links(node, low, high)) for node in nodes),
             key=lambda pair: (pair[1].start, pair[1].end),
         )
-        made = [placed for _, placed in moved]
-        _remove_overlaps(made, low)
-        self.fill_empty_pairs([node for node, _ in moved], made, low, high)
+        placed_nodes = [placed for _, placed in moved]
+        _remove_overlaps(placed_nodes, low)
+        self.fill_empty_pairs([node for node, _ in moved], placed_nodes, low, high)
         for node, placed in moved:
             placed.children = self.place_by_links(node.children, placed.start, placed.end)
-        return made
+        return placed_nodes
 
     def place_by_own_links(self, node: TagNode, low: int, high: int) -> TagNode:
-        """Put one tag where its words went, without those inside it."""
+        """Place one tag where its words went, without its children."""
         start, end = (
             (self.find_position(node.start),) * 2 if node.is_standalone else self.find_span(node.start, node.end)
         )
@@ -240,11 +235,11 @@ class TagPlacer:
         return self.needed_words[id(node)]
 
     def fill_empty_pairs(self, nodes: Sequence[TagNode], placed_nodes: Sequence[TagNode], low: int, high: int) -> None:
-        """Give pairs that lost their words the nearest free one, else one of a neighbour that has more than it needs.
+        """Give each pair that lost its words the nearest free word, else a spare word of a neighbour.
 
-        If no neighbour has, the tags between such a pair and the next spare word move on by a word. `made` are
-        neighbours in the order of the translation, and `nodes` those that they were in the source. Where there are
-        fewer words than pairs, some stay empty.
+        If no neighbour has one, the tags between such a pair and the next spare word move on by a word. `placed_nodes`
+        are neighbours in the order of the translation, and `nodes` the same tags in the source. With fewer words than
+        pairs, some pairs stay empty.
         """
         spans: list[tuple[int, int]] = []
         claims: list[TagClaim] = []
@@ -269,13 +264,13 @@ class TagPlacer:
         _fit_claims(_drop_unmet_claims(claims, len(spans)), spans)
         limit = high
         for placed in reversed(placed_nodes):
-            if not self.target.text[placed.start : placed.end].strip():  # without words, it stays before the next one
+            if not self.target.text[placed.start : placed.end].strip():  # an empty tag stays before the next one
                 placed.start, placed.end = min(placed.start, limit), min(placed.end, limit)
             limit = placed.start
         _remove_overlaps(placed_nodes, low)
 
     def find_span(self, start: int, end: int) -> tuple[int, int]:
-        """Find what the words of a stretch were translated to; one without links stays beside its neighbour."""
+        """Find the translation of the words of a span; without links it stays beside its neighbour."""
         words = self.source.find_touched(start, end)
         reached = [right for word in words for right in self.target_words_of.get(word, ())]
         if not reached:
@@ -286,9 +281,9 @@ class TagPlacer:
         )
 
     def find_position_in_word(self, word: int, position: int, target_word: int, side: Side) -> int:
-        """Find where a position in or beside a source word is in the target word that it became.
+        """Map a position in or beside a source word to its target word.
 
-        Among marks of punctuation it keeps its distance from the word's edge; inside the letters it is at their edge.
+        Among punctuation marks it keeps its distance from the word's edge; inside the letters it goes to their edge.
         """
         (start, end), (left, right) = self.source.spans[word], self.target.spans[target_word]
         if self.source.text[start:end] == self.target.text[left:right]:
@@ -302,7 +297,7 @@ class TagPlacer:
         return right - (min(max(end - position, 0), target_after) if inside else target_after)
 
     def find_position(self, position: int) -> int:
-        """Find where a position of the source is in the target: before what the next word became, or after the last."""
+        """Map a source position to the target: before the translation of the next word, or after that of the last."""
         before = bisect_left(self.source.starts, position) - 1  # the last word that begins before it
         is_glued = before >= 0 and position <= self.source.spans[before][1]
         following, earlier = (
@@ -393,7 +388,7 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
 
 
 def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool, bool]:
-    """Return (left, right): True where a mark is an address that the text on that side would make another one."""
+    """Return (left, right): True where `mark` is a URL and the text on that side would become part of it."""
     if not URL_OR_PLACEHOLDER.fullmatch(mark):
         return False, False
     right = URL_OR_PLACEHOLDER.match(mark + after)
@@ -404,5 +399,5 @@ def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool,
 
 
 def _escape_entities(text: str, entities: Mapping[str, str] | None) -> str:
-    """Write text as its markup does."""
+    """Write characters as the entities that the markup uses for them."""
     return text if entities is None else "".join(entities.get(character, character) for character in text)

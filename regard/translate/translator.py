@@ -1,4 +1,4 @@
-"""Text in; text, scores and alignments out."""
+"""Translator: translate, stream, score and align texts with one model or an ensemble; `load` opens runs."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ OnFinished = Callable[[int, list[Hypothesis]], None]
 DecodeBatch = Callable[[Sequence["EncodedSegment"], "CompiledOptions", Tensor, Tensor], list[list[Hypothesis]]]
 
 BATCH_TOKENS = 4000
-GPU_BATCH_TOKENS = 64_000  # a step takes a GPU as long for a few rows as for hundreds
-SEARCH_BACKEND_TOKENS = 32_000  # tokens at once for a program that makes batches, and shares them out, by itself
+GPU_BATCH_TOKENS = 64_000  # a step takes as long on a GPU for a few rows as for hundreds
+SEARCH_BACKEND_TOKENS = 32_000  # tokens per call of a backend that makes its own batches
 STREAM_CHUNK_SIZE = 512  # texts of a stream that are sorted by length together
 
 
 class Translator:
-    """One model, or several as an ensemble, with its vocabularies.
+    """One model, or several as an ensemble, with tokenizers.
 
-    A line of more tokens than `limit` or of more sentences than `sentences` (None: any number), in the source's
-    `language`, is cut at the ends of these.
+    A line with more than `max_source_tokens` tokens or `max_sentences` sentences (None: no limit) is split into
+    sentences by the rules of the source `language`.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Translator:
     ) -> None:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.models = [model.to(self.device).eval() for model in models]
-        self.decoding_models: Sequence[Any] = self.models  # what decodes; faster ones may take their place
-        self.search_backend: Any = None  # one that also searches, where nothing is asked for but the best
-        self.shortlist: Shortlist | None = None  # of what sources may become, where the rest is not weighed
+        self.decoding_models: Sequence[Any] = self.models  # replaced by those of a faster backend
+        self.search_backend: Any = None  # backend with its own search (CTranslate2), for unconstrained translation
+        self.shortlist: Shortlist | None = None  # restricts the output vocabulary
         self.tokenizers = tokenizers
         self.max_source_tokens = max_source_tokens
         self.max_sentences = math.inf if max_sentences is None else max_sentences
@@ -86,7 +86,7 @@ class Translator:
     def translate(
         self, texts: Sequence[str], beam: int = 5, n_best: int = 1, alignments: bool = True, **options: Any
     ) -> list[Translation]:
-        """A translation of each text, in order; a text without words stays as it is. See `Options` for the rest."""
+        """Translate each text, in order; a text without words is returned unchanged. See `Options`."""
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one text: translate([text])")
         return self.translate_chunk(
@@ -96,116 +96,128 @@ class Translator:
     def stream(
         self, texts: Iterable[str], chunk_size: int = STREAM_CHUNK_SIZE, **options: Any
     ) -> Iterator[Translation]:
-        """Translations in order while the texts still come; `at_once` of them are read and sorted together."""
+        """Yield translations in order while texts still arrive; `chunk_size` texts are sorted and batched together."""
         if isinstance(texts, str):
             raise TypeError("stream takes texts one after the other, not one text: stream([text])")
         return self._stream_chunks(iter(texts), chunk_size, self.compile_options(Options(**options)))
 
     def _stream_chunks(self, texts: Iterator[str], chunk_size: int, compiled: CompiledOptions) -> Iterator[Translation]:
-        """The same, with a plan that was made."""
-        while some := list(islice(texts, chunk_size)):
-            yield from self.translate_chunk(some, compiled)
+        while chunk := list(islice(texts, chunk_size)):
+            yield from self.translate_chunk(chunk, compiled)
 
     def compile_options(self, options: Options) -> CompiledOptions:
-        """What to do, checked: a word that cannot be spelled shows here, before anything is translated."""
+        """Check the options and encode their words; errors show here, before anything is translated."""
         return CompiledOptions(options, self.tokenizers)
 
     def translate_chunk(self, texts: Sequence[str], compiled: CompiledOptions) -> list[Translation]:
-        """All texts together, batched by their lengths."""
-        draft = self.prepare_texts(texts, compiled)
-        return draft.restore_texts(
+        """Translate all texts together, batched by length."""
+        prepared = self.prepare_texts(texts, compiled)
+        return prepared.restore_texts(
             self._translate_segments(
-                draft.encoded_segments, compiled.with_output_options(draft.enable_needed_alignments(compiled.options))
+                prepared.encoded_segments,
+                compiled.with_output_options(prepared.enable_needed_alignments(compiled.options)),
             )
         )
 
     def prepare_texts(self, texts: Sequence[str], compiled: CompiledOptions) -> PreparedTexts:
-        """The texts in pieces that the model can take."""
+        """Protect tags and URLs, split the texts into segments that fit the model, and encode them."""
         for text in texts:
             if not isinstance(text, str):
                 raise TypeError(f"a text to translate is a str, not {type(text).__name__}: {text!r}"[:200])
             check_unicode(text)
         options = compiled.options
-        carry = protect_markup if options.tags else protect_urls if options.addresses else PlainText
-        carried = list(map(carry, texts))
-        plain = [text for one in carried for text in one.translatable_texts]
+        protect = protect_markup if options.tags else protect_urls if options.addresses else PlainText
+        protected = list(map(protect, texts))
+        plain = [text for protected_text in protected for text in protected_text.translatable_texts]
         split = partial(split_sentences, language=self.language)
-        cut = [split_into_segments(text, self.fits_in_one_segment, split, self.max_sentences) for text in plain]
+        segments_of_texts = [
+            split_into_segments(text, self.fits_in_one_segment, split, self.max_sentences) for text in plain
+        ]
         return PreparedTexts(
-            carried, plain, cut, [piece for some in cut for piece in self._encode_segments(some, compiled)]
+            protected,
+            plain,
+            segments_of_texts,
+            [encoded for segments in segments_of_texts for encoded in self._encode_segments(segments, compiled)],
         )
 
     def fits_in_one_segment(self, text: str) -> bool:
-        """Whether a text is short enough to be translated in one piece."""
+        """Return True if a text is short enough to be translated as one segment."""
         return self.max_source_tokens is None or len(self.tokenizers.source.encode(text)) <= self.max_source_tokens
 
     def _encode_segments(self, segments: Sequence[Segment], compiled: CompiledOptions) -> Iterator[EncodedSegment]:
-        """The segments of a text: the first with words has the prefix, the longest what is to be forced."""
-        spoken = [number for number, segment in enumerate(segments) if segment.text]
-        longest = max(spoken, key=lambda number: len(segments[number].text), default=0)
-        for number, segment in enumerate(segments):
+        """Encode the segments of a text: the first with words gets the prefix, the longest the forced phrases."""
+        with_words = [index for index, segment in enumerate(segments) if segment.text]
+        longest = max(with_words, key=lambda index: len(segments[index].text), default=0)
+        for index, segment in enumerate(segments):
             yield EncodedSegment(
                 segment,
                 *self.tokenizers.source.encode_with_word_ids(segment.text),
-                compiled.prefix_ids if number in spoken[:1] else [],
+                compiled.prefix_ids if index in with_words[:1] else [],
                 [
-                    *(compiled.forced_phrases if number == longest else ()),
+                    *(compiled.forced_phrases if index == longest else ()),
                     *compiled.glossary.find_phrases(segment.text),
                 ],
             )
 
     def _translate_segments(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[Translation]:
-        """A translation of each piece, in order."""
+        """Translate each segment, in order."""
         options = compiled.options
-        found: dict[int, list[Hypothesis]] = {}
-        sizes = np.array([len(piece.ids) + 1 for piece in segments], dtype=np.int64)
-        work = np.flatnonzero(sizes > 1)
-        alone = np.array(
-            [self._can_use_search_backend(segments[row], compiled) for row in work.tolist()], dtype=np.bool_
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        sizes = np.array([len(segment.ids) + 1 for segment in segments], dtype=np.int64)
+        nonempty = np.flatnonzero(sizes > 1)
+        is_unconstrained = np.array(
+            [self._can_use_search_backend(segments[row], compiled) for row in nonempty.tolist()], dtype=np.bool_
         )
         tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
-        room = max(1, tokens // (options.n_best if options.sample else options.beam))
-        for some, most, by_itself in ((work[alone], SEARCH_BACKEND_TOKENS, True), (work[~alone], room, False)):
-            lots = split_by_tokens(some[np.argsort(sizes[some], kind="stable")], sizes, most)[
+        max_rows_tokens = max(1, tokens // (options.n_best if options.sample else options.beam))
+        for selected, max_tokens, with_backend in (
+            (nonempty[is_unconstrained], SEARCH_BACKEND_TOKENS, True),
+            (nonempty[~is_unconstrained], max_rows_tokens, False),
+        ):
+            batches = split_by_tokens(selected[np.argsort(sizes[selected], kind="stable")], sizes, max_tokens)[
                 ::-1
-            ]  # the last to end is short
-            many = 1 if by_itself else self.count_parallel_batches(len(lots), compiled)
-            who = self if many == 1 else self._copy_with_single_threaded_models()
-            way = (
-                who._search_with_backend
-                if by_itself
-                else who._sample_batch
+            ]  # the longest first, so that the last batch to finish is short
+            workers = 1 if with_backend else self.count_parallel_batches(len(batches), compiled)
+            translator = self if workers == 1 else self._copy_with_single_threaded_models()
+            decode = (
+                translator._search_with_backend
+                if with_backend
+                else translator._sample_batch
                 if options.sample
-                else who._beam_search_batch
+                else translator._beam_search_batch
             )
-            find = partial(who._decode_rows, segments, compiled, way)
-            for rows, together in zip(lots, map_in_threads(find, lots, many), strict=True):
-                found.update(zip(rows.tolist(), together, strict=True))
-        each = (found.get(row, []) for row in range(len(segments)))
-        return [self.build_translation(piece, some, options) for piece, some in zip(segments, each, strict=True)]
+            decode_rows = partial(translator._decode_rows, segments, compiled, decode)
+            for rows, decoded in zip(batches, map_in_threads(decode_rows, batches, workers), strict=True):
+                hypotheses.update(zip(rows.tolist(), decoded, strict=True))
+        of_segments = (hypotheses.get(row, []) for row in range(len(segments)))
+        return [
+            self.build_translation(segment, selected, options)
+            for segment, selected in zip(segments, of_segments, strict=True)
+        ]
 
     def count_parallel_batches(self, batches: int, compiled: CompiledOptions) -> int:
-        """How many batches are searched at a time: on a CPU several, where no chance and no training is in it."""
-        alone = self.device.type != "cpu" or compiled.options.sample or any(model.training for model in self.models)
-        return 1 if alone else choose_worker_count(batches)
+        """Return the number of batches to decode in parallel: more than 1 on a CPU without sampling or dropout."""
+        one_at_a_time = (
+            self.device.type != "cpu" or compiled.options.sample or any(model.training for model in self.models)
+        )
+        return 1 if one_at_a_time else choose_worker_count(batches)
 
     def _copy_with_single_threaded_models(self) -> Translator:
-        """The same with engines that take one thread each."""
-        other = copy.copy(self)
-        other.decoding_models = [getattr(engine, "single", engine) for engine in self.decoding_models]
-        return other
+        """Return a copy whose decoding models use one thread each."""
+        copied = copy.copy(self)
+        copied.decoding_models = [getattr(model, "single", model) for model in self.decoding_models]
+        return copied
 
     def _decode_rows(
         self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, decode: DecodeBatch, rows: Indices
     ) -> list[list[Hypothesis]]:
-        """The targets of some of the pieces."""
         return self.decode_batch([segments[row] for row in rows], compiled, decode)
 
     def decode_batch(
         self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, decode: DecodeBatch
     ) -> list[list[Hypothesis]]:
-        """The targets of a batch of pieces that have words."""
-        source, lengths = self.make_batch([[*compiled.domain_ids, *piece.ids] for piece in segments])
+        """Return the hypotheses of a batch of segments that have words."""
+        source, lengths = self.make_batch([[*compiled.domain_ids, *segment.ids] for segment in segments])
         return [
             self._trim_attentions(hypotheses, compiled) for hypotheses in decode(segments, compiled, source, lengths)
         ]
@@ -213,7 +225,7 @@ class Translator:
     def _sample_batch(
         self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
     ) -> list[list[Hypothesis]]:
-        """Targets that are drawn from the model."""
+        """Sample targets from the model."""
         options = compiled.options
         return sample(
             self.decoding_models,
@@ -230,13 +242,13 @@ class Translator:
     def _beam_search_batch(
         self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
     ) -> list[list[Hypothesis]]:
-        """Targets that are searched for, among what the batch's sources may become where there is a shortlist of it."""
-        find: Callable[..., list[list[Hypothesis]]] = search
+        """Search targets by beam search, restricted to the shortlist if there is one."""
+        run_search: Callable[..., list[list[Hypothesis]]] = search
         if self.shortlist is not None and not compiled.constraints:
-            find = partial(search_restricted, self.shortlist.find_allowed_targets(source.flatten().tolist()))
-        prefix, force = [piece.prefix_ids for piece in segments], [piece.forced_phrases for piece in segments]
+            run_search = partial(search_restricted, self.shortlist.find_allowed_targets(source.flatten().tolist()))
+        prefix, force = [segment.prefix_ids for segment in segments], [segment.forced_phrases for segment in segments]
         try:
-            return find(
+            return run_search(
                 self.decoding_models,
                 source,
                 lengths,
@@ -249,7 +261,7 @@ class Translator:
             raise UserError(str(error)) from error
 
     def _can_use_search_backend(self, encoded: EncodedSegment, compiled: CompiledOptions) -> bool:
-        """Whether a piece is left to the program that searches by itself: nothing is asked but to find the best."""
+        """Return True if the backend with its own search can translate a segment: no constraints at all."""
         return (
             self.search_backend is not None
             and compiled.is_unconstrained
@@ -259,14 +271,14 @@ class Translator:
     def _search_with_backend(
         self, segments: Sequence[EncodedSegment], compiled: CompiledOptions, source: Tensor, lengths: Tensor
     ) -> list[list[Hypothesis]]:
-        """Targets that it finds."""
+        """Search with the backend's own search."""
         options = compiled.options
         ids = [row[:length] for row, length in zip(source.tolist(), lengths.tolist(), strict=True)]
         ranking = Scorer(options.length_penalty)
-        found: list[list[Hypothesis]] = self.search_backend.search(
+        hypotheses: list[list[Hypothesis]] = self.search_backend.search(
             ids, options.beam, options.n_best, ranking, compiled.needs_attention
         )
-        return found
+        return hypotheses
 
     def decode_continuously(
         self,
@@ -275,55 +287,64 @@ class Translator:
         on_finished: OnFinished,
         get_more: Callable[[], Sequence[EncodedSegment]],
     ) -> None:
-        """Searches for pieces that have words, and for those that come in after any step: `more` gives them.
+        """Run beam search on segments that have words, and on those that `get_more` adds after each step.
 
-        `done` is told of each, by its number in the order in which they came, as soon as it is known.
+        `on_finished` is called with the number of each segment, in the order of arrival, as soon as its search is
+        finished.
         """
-        searching = BeamSearch(
+        beam_search = BeamSearch(
             self.decoding_models, SearchOptions(**compiled.beam_arguments, **compiled.constraint_arguments)
         )
-        while segments or searching.num_active:
+        while segments or beam_search.num_active:
             if segments:
-                source, lengths = self.make_batch([[*compiled.domain_ids, *piece.ids] for piece in segments])
-                prefix, force = [piece.prefix_ids for piece in segments], [piece.forced_phrases for piece in segments]
-                searching.add(source, lengths, prefix=prefix, force=force)
-            for index, hypotheses in searching.step():
+                source, lengths = self.make_batch([[*compiled.domain_ids, *segment.ids] for segment in segments])
+                prefix, force = (
+                    [segment.prefix_ids for segment in segments],
+                    [segment.forced_phrases for segment in segments],
+                )
+                beam_search.add(source, lengths, prefix=prefix, force=force)
+            for index, hypotheses in beam_search.step():
                 on_finished(index, self._trim_attentions(hypotheses, compiled))
             segments = get_more()
 
     def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Sources B,S with EOS and their lengths."""
+        """Return padded sources (B, S) with EOS, and their lengths (B,)."""
         source, lengths = map(torch.from_numpy, pad_with_end_id(RaggedArray.from_rows(ids), np.arange(len(ids)), EOS))
         return source.to(self.device), lengths.to(self.device)
 
     def build_translation(
         self, encoded: EncodedSegment, hypotheses: Sequence[Hypothesis], options: Options
     ) -> Translation:
-        """What became of a piece: the best that was found, the others beside it; one without words stays as it is."""
-        made = [self._convert_hypothesis(encoded, hypothesis, options) for hypothesis in hypotheses]
+        """Build the translation of a segment from its hypotheses, with the n-best alternatives.
+
+        A segment without words is returned unchanged.
+        """
+        translations = [self._convert_hypothesis(encoded, hypothesis, options) for hypothesis in hypotheses]
         text = encoded.segment.text
-        best = made[0] if made else Translation(text, "" if encoded.ids else text, ended=not encoded.ids)
-        best.alternatives.extend(made[1:])
+        best = (
+            translations[0] if translations else Translation(text, "" if encoded.ids else text, ended=not encoded.ids)
+        )
+        best.alternatives.extend(translations[1:])
         return best
 
     def _convert_hypothesis(self, encoded: EncodedSegment, hypothesis: Hypothesis, options: Options) -> Translation:
-        """A hypothesis in words."""
-        target, text, look = self.tokenizers.target, encoded.segment.text, hypothesis.attention
-        made = [id for id in hypothesis.tokens if id != EOS]
-        written, source = target.decode(made), text.split()
+        """Convert a hypothesis to text, with its alignment and replaced unknown words."""
+        target, text, attention = self.tokenizers.target, encoded.segment.text, hypothesis.attention
+        ids = [id for id in hypothesis.tokens if id != EOS]
+        written, source = target.decode(ids), text.split()
         alignment = None
-        if look is not None and (options.alignments or options.tags):
-            read = TokenizedWords(source, encoded.word_ids, ())
+        if attention is not None and (options.alignments or options.tags):
+            source_words = TokenizedWords(source, encoded.word_ids, ())
             alignment = align_words(
-                look,
-                read,
-                TokenizedWords(written.split(), target.find_word_ids(made), target.convert_ids_to_tokens(made)),
+                attention,
+                source_words,
+                TokenizedWords(written.split(), target.find_word_ids(ids), target.convert_ids_to_tokens(ids)),
             )
         if options.replace_unknown:
-            if look is None:
-                raise UserError("this model has no attention, so nothing says which word an <unk> stands for")
+            if attention is None:
+                raise UserError("this model has no attention, so it cannot replace <unk> by source words")
             words = find_unknown_replacements(
-                made, look, [source[word] for word in encoded.word_ids], options.dictionary
+                ids, attention, [source[word] for word in encoded.word_ids], options.dictionary
             )
             written = replace_unknown([written], words)[0]
             alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, words))
@@ -333,73 +354,75 @@ class Translator:
             hypothesis.score,
             target.convert_ids_to_tokens(hypothesis.tokens),
             self.tokenizers.source.convert_ids_to_tokens([*encoded.ids, EOS]),
-            look if options.alignments else None,
+            attention if options.alignments else None,
             alignment,
             hypothesis.tokens[-1] == EOS,
         )
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredTarget]:
-        """What the model thinks of given targets, each pair in one piece."""
+        """Score given targets by forced decoding; each pair is one segment."""
         sources = [self.tokenizers.source.encode(text) for text, _ in pairs]
         targets = [[*self.tokenizers.target.encode(text), EOS] for _, text in pairs]
-        longer = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
-        sizes = np.array(longer, dtype=np.int64)
-        judged: dict[int, ScoredTarget] = {}
+        lengths_of_pairs = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
+        sizes = np.array(lengths_of_pairs, dtype=np.int64)
+        scored: dict[int, ScoredTarget] = {}
         for rows in split_by_tokens(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
             source, lengths = self.make_batch([sources[row] for row in rows])
-            found = score_targets(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
-            judged.update(zip(rows.tolist(), map(self._trim_scored_attention, found), strict=True))
-        return [judged[row] for row in range(len(pairs))]
+            batch_scored = score_targets(
+                self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0
+            )
+            scored.update(zip(rows.tolist(), map(self._trim_scored_attention, batch_scored), strict=True))
+        return [scored[row] for row in range(len(pairs))]
 
     @property
     def uses_next_step_attention(self) -> bool:
-        """Whether an alignment takes each word's look from the step after it, as the first model that looks has it."""
-        looking = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
-        return next((decoder.alignment_head.shifted for decoder in looking), False)
+        """True if alignments use the attention of the following step (of the first model with attention)."""
+        with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
+        return next((decoder.alignment_head.shifted for decoder in with_attention), False)
 
     def _trim_attentions(self, hypotheses: list[Hypothesis], compiled: CompiledOptions) -> list[Hypothesis]:
-        """Hypotheses whose attention is that of their words."""
+        """Remove the domain tag from the attention of hypotheses, and shift it if necessary."""
         return [
             _trim_attention(hypothesis, len(compiled.domain_ids), self.uses_next_step_attention)
             for hypothesis in hypotheses
         ]
 
     def _trim_scored_attention(self, scored: ScoredTarget) -> ScoredTarget:
-        """A target that was judged, with the attention of its words."""
         return scored._replace(hypothesis=_trim_attention(scored.hypothesis, 0, self.uses_next_step_attention))
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
-        """The alignment of each pair of texts, by making the model write the target; None where it has no attention."""
+        """Align each pair of texts by forced decoding; None if the model has no attention."""
         return [
-            self.align_scored_pair(pair, judged) for pair, judged in zip(pairs, self.score_pairs(pairs), strict=True)
+            self.align_scored_pair(pair, scored) for pair, scored in zip(pairs, self.score_pairs(pairs), strict=True)
         ]
 
     def align_scored_pair(self, pair: tuple[str, str], scored: ScoredTarget) -> Alignment | None:
-        """The alignment of a pair that was judged."""
-        look = scored.hypothesis.attention
-        return None if look is None else self._align_by_attention(pair, look)
+        """Return the alignment of a scored pair."""
+        attention = scored.hypothesis.attention
+        return None if attention is None else self._align_by_attention(pair, attention)
 
     def _align_by_attention(self, pair: tuple[str, str], attention: Floats) -> Alignment:
-        """The alignment of a pair, by attention over the tokens of both."""
         return align_words(attention, *self.tokenize_pair(pair))
 
     def tokenize_pair(self, pair: tuple[str, str]) -> tuple[TokenizedWords, TokenizedWords]:
-        """The words of both texts, and their tokens."""
+        """Return words and tokens of both texts."""
         source, target = pair
-        ids, words = self.tokenizers.target.encode_with_word_ids(target)
-        read = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1], ())
-        return read, TokenizedWords(target.split(), words, self.tokenizers.target.convert_ids_to_tokens(ids))
+        ids, word_ids = self.tokenizers.target.encode_with_word_ids(target)
+        source_words = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1], ())
+        return source_words, TokenizedWords(target.split(), word_ids, self.tokenizers.target.convert_ids_to_tokens(ids))
 
 
 def _trim_attention(hypothesis: Hypothesis, skipped_positions: int, next_step: bool) -> Hypothesis:
-    """A hypothesis whose attention leaves the first so many places of the source out, where no word stands.
+    """Drop the first `skipped_positions` source positions (tags) from a hypothesis's attention.
 
-    With `after` each token's is that of the step after it.
+    `next_step`: use the attention of the following step for each token.
     """
-    look = hypothesis.attention
-    if look is None:
+    attention = hypothesis.attention
+    if attention is None:
         return hypothesis
-    return hypothesis._replace(attention=(shift_to_next_step(look) if next_step else look)[:, skipped_positions:])
+    return hypothesis._replace(
+        attention=(shift_to_next_step(attention) if next_step else attention)[:, skipped_positions:]
+    )
 
 
 def load(
@@ -409,46 +432,56 @@ def load(
     precision: str | None = None,
     shortlist: bool = False,
 ) -> Translator:
-    """The best model of a run, ready to translate; several runs with the same vocabularies are an ensemble.
+    """Load the best checkpoint of a run for translation; several runs with the same vocabularies form an ensemble.
 
-    What decodes is an `engine` of `regard.translate.backends.base`, in a precision that it has; PyTorch and onnxruntime also
-    by the `shortlist` of target tokens that `regard export` has put beside the run.
+    Args:
+        runs: Run folders.
+        device: Device of the models; default: a GPU if there is one.
+        engine: Decoding backend, one of `regard.translate.backends.base.ENGINES`.
+        precision: fp32 or int8; default: that of the export, else fp32.
+        shortlist: Restrict the output vocabulary to the shortlist that `regard export` wrote; for PyTorch and ONNX.
     """
     base.check_engine_options(engine, precision, shortlist)
     if not runs:
         raise UserError("no run to load")
     opened = [Run(Path(run)) for run in runs]
-    for one in opened:
-        task = one.read_config().get("task", "translate")
+    for opened_run in opened:
+        task = opened_run.read_config().get("task", "translate")
         if task != "translate":
-            raise UserError(f"{one.folder} does not translate, its task is {task!r}: regard predict {one.folder}")
+            raise UserError(
+                f"{opened_run.folder} does not translate, its task is {task!r}; use: regard predict {opened_run.folder}"
+            )
     tokenizers = [run.load_tokenizers() for run in opened]
     for run, other in zip(runs, tokenizers, strict=True):
-        for mine, its in zip(tokenizers[0], other, strict=True):
-            if mine.vocab_size != its.vocab_size or mine.convert_ids_to_tokens(
-                range(mine.vocab_size)
-            ) != its.convert_ids_to_tokens(range(its.vocab_size)):
+        for own_tokenizer, other_tokenizer in zip(tokenizers[0], other, strict=True):
+            if own_tokenizer.vocab_size != other_tokenizer.vocab_size or own_tokenizer.convert_ids_to_tokens(
+                range(own_tokenizer.vocab_size)
+            ) != other_tokenizer.convert_ids_to_tokens(range(other_tokenizer.vocab_size)):
                 raise UserError(
                     f"{runs[0]} and {run} have different vocabularies; an ensemble needs the same ones "
-                    "(regard evaluate --compare has runs side by side)"
+                    "(to compare runs, use regard evaluate --compare)"
                 )
-    models = [run.load_model(own.vocab_sizes) for run, own in zip(opened, tokenizers, strict=True)]
-    learnt = [parse_settings(DataSettings, run.read_config()["data"], "data") for run in opened]
+    models = [
+        run.load_model(run_tokenizers.vocab_sizes) for run, run_tokenizers in zip(opened, tokenizers, strict=True)
+    ]
+    data_settings = [parse_settings(DataSettings, run.read_config()["data"], "data") for run in opened]
     translator = Translator(
         models,
         tokenizers[0],
         None if device is None else torch.device(device),
-        min(data.longest or data.max_length for data in learnt),
-        min(data.sentences or 1 for data in learnt),  # null: not counted; a model may leave a second sentence out
-        learnt[0].source,
+        min(data.longest or data.max_length for data in data_settings),
+        min(data.sentences or 1 for data in data_settings),  # null: unknown; such a model may skip a second sentence
+        data_settings[0].source,
     )
-    loaded = [base.LoadedRun(*each) for each in zip(opened, translator.models, tokenizers, strict=True)]
+    loaded = [base.LoadedRun(*loaded_run) for loaded_run in zip(opened, translator.models, tokenizers, strict=True)]
     if shortlist:
         translator.shortlist = base.load_shortlist(loaded)
-    alone = engine == base.AUTO and len(loaded) == 1 and not shortlist
-    translator.search_backend = base.find_ctranslate2_backend(precision, loaded[0]) if alone else None
-    by = (engine, precision) if translator.search_backend is None else (base.TORCH, None)  # for all else that is asked
-    translator.decoding_models = [base.choose_decoding_model(*by, each) for each in loaded]
+    single_auto = engine == base.AUTO and len(loaded) == 1 and not shortlist
+    translator.search_backend = base.find_ctranslate2_backend(precision, loaded[0]) if single_auto else None
+    decoding = (
+        (engine, precision) if translator.search_backend is None else (base.TORCH, None)
+    )  # for constrained search
+    translator.decoding_models = [base.choose_decoding_model(*decoding, loaded_run) for loaded_run in loaded]
     if engine == base.CTRANSLATE2:
         if len(loaded) > 1:
             raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(loaded)}")

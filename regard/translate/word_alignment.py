@@ -1,4 +1,4 @@
-"""From attention over tokens to an alignment of words."""
+"""Convert attention over tokens to a word alignment, soft and by argmax."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Alignment(NamedTuple):
-    """Which source word each target word looked at; words are what stands between white space."""
+    """Soft and hard alignment of target words with source words; words are separated by white space."""
 
     source: list[str]
     target: list[str]
-    soft: Floats  # target words × source words; what is missing to 1 in a row went to the source's EOS
-    pairs: list[Link]  # (source word, target word): for each target word the source word that it looked at most
+    soft: Floats  # target words × source words; the rest of a row, up to 1, is attention to the source's EOS
+    pairs: list[Link]  # (source word, target word): for each target word the source word that it attends to most
 
     def replace_target_words(self, target: Sequence[str]) -> Alignment:
-        """The same with other texts for the target words; one that has several words has the row of one for each."""
+        """Return a copy with other target words; a text of several words repeats its row for each."""
         counts = [len(text.split()) for text in target]
         rows = np.repeat(np.arange(len(target)), counts)
         soft = self.soft[rows]
@@ -31,23 +31,23 @@ class Alignment(NamedTuple):
 
 
 class TokenizedWords(NamedTuple):
-    """The words of a text, and for each token the word that it is part of and the way it is written."""
+    """The words of a text, the index of the word of each token, and the text of each token."""
 
     words: list[str]
     word_ids: Sequence[int]
-    subwords: Sequence[str] = ()  # none: every token counts as a word's
+    subwords: Sequence[str] = ()  # empty: punctuation tokens count as well
 
 
 def shift_to_next_step(attention: Floats) -> Floats:
-    """Of each token the look of the step after it, which has read it; the last has none after it but its own."""
+    """Replace each token's attention by that of the next step, which has read the token; the last keeps its own."""
     return np.concatenate((attention[1:], attention[-1:]))
 
 
 def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWords) -> Alignment:
-    """The alignment of two texts' words, of attention over target tokens × source tokens (EOS last on both sides).
+    """Compute the word alignment from attention (target tokens × source tokens, EOS last on both sides).
 
-    A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows; of the tokens of a
-    target word those with letters or digits count, where it has any: a full stop that is written to a word looks
+    A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows. Of the tokens of a
+    target word only those with letters or digits count, if there are any: a full stop at the end of a word attends
     elsewhere.
     """
     shape = len(target.words), len(source.words)
@@ -57,9 +57,9 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
     columns[np.arange(len(source.word_ids)), source.word_ids] = 1
     rows = np.zeros((shape[0], attention.shape[0]), dtype=np.float32)
     rows[target.word_ids, np.arange(len(target.word_ids))] = 1
-    spoken = np.ones(attention.shape[0], dtype=np.float32)
-    spoken[: len(target.subwords)] = [any(map(str.isalnum, piece)) for piece in target.subwords]
-    core = rows * spoken
+    has_letters = np.ones(attention.shape[0], dtype=np.float32)
+    has_letters[: len(target.subwords)] = [any(map(str.isalnum, subword)) for subword in target.subwords]
+    core = rows * has_letters
     rows = np.where(core.sum(1, keepdims=True) > 0, core, rows)
     rows /= np.maximum(rows.sum(1, keepdims=True), np.float32(1))
     soft = (rows @ attention @ columns).astype(np.float32)
@@ -67,7 +67,7 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
 
 
 def find_argmax_links(soft: Floats) -> list[Link]:
-    """Each target word with the source word that it looked at most, as Luong 2015 (section 5.4) has it."""
+    """Link each target word to the source word that it attends to most, as in Luong 2015 (section 5.4)."""
     if not soft.size:
         return []
     strongest = soft.argmax(1)

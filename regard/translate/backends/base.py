@@ -1,5 +1,7 @@
-"""What decodes: PyTorch, in bytes by kernels of our own; or onnxruntime or CTranslate2, with what is made of a run once
-and kept beside it."""
+"""Choose, export and load decoding backends: PyTorch, int8 kernels, ONNX Runtime and CTranslate2.
+
+Exports for ONNX Runtime and CTranslate2 are made once and kept in the run's `engines` folder.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +36,21 @@ AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
 SHORTLIST = "shortlist"
 MANIFEST_FILE = "made-of.json"
-EXPORT_VERSION = 3  # of what is kept for engines: goes up where a folder of before is of no use any more
+EXPORT_VERSION = 3  # format of exports; increase it when older exports cannot be used any more
 
 
 def check_engine_options(engine: str, precision: str | None, shortlist: bool = False) -> None:
-    """Refuses what there is not."""
+    """Raise UserError for an unknown engine or precision, or a combination that does not exist."""
     if engine not in ENGINES:
-        raise UserError(f"the engine is one of {', '.join(ENGINES)}, not {engine!r}")
+        raise UserError(f"the engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if precision not in (None, *PRECISIONS):
-        raise UserError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
+        raise UserError(f"the precision must be {' or '.join(PRECISIONS)}, not {precision!r}")
     if shortlist and engine == CTRANSLATE2:
-        raise UserError(f"a {SHORTLIST} goes with {TORCH} and {ONNX}; that of {CTRANSLATE2} is exported with its model")
+        raise UserError(f"a {SHORTLIST} works with {TORCH} and {ONNX}; for {CTRANSLATE2} export it with the model")
 
 
 class LoadedRun(NamedTuple):
-    """A run with what was loaded of it."""
+    """A run with its loaded model and tokenizers."""
 
     run: Run
     model: Seq2Seq
@@ -56,46 +58,50 @@ class LoadedRun(NamedTuple):
 
     @property
     def device(self) -> str:
-        """What its model is on."""
+        """Type of the device that the model is on."""
         return next(self.model.parameters()).device.type
 
     def get_export_folder(self, engine: str, precision: str) -> Path:
-        """Where what an engine needs is kept."""
+        """Return the folder of a run's export for an engine and precision."""
         return self.run.folder / "engines" / f"{engine}-{precision}"
 
     def find_export(self, engine: str, precision: str | None) -> Path | None:
-        """What is kept for an engine and can be used: in bytes, if nothing is said and both are there."""
-        folders = [self.get_export_folder(engine, one) for one in ([precision] if precision else (INT8, FP32))]
+        """Return the folder of a usable export; without a precision int8 comes before fp32. None if there is none."""
+        folders = [
+            self.get_export_folder(engine, candidate) for candidate in ([precision] if precision else (INT8, FP32))
+        ]
         return next(
             (folder for folder in folders if is_export_complete(folder) and self.is_current_export(folder)), None
         )
 
     def is_current_export(self, folder: Path) -> bool:
-        """Whether what a folder holds was made of this very model."""
+        """Return True if an export was made from exactly this model."""
         return bool(read_manifest(folder).get("of") == self.compute_fingerprint())
 
     def compute_fingerprint(self) -> dict[str, Any]:
-        """Tells this model, as it is set up, from any other."""
-        found = hashlib.sha256()
+        """Return a fingerprint of weights, vocabularies and model configuration, to detect outdated exports."""
+        digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
-            found.update(f"{name} {tuple(tensor.shape)}".encode())
-            found.update(tensor.detach().cpu().float().contiguous().numpy().data)
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().float().contiguous().numpy().data)
         for side in self.tokenizers:
-            found.update("\0".join(side.convert_ids_to_tokens(range(side.vocab_size))).encode("utf-8", "surrogatepass"))
-        # From which step an alignment takes its look is decided outside of any engine.
+            digest.update(
+                "\0".join(side.convert_ids_to_tokens(range(side.vocab_size))).encode("utf-8", "surrogatepass")
+            )
+        # `align_after` is applied outside of the engines: it does not change an export.
         section = {key: value for key, value in self.run.read_config()["model"].items() if key != "align_after"}
         if section.get("align_layer") == "auto":
             layer, head, _ = self.model.decoder.alignment_head
             section |= {"align_layer": layer, "align_head": head}
-        return {"regard": VERSION, "form": EXPORT_VERSION, "weights": found.hexdigest(), "model": section}
+        return {"regard": VERSION, "form": EXPORT_VERSION, "weights": digest.hexdigest(), "model": section}
 
 
 def choose_decoding_model(engine: str, precision: str | None, loaded: LoadedRun) -> Any:
-    """A run's model in the hands of an engine: something to search with, as with the model itself.
+    """Return the model that decodes for an engine; it has the interface of the model itself.
 
-    `auto` takes graphs that `regard export` has made beside the run, and PyTorch where there are none, where a GPU is
-    at hand, or where REGARD_FAST is 0. Where bytes are asked for, it takes kernels of our own before graphs, if they
-    are for this processor and model. CTranslate2 has a search of its own: see `runtime` and `at_hand`.
+    `auto` uses an ONNX export of the run if there is one, and PyTorch otherwise, on a GPU, or if REGARD_FAST is 0. For
+    int8 it prefers the int8 kernels to an export if they support this processor and model. CTranslate2 has its own
+    search: see `make_ctranslate2_backend` and `find_ctranslate2_backend`.
     """
     if engine == TORCH and precision == INT8:
         return make_int8_model(loaded)
@@ -115,62 +121,62 @@ def choose_decoding_model(engine: str, precision: str | None, loaded: LoadedRun)
 
 
 def make_int8_model(loaded: LoadedRun) -> Any:
-    """The model whose products are counted in bytes, by kernels of our own; UserError says why that cannot be."""
+    """Return the model with int8 kernels; raise UserError with the reason if they cannot run it."""
     check_on_cpu(loaded, f"{TORCH} in {INT8}")
     why = octets.lacking(loaded.model)
     if why is not None:
-        other = f"regard export {loaded.run.folder} --precision {INT8}"
-        raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead: {other}")
+        command = f"regard export {loaded.run.folder} --precision {INT8}"
+        raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
     return octets.in_bytes(loaded.model)
 
 
 def find_ctranslate2_backend(precision: str | None, loaded: LoadedRun) -> Any:
-    """CTranslate2 with a run's model, where `regard export` has made that and it can be used; else None."""
+    """Return CTranslate2 with a run's existing export, or None if there is none or it cannot be used."""
     if loaded.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
         return None
     folder = loaded.find_export(CTRANSLATE2, precision)
-    if folder is None or (precision == INT8 and octets.lacking(loaded.model) is None):  # kernels are faster
+    if folder is None or (precision == INT8 and octets.lacking(loaded.model) is None):  # the int8 kernels are faster
         return None
-    log_message(f"decoding by {folder}")
+    log_message(f"decoding with {folder}")
     return load_ctranslate2_backend(folder)
 
 
 def choose_auto_model(precision: str | None, loaded: LoadedRun) -> Any:
-    """The graphs that are there, if they can be used; where bytes are asked for, kernels before them."""
+    """Return a usable ONNX export or the PyTorch model; for int8 prefer the int8 kernels."""
     why = octets.lacking(loaded.model) if precision == INT8 else None
     if precision == INT8 and why is None:
         log_message(f"decoding {loaded.run.folder} in {INT8}")
         return octets.in_bytes(loaded.model)
     folder = loaded.find_export(ONNX, precision)
     if folder is None and precision is not None:
-        made = f"regard export {loaded.run.folder} --precision {precision}"
-        without = "" if why is None else f" (without: {why})"
-        raise UserError(f"{loaded.run.folder} has no graphs in {precision} of its model: {made}{without}")
+        command = f"regard export {loaded.run.folder} --precision {precision}"
+        without = "" if why is None else f" (no int8 kernels: {why})"
+        raise UserError(f"{loaded.run.folder} has no {precision} export of its model; run: {command}{without}")
     if folder is None:
-        for old in filter(Path.exists, (loaded.get_export_folder(ONNX, one) for one in PRECISIONS)):
-            log_message(f"{old} is not of this model as it is now, or is damaged, and is not used: export it again")
+        for old in filter(Path.exists, (loaded.get_export_folder(ONNX, other) for other in PRECISIONS)):
+            log_message(f"{old} is not used: it is outdated or damaged; export it again")
         return loaded.model
     if find_spec("onnxruntime") is None:
         log_message(f"{folder} is not used: onnxruntime is not installed (pip install 'regard[export]')")
         return loaded.model
-    log_message(f"decoding by {folder}")
+    log_message(f"decoding with {folder}")
     return load_onnx_model(loaded, folder)
 
 
 def load_onnx_model(loaded: LoadedRun, folder: Path) -> Any:
-    """A model in onnxruntime's hands."""
+    """Load an export with ONNX Runtime."""
     check_on_cpu(loaded, ONNX)
     check_installed("onnxruntime")
     from regard.fast.onnx_runtime import OnnxModel
 
     try:
         return OnnxModel(loaded.model, folder)
-    except Exception as error:  # onnxruntime has no common kind of its own
+    except Exception as error:  # onnxruntime's errors have no common base class
         raise make_load_error(folder, error) from error
 
 
 def make_ctranslate2_backend(precision: str | None, loaded: LoadedRun) -> Any:
-    """CTranslate2 with a run's model, which searches by itself."""
+    """Return CTranslate2 with a run's model, exported first if necessary."""
     check_on_cpu(loaded, CTRANSLATE2)
     check_installed("ctranslate2")
     return load_ctranslate2_backend(
@@ -179,7 +185,7 @@ def make_ctranslate2_backend(precision: str | None, loaded: LoadedRun) -> Any:
 
 
 def load_ctranslate2_backend(folder: Path) -> Any:
-    """CTranslate2 with the model in a folder."""
+    """Load CTranslate2 with an exported model."""
     from regard.translate.backends.ctranslate2 import CTranslate2Backend
 
     try:
@@ -192,18 +198,18 @@ def make_load_error(folder: Path, error: Exception) -> UserError:
     """Return the error for an export that does not load, with the engine's own reason."""
     reason = f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
     if isinstance(error, MemoryError) or re.search("memory|alloc", str(error), re.IGNORECASE):
-        return UserError(f"there is not enough memory to load {folder} ({reason})")
+        return UserError(f"not enough memory to load {folder} ({reason})")
     return UserError(f"{folder} cannot be loaded ({reason}); if it is damaged, delete it and export again")
 
 
 def check_on_cpu(loaded: LoadedRun, engine: str) -> None:
-    """Refuses an engine that has nothing to do with where the model is."""
+    """Raise UserError if the model is not on the CPU."""
     if loaded.device != "cpu":
-        raise UserError(f"the engine {engine} runs on the CPU; on this machine's GPU {TORCH} is the faster one")
+        raise UserError(f"the engine {engine} runs on the CPU only; on this machine's GPU use {TORCH}, which is faster")
 
 
 def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
-    """A folder with a model's graphs; `reuse`: they may be another process's, which made them meanwhile."""
+    """Export a model to ONNX; with `reuse`, keep an export that another process has written meanwhile."""
     check_installed("onnx", "onnxscript", "onnxruntime")
     from regard.fast.graphs import export
 
@@ -218,9 +224,9 @@ def export_ctranslate2(
     shortlist: Shortlist | None = None,
     reuse: bool = False,
 ) -> Path:
-    """A folder with a Transformer as CTranslate2 reads it, with a shortlist of target tokens if there is one.
+    """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
 
-    `reuse`: it may be another process's, which made it meanwhile.
+    `reuse`: keep an export that another process has written meanwhile.
     """
     check_installed("ctranslate2")
     from regard.fast.ctranslate2 import VMAP, export, spelt
@@ -237,36 +243,39 @@ def export_ctranslate2(
 
 
 def export_shortlist(loaded: LoadedRun, shortlist: Shortlist, out: Path | None = None) -> Path:
-    """A folder with a shortlist of target tokens."""
+    """Write a shortlist of target tokens to a folder."""
     return write_export(loaded, out or loaded.run.folder / "engines" / SHORTLIST, shortlist.save)
 
 
 def load_shortlist(loaded_runs: Sequence[LoadedRun]) -> Shortlist | None:
-    """The shortlist of the first of some runs, for all of them; nothing, and a word why, where none is of use."""
+    """Load the first run's shortlist for all runs; log the reason and return None if it cannot be used."""
     from regard.translate.shortlist import read_shortlist
 
-    first, stubborn = loaded_runs[0], [one for one in loaded_runs if not one.model.decoder.vocabulary_layers()]
-    if first.device != "cpu" or stubborn:
-        why = f"the model of {stubborn[0].run.folder} writes all words or none" if stubborn else "it is for the CPU"
-        log_message(f"no {SHORTLIST} is used: {why}")
+    first, unsupported = (
+        loaded_runs[0],
+        [loaded for loaded in loaded_runs if not loaded.model.decoder.vocabulary_layers()],
+    )
+    if first.device != "cpu" or unsupported:
+        why = f"the model of {unsupported[0].run.folder} does not support one" if unsupported else "it is for the CPU"
+        log_message(f"decoding without a {SHORTLIST}: {why}")
         return None
-    folder, again = first.run.folder / "engines" / SHORTLIST, f"regard export {first.run.folder} --to {SHORTLIST}"
+    folder, command = first.run.folder / "engines" / SHORTLIST, f"regard export {first.run.folder} --to {SHORTLIST}"
     if not folder.exists():
-        raise UserError(f"{first.run.folder} has no {SHORTLIST} of target tokens: {again}")
+        raise UserError(f"{first.run.folder} has no {SHORTLIST} of target tokens; run: {command}")
     if not is_export_complete(folder) or not first.is_current_export(folder):
-        raise UserError(f"{folder} is not of this model as it is now, or is damaged: {again}")
+        raise UserError(f"{folder} is outdated or damaged; run: {command}")
     try:
-        found = read_shortlist(folder, first.tokenizers.target.vocab_size)
+        shortlist = read_shortlist(folder, first.tokenizers.target.vocab_size)
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is damaged ({error}): {again}") from error
-    log_message(f"decoding by {folder}")
-    return found
+        raise UserError(f"{folder} is damaged ({error}); run: {command}") from error
+    log_message(f"decoding with {folder}")
+    return shortlist
 
 
 def write_export(loaded: LoadedRun, folder: Path, write_files: Callable[[Path], None], reuse: bool = False) -> Path:
-    """A folder with what is made of a model, in the place of what it held; it is there as a whole or not at all.
+    """Write an export atomically, replacing what the folder held.
 
-    `reuse`: where another process has made it of this model meanwhile, that is used.
+    `reuse`: keep an export of this model that another process has written meanwhile.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     inside = folder.parent == loaded.run.folder / "engines"
@@ -274,22 +283,22 @@ def write_export(loaded: LoadedRun, folder: Path, write_files: Callable[[Path], 
         if reuse and is_export_complete(folder) and loaded.is_current_export(folder):
             return folder
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
-            made = Path(beside) / folder.name
-            write_files(made)
-            files = {path.name: path.stat().st_size for path in made.iterdir()}
-            known = {"of": loaded.compute_fingerprint(), "files": files}
-            (made / MANIFEST_FILE).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
-            before = Path(beside) / "before"
-            if inside and folder.exists():  # it is renamed, not deleted, so that there is no time at which half is left
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+            new = Path(temporary) / folder.name
+            write_files(new)
+            files = {path.name: path.stat().st_size for path in new.iterdir()}
+            manifest = {"of": loaded.compute_fingerprint(), "files": files}
+            (new / MANIFEST_FILE).write_text(json.dumps(manifest, ensure_ascii=False) + "\n", encoding="utf-8")
+            before = Path(temporary) / "before"
+            if inside and folder.exists():  # renamed, not deleted, so that a half-deleted folder never exists
                 folder.rename(before)
             try:
-                made.rename(folder)
+                new.rename(folder)
             except OSError as error:
                 if before.exists():
                     before.rename(folder)
                 raise UserError(f"{folder} cannot be written: {error.strerror}") from error
-    log_message(f"{folder}: made in {time.perf_counter() - began:.0f} s")
+    log_message(f"{folder}: exported in {time.perf_counter() - began:.0f} s")
     return folder
 
 
@@ -304,20 +313,20 @@ def lock_exports(folder: Path) -> Iterator[None]:
             portalocker.lock(lock, portalocker.LOCK_EX)
         except portalocker.LockException as error:
             log_message(
-                f"{folder}: another process may export this run at the same time, for there are no locks here: {error}"
+                f"{folder}: this file system has no locks, so do not export this run twice at the same time: {error}"
             )
         yield
 
 
 def check_installed(*names: str) -> None:
-    """Refuses where something is not installed."""
+    """Raise UserError if one of the packages is not installed."""
     for name in names:
         if find_spec(name) is None:
             raise UserError(f"{name} is not installed: pip install 'regard[export]'")
 
 
 def is_export_complete(folder: Path) -> bool:
-    """Whether a folder's files are as long as they were made."""
+    """Return True if all files of an export have the sizes in its manifest."""
     files = read_manifest(folder).get("files")
     try:
         return isinstance(files, dict) and all((folder / name).stat().st_size == size for name, size in files.items())
@@ -326,9 +335,9 @@ def is_export_complete(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What is written of what a folder holds; nothing where that cannot be read."""
+    """Read the manifest of an export; an empty dict if it cannot be read."""
     try:
-        known = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}

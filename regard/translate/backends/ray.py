@@ -1,9 +1,9 @@
-"""Corpus-sized translation: workers on a Ray cluster, each with the run in its memory.
+"""Translate large corpora on a Ray cluster: each worker has the run in its memory.
 
-Ray's `ActorPool` hands out the chunks: it gives results back in the order of the input and takes a chunk when it is
-told to, so that standard input, and a corpus of any size, goes through in the same memory; Ray itself restarts a worker
-that died and gives it its chunk again. Ray Data would want the input as a dataset that its own readers can see, which
-standard input is not, and pandas and pyarrow besides.
+Ray's `ActorPool` hands out the chunks: it returns results in the order of the input and takes one chunk at a time, so
+memory is bounded for standard input and for a corpus of any size. Ray itself restarts a worker that died and gives it
+its chunk again. Ray Data would need the input as a dataset for its own readers, which standard input is not, and also
+pandas and pyarrow.
 """
 
 from __future__ import annotations
@@ -32,43 +32,41 @@ from regard.translate.segmentation import Translation
 from regard.translate.translator import Translator, load
 
 LOCAL_CLUSTER = "local"  # Ray's name for a cluster that is started on this machine
-MAX_TRIES_PER_CHUNK = 3  # of one chunk, each with a worker that is new
-MAX_WORKER_RESTARTS = (
-    20  # of one worker in all: one that is killed before it can do anything has no chunk that would count
-)
-CHUNKS_PER_WORKER = 2  # chunks a worker has: the one it works on, and the next, so that it never waits for this end
-SLOW_START_S = 30.0  # seconds after which workers that are not ready are worth a word
-INPUT_WAIT_S = 0.05  # seconds that input may take to come before results are waited for instead
+MAX_TRIES_PER_CHUNK = 3  # each with a restarted worker
+MAX_WORKER_RESTARTS = 20  # per worker: one that is killed before it has a chunk is not limited by the tries of a chunk
+CHUNKS_PER_WORKER = 2  # the one it translates and the next, so that it never waits for this process
+SLOW_START_S = 30.0  # seconds after which a message says that workers are not ready
+INPUT_WAIT_S = 0.05  # seconds to wait for input before waiting for results instead
 
 
 class RayWorker:
-    """Translates chunks: one actor of the cluster, with its own cores or GPU."""
+    """A Ray actor that translates chunks, with its own cores or GPU."""
 
     def __init__(self, runs: Sequence[Path], options: Options, threads: int) -> None:
         self.runs = runs
         self.options = options
         self.threads = threads
 
-    # Not in the constructor: what goes wrong in there comes back wrapped in words of Ray's, a task's error as it was.
+    # Not in the constructor: Ray wraps errors of a constructor in a message of its own, but passes on those of a task.
     @cached_property
     def translator_and_options(self) -> tuple[Translator, CompiledOptions]:
-        """The run, and the options as its vocabularies spell them."""
+        """The loaded translator, and the options compiled for its vocabularies."""
         torch.set_num_threads(self.threads)
         translator = load(*self.runs)
         return translator, translator.compile_options(self.options)
 
     def load(self) -> None:
-        """Makes ready; whatever is wrong with the run or the options shows here."""
+        """Load the runs now, so that errors in the run or the options show before the first chunk."""
         assert self.translator_and_options
 
     def translate_chunk(self, texts: Sequence[str]) -> list[Translation]:
-        """A translation of each text."""
-        translator, plan = self.translator_and_options
-        return translator.translate_chunk(texts, plan)
+        """Translate the texts of a chunk."""
+        translator, options = self.translator_and_options
+        return translator.translate_chunk(texts, options)
 
 
 class WorkerAllocation(NamedTuple):
-    """How many workers, and what each of them has."""
+    """Number of workers, and the cores and GPUs of each."""
 
     workers: int
     cpus: int
@@ -76,15 +74,15 @@ class WorkerAllocation(NamedTuple):
 
 
 def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None) -> WorkerAllocation:
-    """Divides the cores of a cluster's nodes among its workers; each has a GPU to itself where there are any.
+    """Divide the cores of a cluster among its workers; each has one GPU if there are any.
 
-    Without a wish there is a worker for each GPU, or for each core: many small workers translate faster than a few that
-    spread one batch over many cores.
+    By default there is one worker per GPU, or per core: many small workers translate faster than a few that spread one
+    batch over many cores.
     """
     gpus = int(any(node.get("GPU", 0) >= 1 for node in nodes))
 
     def count_fitting_workers(cpus: int) -> int:
-        """Workers of so many cores that find a place."""
+        """Return the number of workers with that many cores that fit."""
         needs = {name: need for name, need in (("CPU", cpus), ("GPU", gpus)) if need}
         return sum(min(int(node.get(name, 0) // need) for name, need in needs.items()) for node in nodes)
 
@@ -93,8 +91,7 @@ def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None
     if not 1 <= workers <= most:
         unit = "GPU" if gpus else "core"
         raise UserError(
-            f"there is room for {most} workers on this Ray cluster, one a {unit}, not for {workers}; ask for fewer by "
-            f"--workers"
+            f"this Ray cluster has room for {most} workers, one per {unit}, not for {workers}; use fewer --workers"
         )
     return WorkerAllocation(
         workers,
@@ -104,12 +101,12 @@ def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None
 
 
 def _count_cpus(nodes: Sequence[Mapping[str, float]]) -> int:
-    """Those of all nodes."""
+    """Return the total number of cores."""
     return int(sum(node.get("CPU", 0) for node in nodes))
 
 
 def _import_ray() -> Any:
-    """Ray, which is an extra."""
+    """Import Ray, an optional dependency."""
     try:
         import ray
     except ImportError as error:
@@ -119,9 +116,9 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _connect_to_ray() -> Iterator[Any]:
-    """Ray, connected to the cluster of RAY_ADDRESS, or to one that lives on this machine as long as this is needed."""
+    """Connect to the cluster at RAY_ADDRESS, or start a local one that is shut down at the end."""
     ray = _import_ray()
-    if ray.is_initialized():  # by the program that this is part of, which will end it as well
+    if ray.is_initialized():  # by the calling program, which also shuts it down
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS", LOCAL_CLUSTER)
@@ -148,42 +145,42 @@ def _connect_to_ray() -> Iterator[Any]:
 
 
 def _exit_on_sigterm() -> None:
-    """After SIGTERM the workers are put away; Ray's own handler would print where each thread was."""
+    """Exit on SIGTERM, so that workers are shut down; Ray's own handler would print all stack traces."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _check_reachable(address: str) -> None:
-    """Sees that somebody listens at `host:port`; Ray itself would go on trying for a quarter of an hour."""
+    """Raise OSError if `host:port` does not accept connections; Ray would retry for 15 minutes."""
     host, colon, port = address.split("://")[-1].rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def set_private_cluster_env() -> None:
-    """What a cluster for one command needs: it tells nobody that it exists, and listens to nobody without its token."""
+    """Disable Ray's usage statistics and require an authentication token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray leaves one in the home folder
 
 
 class RayWorkerPool:
-    """The workers, ready, and the one input that they share."""
+    """Workers with loaded runs that share one input."""
 
     def __init__(self, ray: Any, workers: Sequence[Any]) -> None:
         self.ray = ray
         self.workers = workers
 
     def _reset(self) -> None:
-        """Nothing is under way; what an input that was left in the middle had under way is nobody's."""
+        """Start with an empty pool; results of an earlier, unfinished input are dropped."""
         self.pool = self.ray.util.ActorPool([worker for _ in range(CHUNKS_PER_WORKER) for worker in self.workers])
-        self.line_ranges: deque[tuple[int, int]] = deque()  # of the chunks under way: first line, last line
-        self.submitted_lines = 0  # handed out so far
+        self.line_ranges: deque[tuple[int, int]] = deque()  # first and last line of each pending chunk
+        self.submitted_lines = 0
 
     def translate_chunks(self, chunks: Iterable[Sequence[str]]) -> Iterator[list[Translation]]:
-        """The translations of each chunk, in order, while more chunks come.
+        """Yield the translations of each chunk, in order, while more chunks arrive.
 
-        Where input makes it wait, what is under way is given out first: whoever writes a line and waits for the answer
-        before writing the next gets it.
+        While input is slow, pending results are yielded first: a caller that writes a line and waits for its
+        translation before writing the next one gets it.
         """
         self._reset()
         with _ChunkPrefetcher(chunks) as reader:
@@ -196,21 +193,21 @@ class RayWorkerPool:
                     break
 
     def _submit_chunk(self, chunk: Sequence[str]) -> None:
-        """Gives a chunk to a worker that has room."""
+        """Submit a chunk to a worker with free capacity."""
         self.line_ranges.append((self.submitted_lines + 1, self.submitted_lines + len(chunk)))
         self.submitted_lines += len(chunk)
         self.pool.submit(lambda worker, texts: worker.translate_chunk.remote(texts), chunk)
 
     def _fetch_oldest_result(self) -> list[Translation]:
-        """The translations of the oldest chunk that is under way."""
+        """Return the translations of the oldest pending chunk."""
         first, last = self.line_ranges.popleft()
         with convert_ray_errors(self.ray, f"at lines {first:,} to {last:,} of the input"):
-            made: list[Translation] = self.pool.get_next()
-            return made
+            translations: list[Translation] = self.pool.get_next()
+            return translations
 
 
 class _ChunkPrefetcher:
-    """Reads ahead by one chunk in a thread of its own, so that nobody need wait for slow input."""
+    """Reads ahead by one chunk in a thread, so that slow input does not block pending results."""
 
     def __init__(self, chunks: Iterable[Sequence[str]]) -> None:
         self.chunks = chunks
@@ -224,11 +221,11 @@ class _ChunkPrefetcher:
 
     def __exit__(self, *_: object) -> None:
         self.stopped = True
-        while not self.ready_chunks.empty():  # or the thread would wait for ever for room
+        while not self.ready_chunks.empty():  # else the thread would wait for ever to put its chunk
             self.ready_chunks.get()
 
     def _read_chunks(self) -> None:
-        """All chunks, and what ended them: None, or what went wrong."""
+        """Queue all chunks, then None or the exception that ended them."""
         try:
             for chunk in self.chunks:
                 self.ready_chunks.put(chunk)
@@ -239,7 +236,7 @@ class _ChunkPrefetcher:
             self.ready_chunks.put(error)
 
     def has_chunk_ready(self) -> bool:
-        """Whether a chunk is there, or comes at once; the end of the input is none, and neither is a mistake in it."""
+        """Return True if a chunk is available almost at once; False at the end of the input or after an error."""
         try:
             if not self.peeked:
                 self.peeked.append(self.ready_chunks.get(timeout=INPUT_WAIT_S))
@@ -248,22 +245,22 @@ class _ChunkPrefetcher:
         return self.peeked[0] is not None and not isinstance(self.peeked[0], Exception)
 
     def wait_for_chunk(self) -> Sequence[str] | None:
-        """The next chunk, whenever it comes; None at the end."""
-        found = self.peeked[0] if self.peeked else self.ready_chunks.get()
-        if isinstance(found, Exception):
-            raise found
-        self.peeked = [] if found is not None else [None]
-        return found
+        """Wait for the next chunk; None at the end."""
+        chunk = self.peeked[0] if self.peeked else self.ready_chunks.get()
+        if isinstance(chunk, Exception):
+            raise chunk
+        self.peeked = [] if chunk is not None else [None]
+        return chunk
 
 
 @contextmanager
 def open_worker_pool(
     runs: Sequence[Path], options: Options, workers: int | None = None, worker_class: type[RayWorker] = RayWorker
 ) -> Iterator[RayWorkerPool]:
-    """Workers on the cluster with the runs loaded, each for its share of the cores and GPUs; gone at the end."""
+    """Start workers on the cluster with the runs loaded, dividing cores and GPUs; stop them at the end."""
     with _connect_to_ray() as ray:
         count, cpus, gpus = allocate_workers([node["Resources"] for node in ray.nodes() if node["Alive"]], workers)
-        actor = ray.remote(worker_class).options(
+        actor_class = ray.remote(worker_class).options(
             num_cpus=cpus,
             num_gpus=gpus,
             scheduling_strategy="SPREAD",
@@ -271,18 +268,18 @@ def open_worker_pool(
             max_task_retries=MAX_TRIES_PER_CHUNK - 1,
         )
         folders = [run.resolve() for run in runs]
-        hired = [actor.remote(folders, options, max(1, cpus)) for _ in range(count)]
+        actors = [actor_class.remote(folders, options, max(1, cpus)) for _ in range(count)]
         try:
             with convert_ray_errors(ray, "while it loaded the model"):
-                _wait_until_loaded(ray, [worker.load.remote() for worker in hired])
-            yield RayWorkerPool(ray, hired)
+                _wait_until_loaded(ray, [actor.load.remote() for actor in actors])
+            yield RayWorkerPool(ray, actors)
         finally:
-            for worker in hired:
-                ray.kill(worker)
+            for actor in actors:
+                ray.kill(actor)
 
 
 def _wait_until_loaded(ray: Any, workers: Sequence[Any]) -> None:
-    """Waits until all have loaded, with a word to whoever wonders why that takes so long."""
+    """Wait until all workers have loaded; log a message if that takes long."""
     _, late = ray.wait(workers, num_returns=len(workers), timeout=SLOW_START_S)
     if late:
         log_message(
@@ -293,20 +290,20 @@ def _wait_until_loaded(ray: Any, workers: Sequence[Any]) -> None:
 
 @contextmanager
 def convert_ray_errors(ray: Any, when: str) -> Iterator[None]:
-    """What goes wrong on the cluster, as a user can understand it."""
+    """Convert errors of the cluster to UserError with advice."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from None
         raise
-    except ray.exceptions.RayError as error:  # a worker, its memory or its machine is gone, and all tries are used up
+    except ray.exceptions.RayError as error:  # a worker, its memory or its machine is lost, and all retries failed
         if getattr(error, "actor_init_failed", False):
             reason = str(error).strip().splitlines()[-1]
             raise UserError(
-                f"a worker does not start: {reason}; each machine of the cluster needs this regard"
+                f"a worker does not start: {reason}; install this version of regard on each machine of the cluster"
             ) from error
         raise UserError(
-            f"a worker died again and again {when}, though a new one took its place each time; most often there is not "
-            f"enough memory: ask for fewer --workers or a smaller --beam, or see by --engine torch what happens"
+            f"a worker died repeatedly {when}, although it was restarted each time. The usual cause is too little "
+            f"memory: use fewer --workers or a smaller --beam, or find the cause with --engine torch"
         ) from error

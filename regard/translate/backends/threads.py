@@ -1,6 +1,7 @@
-"""Batches side by side, each on one thread of the processor.
+"""Decode several batches in parallel on the CPU, one thread per batch.
 
-The products of a batch are small, and gain little from a second thread; a second batch beside it takes hardly longer.
+The matrix products of a batch are small and gain little from a second thread, so a second batch in parallel takes
+hardly longer.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ R = TypeVar("R")
 
 
 def choose_worker_count(batches: int) -> int:
-    """How many at a time: one for each of PyTorch's threads; whoever works in threads already has shared them out."""
+    """Return the number of parallel batches: PyTorch's thread count, or 1 outside of the main thread.
+
+    A caller that uses threads of its own has divided the cores among them already.
+    """
     return min(batches, torch.get_num_threads()) if threading.current_thread() is threading.main_thread() else 1
 
 
 def map_in_threads(work: Callable[[T], R], items: Sequence[T], workers: int) -> list[R]:
-    """What the work gives of each item, in order, so many at a time."""
+    """Apply `work` to each item in a pool of `workers` threads; return the results in order."""
     if workers < 2:
         return list(map(work, items))
     failed = list[BaseException]()
@@ -41,7 +45,7 @@ def map_in_threads(work: Callable[[T], R], items: Sequence[T], workers: int) -> 
         _limit_workers_to_one_thread(pool, workers)
         return list(pool.map(run_unless_failed, items))
     except CancelledError:
-        raise failed[0] from None  # one behind it may have failed before it began
+        raise failed[0] from None  # the first error, which may be that of a later item
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -62,7 +66,7 @@ def _limit_workers_to_one_thread(pool: ThreadPoolExecutor, workers: int) -> None
         started.wait()
 
     try:
-        for _ in range(workers):  # each waits for the others, so that each has a worker of its own
+        for _ in range(workers):  # each task waits for the others, so that each runs in a different worker
             pool.submit(set_one_thread)
         started.wait()
     finally:
