@@ -123,6 +123,31 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(
     assert metrics[0] == metrics[1]
 
 
+def test_run_killed_during_validation_keeps_its_updates_and_validates_on_resume(tmp_path: Path) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = make_trainer(tmp_path / "whole", checkpoint_every=100)
+    whole.fit()
+    killed = make_trainer(tmp_path / "killed", checkpoint_every=100)
+    validate = killed.validate
+
+    def die_at_the_second_validation(model: Any, device: torch.device) -> Validation:
+        if killed.train_state.step == 4:
+            raise SystemExit
+        return validate(model, device)
+
+    killed.validate = die_at_the_second_validation
+    with pytest.raises(SystemExit):
+        killed.fit()
+    assert killed.run.list_steps()[-1] == 4
+    resumed = make_trainer(tmp_path / "killed", checkpoint_every=100)
+    resumed.resume()
+    resumed.fit()
+    runs = whole.run, resumed.run
+    assert [[row["step"] for row in run.read_metrics() if row["kind"] == "dev"] for run in runs] == [[2, 4, 6, 8]] * 2
+    assert are_state_dicts_equal(*(newest_weights(run) for run in runs))
+
+
 @pytest.mark.parametrize("end", ["finished", "interrupted", "rates tried"])
 def test_training_leaves_the_random_generators_as_they_were(end: str, tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=2, dropout=0.1)

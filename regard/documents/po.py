@@ -59,7 +59,7 @@ def _read_po_file(content: bytes) -> pofile:
     try:
         file = pofile.parsestring(convert_to_utf8(content))
         bytes(file)  # whatever it reads it must be able to write
-    except (PoParseError, ValueError, LookupError) as error:
+    except (PoParseError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise DocumentError(f"is damaged or not a PO file: {to_single_line(error)}") from error
     if not file.units and content.strip():
         raise DocumentError("has no messages, as a PO file has")

@@ -89,6 +89,16 @@ def _read_recipe_file(path: Path, including_files: tuple[Path, ...]) -> Recipe:
     own = _parse_recipe(written, str(path), path.stem)
     base = own.pop("base", None)
     if base is None:
+        missing = [section for section in SECTIONS if section not in own]
+        if missing:
+            raise UserError(
+                f"{path} has no section {' or '.join(missing)}; begin it with the recipe that it changes, such as "
+                "base: default"
+            )
+        if "kind" not in own["model"]:
+            raise UserError(
+                f"{path} has no model.kind; begin it with the recipe that it changes, such as base: default"
+            )
         return own
     if not isinstance(base, str):
         raise UserError(f"{path}: base is the name of a recipe or of a file, not {short_repr(base)}")

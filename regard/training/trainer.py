@@ -146,6 +146,9 @@ class Trainer:
                 if self.settings.init_from and not self.train_state.step and self.train_state.best_validation is None:
                     self.validate_and_record()  # what it starts from may be the best there is
                     self.save()
+                if self._is_validation_due():  # the run was stopped during this validation
+                    self.validate_and_record()
+                    self.save()
                 self.checkpointer.remove_average()  # of checkpoints that will not be the newest for long
             if self.train_state.step and self.train_state.best_validation is not None:
                 self._rerun_on_best()
@@ -200,16 +203,18 @@ class Trainer:
             )
         if self.train_state.skipped_in_row:  # what is about to fail is not kept in place of what was whole
             return
-        if (
-            step // settings.validate_every > self.train_state.validated // settings.validate_every
-            or self.has_finished()
-        ):
+        if self._is_validation_due() or self.has_finished():
+            self.save(prune=False)  # validation may take longer than the time between SIGTERM and SIGKILL
             self.validate_and_record()
         if (
             step // settings.checkpoint_every > max(self.last_saved_step, 0) // settings.checkpoint_every
             or self.is_checkpoint_stale
         ):
             self.save()
+
+    def _is_validation_due(self) -> bool:
+        every, state = self.settings.validate_every, self.train_state
+        return state.step // every > state.validated // every
 
     def _warn_about_limits(self) -> None:
         """Says so where epochs end before the updates that were asked for, or these before the warm-up."""
@@ -334,6 +339,8 @@ class Trainer:
                 try:
                     found = self.validate(self.validation_model.to(self.device), self.device)
                 except ArithmeticError as error:  # of weights so large that the search finds no number
+                    if weights is None and self.last_saved_step == self.train_state.step:
+                        checkpoint.remove_checkpoint(self.run.checkpoint_folder(self.train_state.step))
                     raise self._make_divergence_error(f"there is nothing to validate: {error}") from error
                 new = ValidationRecord(self.train_state.step, found.loss, found.score, found.selection_metric)
                 gains = [self._compare_validations(new, old) for old in self.train_state.ranked]
@@ -375,7 +382,7 @@ class Trainer:
 
         return float((make_sort_key(new) > make_sort_key(old)) - (make_sort_key(new) < make_sort_key(old)))
 
-    def save(self, interim: bool = False) -> None:
+    def save(self, interim: bool = False, prune: bool = True) -> None:
         """Writes a checkpoint, if this step has none yet, and removes what is not to be kept.
 
         One that is there only because somebody stopped the run is gone when the next is written.
@@ -391,7 +398,8 @@ class Trainer:
                 "interim": interim,
             }
             self.checkpointer.save(position, more)
-        self.checkpointer.remove_old_checkpoints(position)
+        if prune:
+            self.checkpointer.remove_old_checkpoints(position)
 
     def resume(self) -> None:
         """Takes up a run where its newest whole checkpoint left it."""

@@ -61,7 +61,7 @@ def _parse_po_file(path: Path) -> pofile:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{format_path(path)}:{line}: not {error.encoding}, as the header says it is") from error
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UserError(f"{format_path(path)} is damaged or not a PO file: {to_single_line(error)}") from error
 
 
