@@ -16,7 +16,7 @@ from typing import IO, Any
 from regard.errors import UserError
 
 _CHUNK_BYTES = 1 << 20
-_MIN_SIZE_LIMIT, _MAX_COMPRESSION_RATIO = 100 << 20, 100  # text compresses to a fifth or a tenth
+_MIN_SIZE_LIMIT, _MAX_COMPRESSION_RATIO = 100 << 20, 100  # text compresses to a fifth or a tenth, never to a hundredth
 
 LineTransform = Callable[[Iterator[bytes]], Iterator[bytes]]
 _MemberOpener = Callable[[], Any]

@@ -218,10 +218,10 @@ def _is_definite(subject: Nominal) -> bool:
 
 
 def _is_repeatable(clause: Clause) -> bool:
-    # one does not often do a thing to two others, and what nobody does nobody does often
-    counted = isinstance(clause.direct, NounPhrase) and clause.direct.determiner in {"two", "three", "some"}
-    nobody = isinstance(clause.subject, NounPhrase) and clause.subject.determiner == "no"
-    return not (clause.negated or counted or nobody)
+    # No "often" in a negation, with a counted object ("two", "some") or with a negated subject ("no man").
+    has_counted_object = isinstance(clause.direct, NounPhrase) and clause.direct.determiner in {"two", "three", "some"}
+    has_negated_subject = isinstance(clause.subject, NounPhrase) and clause.subject.determiner == "no"
+    return not (clause.negated or has_counted_object or has_negated_subject)
 
 
 def _choose_location_kinds(kind: str, places: tuple[str, ...]) -> tuple[str, ...]:

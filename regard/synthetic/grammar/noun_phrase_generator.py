@@ -167,7 +167,7 @@ class NounPhraseGenerator:
             return CoordinatedPhrase(
                 NounPhrase(self.draw_noun(_COORDINATED_KINDS)), NounPhrase(self.draw_noun(_COORDINATED_KINDS))
             )
-        # Drawn more often: the only neuter words for people are among these few nouns.
+        # Drawn more often: these are few nouns, but some of them are neuter words for people.
         word = self.draw_noun(("youth",) if is_human and "youth" in kinds and self.draw_bool(0.15) else kinds)
         phrase = self._draw_phrase(
             word, _POSSESSIVES, _SUBJECT_DETERMINERS if word.kind in _ANIMATE_KINDS else _INANIMATE_DETERMINERS
