@@ -112,26 +112,26 @@ def test_several_files_compressed_or_not_are_read_in_order(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "inputs", "message"),
     [
-        ("1 2\n3\n", 1, "a.txt:2: 1 numbers, and 2 in the line before"),
-        ("1 2\n3 x\n", 1, "a.txt:2: not numbers with white space between: '3 x'"),
-        ("1 nan\n", 1, "a.txt:1: nan is no number to compute with"),
-        ("1 -inf\n", 1, "a.txt:1: -inf is no number to compute with"),
-        ("1 1e31\n", 1, "a.txt:1: 1e+31 is no number to compute with; they go from -1e+30 to 1e+30"),
-        ("1 2\n", 3, "a.txt:1: 2 numbers in a step, and 3 are to be read (data.inputs)"),
-        ("1 2\n", 2, "a.txt:1: no target: all 2 numbers of a step are read (data.inputs)"),
-        ("1 2\n\n1 2 3\n", 1, "a.txt:3: 2 targets in a step, and 1 in those before"),
-        ("\n \n", 1, "a.txt: no numbers in there, nothing to work with"),
+        ("1 2\n3\n", 1, "a.txt:2: 1 numbers, but 2 in the lines before"),
+        ("1 2\n3 x\n", 1, "a.txt:2: expected numbers separated by white space, not '3 x'"),
+        ("1 nan\n", 1, "a.txt:1: nan is out of range"),
+        ("1 -inf\n", 1, "a.txt:1: -inf is out of range"),
+        ("1 1e31\n", 1, "a.txt:1: 1e+31 is out of range; numbers must be from -1e+30 to 1e+30"),
+        ("1 2\n", 3, "a.txt:1: 2 numbers in a step, but data.inputs is 3"),
+        ("1 2\n", 2, "a.txt:1: no target: all 2 numbers of a step are inputs (data.inputs)"),
+        ("1 2\n\n1 2 3\n", 1, "a.txt:3: 2 targets in a step, but 1 in earlier steps"),
+        ("\n \n", 1, "a.txt: no numbers found"),
         ("{\n", 1, "a.txt:1: not JSON; a series is {"),
         ('{"inputs": [[1]], "targets": [[1]]}\n[]', 1, "a.txt:2: not a series, which is {"),
         ('{"inputs": 1}', 1, 'a.txt:1: "inputs" cannot be 1'),
         ('{"inputs": []}', 1, 'a.txt:1: "inputs" cannot be []'),
         ('{"inputs": [[]]}', 1, 'a.txt:1: "inputs" cannot be [[]]'),
         ('{"inputs": [[1], [2, 3]]}', 1, 'a.txt:1: "inputs" cannot be [[1], [2, 3]]'),
-        ('{"inputs": [["1"]]}', 1, "a.txt:1: \"inputs\" has '1' in it, which is no number"),
-        ('{"inputs": [[true]]}', 1, 'a.txt:1: "inputs" has True in it, which is no number'),
-        ('{"inputs": [[NaN]]}', 1, "a.txt:1: nan is no number to compute with"),
-        (f'{{"inputs": [[{"9" * 400}]]}}', 1, 'a.txt:1: "inputs" has a number in it that is beyond all bounds'),
-        ('{"inputs": [[1, 2]]}', 1, "a.txt:1: 2 inputs in a step, and 1 are to be read (data.inputs)"),
+        ('{"inputs": [["1"]]}', 1, "a.txt:1: \"inputs\" contains '1', which is not a number"),
+        ('{"inputs": [[true]]}', 1, 'a.txt:1: "inputs" contains True, which is not a number'),
+        ('{"inputs": [[NaN]]}', 1, "a.txt:1: nan is out of range"),
+        (f'{{"inputs": [[{"9" * 400}]]}}', 1, 'a.txt:1: "inputs" contains a number that is out of range'),
+        ('{"inputs": [[1, 2]]}', 1, "a.txt:1: 2 inputs in a step, but data.inputs is 1"),
         ('{"inputs": [[1]], "targets": [[1], [2]]}', 1, "a.txt:1: 1 steps of inputs and 2 of targets"),
     ],
 )
@@ -394,7 +394,7 @@ def test_max_length_drops_series_from_training_only(corpus: Path) -> None:
     assert max(len(one.inputs) for one in cut.train) == 5
     assert len(cut.train) + cut.too_long == len(whole.train)
     assert len(cut.dev) == len(whole.dev)
-    with pytest.raises(UserError, match="no series has at most 1 steps"):
+    with pytest.raises(UserError, match="all series have more than 1 steps"):
         split_at(1)
     with pytest.raises(UserError, match="nothing to train on"):
         split_regression_data(RegressionSettings(), 1)
@@ -408,7 +408,7 @@ def test_single_series_is_too_little_to_train_on(tmp_path: Path) -> None:
 def test_dev_set_with_another_number_of_targets_is_refused(corpus: Path, tmp_path: Path) -> None:
     dev = write_file(tmp_path / "a.txt", "1 2 3\n")
     message = error_message(train, NAME, corpus / "train.txt", tmp_path / "run", dev=dev, **QUICK)
-    assert "2 numbers to read and 2 to find in the training data, not 2 and 1" in message
+    assert "2 inputs and 2 targets in the training data, not 2 and 1" in message
 
 
 def test_predictions_are_in_the_scale_of_the_targets(run: Run, corpus: Path) -> None:
@@ -439,13 +439,13 @@ def test_predictions_are_in_the_scale_of_the_targets(run: Run, corpus: Path) -> 
 )
 def test_prediction_refuses_what_is_not_a_series_of_numbers(wrong: Any, run: Run) -> None:
     message = error_message(package.load(run.folder).predict, [wrong])
-    assert "a series is a list of steps, each of 2 numbers" in message
+    assert "a series must be a list of steps, each of 2 numbers" in message
 
 
 def test_evaluation_with_another_number_of_targets_is_refused(run: Run, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", "1 2 3\n")
     message = error_message(package.load(run.folder).evaluate, [path])
-    assert "has 1 targets in a step, and the model 2" in message
+    assert "has 1 targets in a step, but the model 2" in message
 
 
 def test_ensembles_are_refused(run: Run) -> None:
@@ -488,7 +488,7 @@ def test_train_command_says_how_to_predict(corpus: Path, regard: Command) -> Non
 
 
 def test_predict_command_prints_a_line_for_each_series(run: Run, regard: Command) -> None:
-    message = "line 1: of a step this model reads 2 numbers and finds 2 more"
+    message = "line 1: this model reads 2 numbers of a step, optionally followed by 2 targets"
     lines, documents = tasks.check_predict_command(regard, run.folder, "1 2\n3 4\n\n5 6 7 8\n", "1 2 3\n", message)
     assert [[step.count(",") for step in line.split()] for line in lines] == [[1, 1], [1]]
     assert [np.array(document["outputs"]).shape for document in documents] == [(2, 2), (1, 2)]
@@ -521,13 +521,13 @@ def test_data_settings_take_effect(corpus: Path, tmp_path: Path) -> None:
     assert len(job(**{"data.dev_series": 2}).validate.gold) == 2
     assert len(job(**{"data.max_length": 5}).dataset) < len(job().dataset)
     assert job(**{"training.validate_pairs": 4}).validate.num_measured == 4
-    assert job().description == "54 series, 6 dev series, 2 numbers to read and 2 to find in a step"
+    assert job().description == "54 series, 6 dev series, 2 inputs and 2 targets in a step"
 
 
 @pytest.mark.parametrize("key", ["inputs", "max_length", "dev_series"])
 def test_invalid_settings_are_refused(key: str) -> None:
     message = error_message(parse_settings, RegressionSettings, {key: 0}, "data")
-    assert "inputs, max_length and dev_series are at least 1" in message
+    assert "inputs, max_length and dev_series must be at least 1" in message
 
 
 # The synthetic corpus.

@@ -31,7 +31,7 @@ _MULTI_IMAGE_DIMENSIONS = 4  # of an array (images, rows, columns, features)
 
 
 class ImageFile(NamedTuple):
-    """An image or feature file: path, row of a multi-image array, place of its mention, and image of its features."""
+    """An image or feature file: path, row of a multi-image array, location for messages, original image."""
 
     path: Path
     row: int | None = None

@@ -1,4 +1,4 @@
-"""Numbers for each step of a series of numbers."""
+"""Time series regression: output numbers for each step of a series of input numbers."""
 
 from regard.synthetic.regression import write_regression_corpus
 from regard.tasks.base import Task

@@ -1,4 +1,4 @@
-"""Numbers with mean 0 and deviation 1, as a network likes them, and back: measured once, on the training data."""
+"""Regression data: standard scaling fitted on the training data, and padded batches of series."""
 
 from __future__ import annotations
 
@@ -20,67 +20,67 @@ from regard.errors import UserError
 from regard.tasks.regression.series import Series, Table
 
 _SCALE_FILE = "scale.json"
-MAX_DEVIATIONS = 1e6  # deviations, beyond which a number is as good as any other: single precision holds its square
+MAX_DEVIATIONS = 1e6  # scaled values are clipped here, so that float32 can hold their squares
 
 
 class StandardScaler(NamedTuple):
-    """Of each column."""
+    """Mean and standard deviation of each column."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     @classmethod
     def fit(cls, tables: Sequence[Table]) -> StandardScaler:
-        """The scale of some tables together; a column in which all numbers are one is only moved."""
-        every = np.concatenate(tables)
-        mean, deviation = every.mean(0), every.std(0)
-        flat = deviation <= 1e-9 * np.abs(mean)
-        return cls(tuple(mean.tolist()), tuple(np.where(flat, 1.0, deviation).tolist()))
+        """Fit the scaler to several tables; a constant column is only shifted."""
+        rows = np.concatenate(tables)
+        mean, deviation = rows.mean(0), rows.std(0)
+        is_constant = deviation <= 1e-9 * np.abs(mean)
+        return cls(tuple(mean.tolist()), tuple(np.where(is_constant, 1.0, deviation).tolist()))
 
     def transform(self, table: Table) -> Table:
-        """Numbers as a model reads them."""
+        """Return values with mean 0 and deviation 1, clipped to ±`MAX_DEVIATIONS`."""
         with np.errstate(over="ignore"):
-            found: Table = np.clip(
+            scaled: Table = np.clip(
                 (table - np.array(self.mean)) / np.array(self.deviation), -MAX_DEVIATIONS, MAX_DEVIATIONS
             )
-        return found
+        return scaled
 
     def inverse_transform(self, table: Table) -> Table:
-        """Numbers as they were."""
-        found: Table = table * np.array(self.deviation) + np.array(self.mean)
-        return found
+        """Return values in their original scale."""
+        original: Table = table * np.array(self.deviation) + np.array(self.mean)
+        return original
 
 
 class SeriesScalers(NamedTuple):
-    """Of what is read, and of what is to be found."""
+    """Scalers of the inputs and of the targets."""
 
     inputs: StandardScaler
     targets: StandardScaler
 
     @classmethod
     def fit(cls, series: Sequence[Series]) -> SeriesScalers:
-        """Those of the training data."""
+        """Fit both scalers to the training data."""
         return cls(
-            StandardScaler.fit([one.inputs for one in series]),
-            StandardScaler.fit([one.targets for one in series if one.targets is not None]),
+            StandardScaler.fit([example.inputs for example in series]),
+            StandardScaler.fit([example.targets for example in series if example.targets is not None]),
         )
 
     @property
     def column_counts(self) -> tuple[int, int]:
-        """How many numbers a step has, of each."""
+        """Number of inputs and number of targets per step."""
         return len(self.inputs.mean), len(self.targets.mean)
 
     def save(self, folder: Path) -> None:
-        """Writes them into a folder."""
+        """Write both scalers into a folder."""
         document = {"inputs": self.inputs._asdict(), "targets": self.targets._asdict()}
         (folder / _SCALE_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> SeriesScalers:
-        """Reads what `save` wrote."""
+        """Read what `save` wrote."""
         path = folder / _SCALE_FILE
         if not path.is_file():
-            raise UserError(f"{path} is missing: the run does not say how its numbers are scaled")
+            raise UserError(f"{path} is missing: the run has no scaling of its numbers")
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             return cls(_parse_scaler(document["inputs"]), _parse_scaler(document["targets"]))
@@ -89,48 +89,47 @@ class SeriesScalers(NamedTuple):
 
 
 def _parse_scaler(fields: Any) -> StandardScaler:
-    """One of them, as it is written."""
     mean, deviation = (tuple(map(float, fields[name])) for name in ("mean", "deviation"))
     if len(mean) != len(deviation) or not mean or not all(map(math.isfinite, (*mean, *deviation))):
-        raise ValueError("not a number for each column")
+        raise ValueError("expected a finite mean and deviation for each column")
     if min(deviation) <= 0:
-        raise ValueError("a deviation is more than 0")
+        raise ValueError("a deviation must be more than 0")
     return StandardScaler(mean, deviation)
 
 
 class RegressionBatch(NamedTuple):
-    """What a regressor takes: B series, right-padded with zeros."""
+    """A batch of B series, right-padded with zeros."""
 
-    source: Tensor  # B,S,I
-    lengths: Tensor  # B
-    target: Tensor  # B,S,O
+    source: Tensor  # (B, S, I)
+    lengths: Tensor  # (B,)
+    target: Tensor  # (B, S, O)
 
     def to(self, device: torch.device) -> RegressionBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return RegressionBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     @property
     def num_rows(self) -> int:
-        """The number of series."""
+        """Number of series."""
         return len(self.source)
 
     @property
     def num_targets(self) -> int:
-        """What the loss is a mean over: the numbers to be found."""
+        """Number of target values, which the loss is averaged over."""
         return self.num_tokens * self.target.shape[2]
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in: steps of time."""
+        """Number of time steps without padding, for the training speed."""
         return int(self.lengths.sum())
 
     def split_into(self, count: int) -> list[RegressionBatch]:
-        """The same series in `count` batches, or as many as there are series."""
+        """Split into `count` batches, or as many as there are series."""
         return [RegressionBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class RegressionDataset:
-    """Series in the scale of the training data, all in memory; one without targets has zeros for them."""
+    """Scaled series, all in memory; missing targets are zeros."""
 
     parts: Sequence[DatasetPart] = ()
 
@@ -144,27 +143,27 @@ class RegressionDataset:
             for one in series
         ]
         self.sizes = np.array([len(one) for one in self.source], dtype=np.int32)
-        found = hashlib.sha256(self.sizes.tobytes())
+        digest = hashlib.sha256(self.sizes.tobytes())
         for table in (*self.source, *self.target):
-            found.update(np.ascontiguousarray(table).data)
-        self.fingerprint = found.hexdigest()
+            digest.update(np.ascontiguousarray(table).data)
+        self.fingerprint = digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.source)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> RegressionBatch:
-        """The series at `rows`; nothing varies from one look to the next."""
+        """Return the series at `rows`; `seed` is unused, as nothing is random."""
         lengths = torch.from_numpy(self.sizes[rows].astype(np.int64))
         return RegressionBatch(_pad_tables(self.source, rows), lengths, _pad_tables(self.target, rows))
 
     def release_memory(self) -> None:
-        """Everything is in memory, and stays there."""
+        """Do nothing: all data stay in memory."""
 
 
 def _pad_tables(tables: Sequence[Table], rows: Indices) -> Tensor:
-    """Some tables in one, zeros behind each."""
+    """Return the tables at `rows` as one tensor (B, S, columns), padded with zeros."""
     chosen = [tables[row] for row in rows.tolist()]
-    found = np.zeros((len(chosen), max(map(len, chosen)), chosen[0].shape[1]), dtype=np.float32)
-    for index, own in enumerate(chosen):
-        found[index, : len(own)] = own
-    return torch.from_numpy(found)
+    padded = np.zeros((len(chosen), max(map(len, chosen)), chosen[0].shape[1]), dtype=np.float32)
+    for index, table in enumerate(chosen):
+        padded[index, : len(table)] = table
+    return torch.from_numpy(padded)

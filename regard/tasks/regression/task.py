@@ -1,4 +1,4 @@
-"""How good a model is on the dev set."""
+"""The regression task: data preparation, dev split, and validation with mean square error, RMSE and R²."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ SAMPLES = 5
 
 
 class RegressionSample(NamedTuple):
-    """A series of the dev set as the model follows it now."""
+    """A dev series with its reference and the current prediction."""
 
     reference: Table
     predicted: Table
 
     def to_dict(self) -> dict[str, str]:
-        """The right numbers and the model's."""
+        """Return reference and prediction as text."""
         return {"right": format_series(self.reference), "model": format_series(self.predicted)}
 
     def plot(self) -> Figure | None:
-        """Both over time."""
+        """Return a figure of reference and prediction over time."""
         return plot_predicted_series(make_column_series(self.reference, self.predicted))
 
 
 class RegressionValidator:
-    """The dev set: the mean square error in the scale of training of all of it, and figures of its first `measured`."""
+    """Validate on the dev set: mean square error of all scaled series, and RMSE and R² of the first `num_measured`."""
 
     def __init__(self, dev: Sequence[Series], scalers: SeriesScalers, batch_tokens: int, num_measured: int) -> None:
-        self.gold = [one.targets for one in dev if one.targets is not None]
+        self.gold = [series.targets for series in dev if series.targets is not None]
         self.scalers = scalers
         self.batch_tokens = batch_tokens
         self.num_measured = num_measured
         self.dataset = RegressionDataset(dev, scalers)
 
     def __call__(self, model: Regressor, device: torch.device) -> Validation:
-        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
         model.eval()
-        given = run_regressor(model, self.dataset, device, self.batch_tokens)
+        outputs = run_regressor(model, self.dataset, device, self.batch_tokens)
         model.train(training)
-        errors = np.concatenate(given) - np.concatenate(self.dataset.target)
-        made = [self.scalers.targets.inverse_transform(one) for one in given[: self.num_measured]]
+        errors = np.concatenate(outputs) - np.concatenate(self.dataset.target)
+        predictions = [self.scalers.targets.inverse_transform(output) for output in outputs[: self.num_measured]]
         gold = self.gold[: self.num_measured]
-        samples = [RegressionSample(*both) for both in zip(gold[:SAMPLES], made[:SAMPLES], strict=True)]
-        return Validation(float(np.square(errors).mean()), compute_regression_metrics(gold, made), "r2", samples)
+        samples = [RegressionSample(*pair) for pair in zip(gold[:SAMPLES], predictions[:SAMPLES], strict=True)]
+        return Validation(float(np.square(errors).mean()), compute_regression_metrics(gold, predictions), "r2", samples)
 
 
 class RegressionSplit(NamedTuple):
-    """Series to train on, to validate on, and how many were too long."""
+    """Training and dev series, and how many were left out as too long."""
 
     train: list[Series]
     dev: list[Series]
@@ -81,68 +81,74 @@ class RegressionSplit(NamedTuple):
 
 
 def prepare_regression(run: Run, config: Recipe, resume: bool) -> PreparedRun:
-    """Series and their scales."""
+    """Read and split the series, and fit or load the scalers."""
     training = config["training"]
     data = parse_settings(RegressionSettings, config["data"], "data")
-    found = split_regression_data(data, training["seed"])
-    start = training["init_from"]
-    scales = (
-        load_series_scalers(run if resume else Run(Path(start))) if resume or start else SeriesScalers.fit(found.train)
+    split = split_regression_data(data, training["seed"])
+    init_from = training["init_from"]
+    scalers = (
+        load_series_scalers(run if resume else Run(Path(init_from)))
+        if resume or init_from
+        else SeriesScalers.fit(split.train)
     )
-    for one in (*found.train[:1], *found.dev[:1]):
-        if (data.inputs, count_targets(one)) != scales.column_counts:
-            wanted = f"{scales.column_counts[0]} numbers to read and {scales.column_counts[1]} to find"
-            raise UserError(f"a step has {wanted} in the training data, not {data.inputs} and {count_targets(one)}")
+    for series in (*split.train[:1], *split.dev[:1]):
+        if (data.inputs, count_targets(series)) != scalers.column_counts:
+            expected = f"{scalers.column_counts[0]} inputs and {scalers.column_counts[1]} targets"
+            raise UserError(
+                f"a step has {expected} in the training data, not {data.inputs} and {count_targets(series)}"
+            )
     return PreparedRun(
         run,
         config,
-        RegressionDataset(found.train, scales),
-        RegressionValidator(found.dev, scales, int(training["batch_tokens"]), int(training["validate_pairs"])),
-        scales.column_counts,
-        scales.save,
-        _describe_regression_data(found, scales),
+        RegressionDataset(split.train, scalers),
+        RegressionValidator(split.dev, scalers, int(training["batch_tokens"]), int(training["validate_pairs"])),
+        scalers.column_counts,
+        scalers.save,
+        _describe_regression_data(split, scalers),
     )
 
 
 def split_regression_data(data: RegressionSettings, seed: int) -> RegressionSplit:
-    """What is trained on, and the dev set: as it is named, or series that their hashes choose."""
+    """Read the series; without a dev set, hold out series by a hash of their content."""
     if not data.train:
         raise UserError("nothing to train on: name files with the numbers of a step on each line")
-    every = _read_all_series(data.train, data)
+    series = _read_all_series(data.train, data)
     if data.dev:
-        train, dev = every, _read_all_series(data.dev, data)
+        train, dev = series, _read_all_series(data.dev, data)
     else:
-        train, dev = split_dev_examples(every, _series_to_pair, seed, data.dev_series, "there is one series")
-    short = [one for one in train if len(one.inputs) <= data.max_length]
-    if not short:
-        raise UserError(f"no series has at most {data.max_length} steps (data.max_length), nothing to train on")
-    return RegressionSplit(short, dev, len(train) - len(short))
+        train, dev = split_dev_examples(series, _series_to_pair, seed, data.dev_series, "there is one series")
+    short_enough = [example for example in train if len(example.inputs) <= data.max_length]
+    if not short_enough:
+        raise UserError(f"nothing to train on: all series have more than {data.max_length} steps (data.max_length)")
+    return RegressionSplit(short_enough, dev, len(train) - len(short_enough))
 
 
 def _read_all_series(names: Sequence[str], data: RegressionSettings) -> list[Series]:
-    """The series of some files."""
     return read_series_files([Path(name) for name in names], data.inputs)
 
 
 def _series_to_pair(one: Series) -> Pair:
-    """Both sides as text, for what is held out by its content."""
+    """Return (inputs, targets) as text, so that the dev set is split by inputs."""
     return Pair(str(one.inputs.tolist()), "" if one.targets is None else str(one.targets.tolist()))
 
 
 def load_regression_dev_set(run: Run) -> list[DevExample]:
-    """The series that a run was validated on."""
+    """Return the dev series of a run."""
     config = run.read_config()
-    found = split_regression_data(
+    dev_series = split_regression_data(
         parse_settings(RegressionSettings, config["data"], "data"), config["training"]["seed"]
     ).dev
-    return [DevExample(one.inputs, format_series(one.targets), one.targets) for one in found if one.targets is not None]
+    return [
+        DevExample(series.inputs, format_series(series.targets), series.targets)
+        for series in dev_series
+        if series.targets is not None
+    ]
 
 
 def _describe_regression_data(split: RegressionSplit, scalers: SeriesScalers) -> str:
-    """What there is to train on."""
     left_out = f" (left out: {split.too_long} too long)" if split.too_long else ""
     inputs, targets = scalers.column_counts
     return (
         f"{len(split.train):,} series{left_out}, {len(split.dev):,} dev series, "
-        f"{inputs} numbers to read and {targets} to find in a step"
+        f"{inputs} inputs and {targets} targets in a step"
     )

@@ -1,4 +1,4 @@
-"""A label for each word of a sentence."""
+"""Sequence tagging: a label for each word of a sentence (part-of-speech tags, named entities, chunks)."""
 
 from regard.synthetic.tagging import write_tagging_corpus
 from regard.tasks.base import Task

@@ -1,4 +1,4 @@
-"""The `data` and `text` sections of a recipe that tags."""
+"""Read tagged sentences: CoNLL columns and CoNLL-U; and the `data` and `text` settings of tagging."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from regard.data.readers.text_io import format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 
-Column = int | str  # its number, from 1, or the name that CoNLL-U has for it
+Column = int | str  # number, from 1, or CoNLL-U name
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagDataSettings(BaseDataSettings):
-    """Which sentences are trained on, and which columns of a word's line are read."""
+    """The `data` section of a tagging recipe: files, columns of label and further inputs, and length limits."""
 
     label: Column | None = None
     inputs: tuple[Column, ...] | None = None
@@ -29,16 +29,16 @@ class TagDataSettings(BaseDataSettings):
         super().__post_init__()
         if self.max_length < 1 or self.dev_sentences < 1:
             raise ValueError(
-                f"max_length and dev_sentences are at least 1, not {self.max_length} and {self.dev_sentences}"
+                f"max_length and dev_sentences must be at least 1, not {self.max_length} and {self.dev_sentences}"
             )
         inputs = self.inputs or ()
         if len(set(inputs)) < len(inputs) or self.label in inputs:
-            raise ValueError(f"inputs are columns, each once, and not the label, not {list(inputs)}")
+            raise ValueError(f"inputs must be different columns and not include the label, not {list(inputs)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagTextSettings:
-    """What is read of a word."""
+    """The `text` section of a tagging recipe: vocabulary, and the features of a word."""
 
     kind: Literal["word"] = "word"
     vocabulary: int = 30000
@@ -56,17 +56,15 @@ class TagTextSettings:
         if not 0 <= self.suffix <= 20:
             raise ValueError(f"suffix must be from 0 to 20 letters, not {self.suffix}")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
+            raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
 
 
 _CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_WORD_ID, _RANGE_OR_EMPTY_NODE_ID = (
-    re.compile(r"[1-9][0-9]*"),
-    re.compile(r"[0-9]+[-.][0-9]+"),
-)  # ids of words; of ranges and empty nodes
+_WORD_ID = re.compile(r"[1-9][0-9]*")
+_RANGE_OR_EMPTY_NODE_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _FIRST_CONLLU_LINE = re.compile(r"(1|1-[0-9]+|0\.1)(\t[^\t]+){9}")
 
-WordColumns = tuple[str, ...]  # a word, then what else is read of it
+WordColumns = tuple[str, ...]  # a word, then the other input columns
 
 
 class TaggedSentence(NamedTuple):
@@ -77,27 +75,27 @@ class TaggedSentence(NamedTuple):
 
 
 class _NumberedLine(NamedTuple):
-    """A line, and where it stands."""
+    """A line with its number, from 1."""
 
     line_number: int
     text: str
 
 
 class _ColumnSpec(NamedTuple):
-    """Which columns of a line are read, counted from 0."""
+    """Columns to read of a line, from 0."""
 
-    is_conllu: bool  # CoNLL-U
+    is_conllu: bool
     word: int
     inputs: tuple[int, ...]
-    label: int | None  # None: the last
+    label: int | None  # None: the last column
 
     def count_required_columns(self) -> int:
-        """How many columns a line has at least, its label not counted."""
+        """Return the minimum number of columns of a line, without the label."""
         return max(self.word, *self.inputs) + 1 if self.inputs else self.word + 1
 
 
 def _make_column_spec(settings: TagDataSettings, is_conllu: bool) -> _ColumnSpec:
-    """The columns that the settings ask for."""
+    """Resolve the columns that the settings name."""
     inputs = tuple(_find_column_index(column, is_conllu) for column in settings.inputs or ())
     if settings.label is None:
         label = _CONLLU_COLUMNS.index("upos") if is_conllu else None
@@ -105,20 +103,22 @@ def _make_column_spec(settings: TagDataSettings, is_conllu: bool) -> _ColumnSpec
         label = _find_column_index(settings.label, is_conllu)
     word = _CONLLU_COLUMNS.index("form") if is_conllu else 0
     if len({word, label, *inputs}) < 2 + len(inputs):
-        read = f"{list(settings.inputs or ())} and {settings.label}"
-        raise UserError(f"data.inputs and data.label are columns beside the word, {word + 1}, each once, not {read}")
+        given = f"{list(settings.inputs or ())} and {settings.label}"
+        raise UserError(
+            f"data.inputs and data.label must be different columns, and not the word's ({word + 1}), not {given}"
+        )
     return _ColumnSpec(is_conllu, word, inputs, label)
 
 
 def _find_column_index(column: Column, is_conllu: bool) -> int:
-    """Where a column is, from 0."""
+    """Return the index of a column, from 0."""
     if column in _CONLLU_COLUMNS:
         if is_conllu:
             return _CONLLU_COLUMNS.index(str(column))
-        raise UserError(f"a column is named {column!r} in CoNLL-U alone; in other files it has a number, from 1")
+        raise UserError(f"only CoNLL-U files have a column named {column!r}; use a number, from 1")
     if not isinstance(column, int):
         raise UserError(
-            f"there is no column {column!r}{format_suggestion(column, _CONLLU_COLUMNS)}, or a number from 1 on"
+            f"there is no column {column!r}{format_suggestion(column, _CONLLU_COLUMNS)}, or a number from 1"
         )
     if column < 1 or (is_conllu and column > len(_CONLLU_COLUMNS)):
         raise UserError(f"columns are counted from 1{f' to {len(_CONLLU_COLUMNS)}' if is_conllu else ''}, not {column}")
@@ -126,107 +126,107 @@ def _find_column_index(column: Column, is_conllu: bool) -> int:
 
 
 def read_tagged_sentences(paths: Sequence[Path], settings: TagDataSettings) -> Iterator[TaggedSentence]:
-    """The sentences of files, one after the other, with their labels."""
+    """Yield the labelled sentences of several files."""
     for path in paths:
         yield from _read_tagged_file(path, settings)
 
 
 def _read_tagged_file(path: Path, settings: TagDataSettings) -> Iterator[TaggedSentence]:
-    """Those of one file; CoNLL-U is known by its first word."""
-    ahead, every = _peek_first_word_line(iterate_lines(path))
-    wanted = _make_column_spec(settings, _detect_conllu(ahead))
-    for some in _split_sentences(every, wanted.is_conllu):
-        found = [_parse_labelled_line(line, wanted, path) for line in some]
-        yield TaggedSentence(tuple(row for row, _ in found), tuple(label for _, label in found))
+    """Yield the sentences of one file; CoNLL-U is detected by its first word line."""
+    first_lines, lines = _peek_first_word_line(iterate_lines(path))
+    spec = _make_column_spec(settings, _detect_conllu(first_lines))
+    for sentence in _split_sentences(lines, spec.is_conllu):
+        rows = [_parse_labelled_line(line, spec, path) for line in sentence]
+        yield TaggedSentence(tuple(row for row, _ in rows), tuple(label for _, label in rows))
 
 
 def parse_untagged_sentences(
     given: Iterable[str], settings: TagDataSettings, path: Path | None = None
 ) -> Iterator[tuple[WordColumns, ...]]:
-    """The sentences that lines hold, which may have labels or not.
+    """Yield the sentences in lines, with or without labels.
 
-    Where nothing but words is read, a line is a sentence, unless the first word is one of CoNLL-U.
+    If the model reads words only, each line is a sentence, unless the lines are CoNLL-U.
     """
-    ahead, every = _peek_first_word_line(given)
-    universal = _detect_conllu(ahead)
-    if not settings.inputs and not universal:
-        yield from (tuple((word,) for word in line.split()) for line in every)
+    first_lines, lines = _peek_first_word_line(given)
+    is_conllu = _detect_conllu(first_lines)
+    if not settings.inputs and not is_conllu:
+        yield from (tuple((word,) for word in line.split()) for line in lines)
         return
-    wanted = _make_column_spec(settings, universal)
-    for some in _split_sentences(every, wanted.is_conllu):
-        yield tuple(_select_columns(_split_columns(line, wanted), line, wanted, path) for line in some)
+    spec = _make_column_spec(settings, is_conllu)
+    for sentence in _split_sentences(lines, spec.is_conllu):
+        yield tuple(_select_columns(_split_columns(line, spec), line, spec, path) for line in sentence)
 
 
 def _peek_first_word_line(given: Iterable[str]) -> tuple[list[str], Iterator[str]]:
-    """The lines up to the first that may be a word's, and all of them."""
-    every, ahead = iter(given), []
-    for line in every:
-        ahead.append(line)
+    """Return the lines up to the first that can be a word's, and an iterator over all lines."""
+    lines, first_lines = iter(given), []
+    for line in lines:
+        first_lines.append(line)
         if line.strip() and not line.startswith("#"):
             break
-    return ahead, chain(ahead, every)
+    return first_lines, chain(first_lines, lines)
 
 
 def _detect_conllu(ahead: Sequence[str]) -> bool:
-    """Whether lines are of CoNLL-U: behind comments, ten columns with a tab between, and an id in the first."""
+    """Return whether the last of `ahead` is a CoNLL-U word: ten tab-separated columns with an id in the first."""
     return bool(ahead) and _FIRST_CONLLU_LINE.fullmatch(ahead[-1]) is not None
 
 
 def _split_sentences(every: Iterable[str], is_conllu: bool) -> Iterator[list[_NumberedLine]]:
-    """The lines of the words, sentence by sentence: a blank line ends one."""
-    some: list[_NumberedLine] = []
+    """Yield the word lines of each sentence; a blank line ends a sentence."""
+    sentence: list[_NumberedLine] = []
     for number, line in enumerate(every, 1):
         if not line.strip():
-            if some:
-                yield some
-            some = []
+            if sentence:
+                yield sentence
+            sentence = []
         elif not (is_conllu and (line.startswith("#") or _RANGE_OR_EMPTY_NODE_ID.fullmatch(line.split("\t")[0]))):
-            some.append(_NumberedLine(number, line))
-    if some:
-        yield some
+            sentence.append(_NumberedLine(number, line))
+    if sentence:
+        yield sentence
 
 
 def _split_columns(line: _NumberedLine, spec: _ColumnSpec) -> list[str]:
-    """What stands between tabs in CoNLL-U, between white space elsewhere."""
     return line.text.split("\t") if spec.is_conllu else line.text.split()
 
 
 def _select_columns(cells: Sequence[str], line: _NumberedLine, spec: _ColumnSpec, path: Path | None) -> WordColumns:
-    """The word of a line and what else is read of it."""
+    """Return the word of a line with its other input columns."""
     if spec.is_conllu and (len(cells) != len(_CONLLU_COLUMNS) or not _WORD_ID.fullmatch(cells[0])):
         raise _make_line_error(
-            path, line, f"not a word of CoNLL-U, which has an id and {len(_CONLLU_COLUMNS)} columns with tabs between"
+            path, line, f"not a CoNLL-U word, which has an id and {len(_CONLLU_COLUMNS)} tab-separated columns"
         )
     if len(cells) < spec.count_required_columns():
         raise _make_line_error(
             path,
             line,
-            f"column {spec.count_required_columns()} is to be read, of {len(cells)}: {short_repr(line.text)}",
+            f"column {spec.count_required_columns()} is needed, but there are {len(cells)}: {short_repr(line.text)}",
         )
-    chosen = tuple(cells[index] for index in (spec.word, *spec.inputs))
-    if not all(map(str.strip, chosen)):
-        raise _make_line_error(path, line, "a column that is to be read is empty")
-    return chosen
+    selected = tuple(cells[index] for index in (spec.word, *spec.inputs))
+    if not all(map(str.strip, selected)):
+        raise _make_line_error(path, line, "an input column is empty")
+    return selected
 
 
 def _parse_labelled_line(line: _NumberedLine, spec: _ColumnSpec, path: Path) -> tuple[WordColumns, str]:
-    """The word of a line, and its label."""
-    found = _split_columns(line, spec)
-    last = len(found) - 1 if spec.label is None else spec.label
-    if spec.label is None and last < spec.count_required_columns():
+    """Return the word of a line, and its label."""
+    cells = _split_columns(line, spec)
+    label_index = len(cells) - 1 if spec.label is None else spec.label
+    if spec.label is None and label_index < spec.count_required_columns():
         raise _make_line_error(
-            path, line, f"no label behind what is read of a word, white space between: {short_repr(line.text)}"
+            path, line, f"no label after the input columns, separated by white space: {short_repr(line.text)}"
         )
-    if last >= len(found):
+    if label_index >= len(cells):
         raise _make_line_error(
-            path, line, f"the label is in column {last + 1} (data.label), of {len(found)}: {short_repr(line.text)}"
+            path,
+            line,
+            f"column {label_index + 1} (data.label) is needed, but there are {len(cells)}: {short_repr(line.text)}",
         )
-    if not found[last].strip():
+    if not cells[label_index].strip():
         raise _make_line_error(path, line, "the label is empty")
-    return _select_columns(found, line, spec, path), found[last]
+    return _select_columns(cells, line, spec, path), cells[label_index]
 
 
 def _make_line_error(path: Path | None, line: _NumberedLine, problem: str) -> UserError:
-    """What is said of a line that cannot be read."""
     where = f"{format_path(path)}:{line.line_number}" if path else f"line {line.line_number}"
     return UserError(f"{where}: {problem}")

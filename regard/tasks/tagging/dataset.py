@@ -1,4 +1,4 @@
-"""What a tagger reads of a word, as ids of one vocabulary, and the labels it chooses from."""
+"""Tagging data: word features (word, suffixes, shape, columns), vocabulary, word dropout, and padded batches."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from regard.errors import UserError
 from regard.special_tokens import PAD
 from regard.tasks.tagging.conll import Column, TaggedSentence, TagTextSettings, WordColumns
 
-UNKNOWN = ""  # of each kind of feature; none that is read is empty
+UNKNOWN = ""  # value of unknown features of each kind; real values are never empty
 _VOCABULARY_FILE = "vocabulary.json"
 
 
 def _list_feature_kinds(settings: TagTextSettings, inputs: Sequence[Column]) -> list[str]:
-    """What is read of a word, in order: the word itself comes first."""
+    """Return the kinds of features of a word, in order; the word itself is first."""
     suffixes = [f"suffix {letters}" for letters in range(1, settings.suffix + 1)]
     return ["word", *(f"column {column}" for column in inputs), *suffixes, *(["shape"] if settings.shape else [])]
 
 
 def extract_word_features(row: WordColumns, settings: TagTextSettings) -> list[str | None]:
-    """The value of each kind; None where there is none, as of the last three letters of a word that has two."""
+    """Return a value for each kind of feature; None if a word is too short for a suffix."""
     word = row[0].lower() if settings.lowercase else row[0]
     suffixes = [word[-letters:] if len(word) >= letters else None for letters in range(1, settings.suffix + 1)]
     return [word, *row[1:], *suffixes, *([compute_word_shape(row[0])] if settings.shape else [])]
 
 
 def compute_word_shape(word: str) -> str:
-    """Capitals, small letters, digits, hyphens and other marks, each run of them once: `McDonald-2000` is `AaAa-0`."""
-    return "".join(mark for mark, _ in groupby(map(_get_shape_symbol, word)))
+    """Return the shape of a word, repeated symbols merged: `McDonald-2000` becomes `AaAa-0`."""
+    return "".join(symbol for symbol, _ in groupby(map(_get_shape_symbol, word)))
 
 
 def _get_shape_symbol(letter: str) -> str:
-    """What stands for a letter in a shape."""
     if letter.isdigit():
         return "0"
     if letter.isalpha():
@@ -53,27 +52,27 @@ def _get_shape_symbol(letter: str) -> str:
 
 
 class TaggingVocabulary:
-    """Ids of features, one kind behind the other from 1 on, each with an unknown of its own; and of labels, from 1."""
+    """Ids of features, numbered from 1 through all kinds, each kind with its own unknown id; and of labels, from 1."""
 
     def __init__(self, values: Mapping[str, Sequence[str]], labels: Sequence[str], settings: TagTextSettings) -> None:
-        """`values` are those of each kind, the unknown first."""
-        self.feature_values = {kind: list(of) for kind, of in values.items()}
+        """`values` are the values of each kind, beginning with the unknown value."""
+        self.feature_values = {kind: list(kind_values) for kind, kind_values in values.items()}
         self.labels = list(labels)
         self.settings = settings
         self.feature_ids: list[dict[str, int]] = []
         first = PAD + 1
-        for of in self.feature_values.values():
-            self.feature_ids.append({value: number for number, value in enumerate(of, first)})
-            first += len(of)
-        self.label_ids = {label: number for number, label in enumerate(self.labels, PAD + 1)}
+        for kind_values in self.feature_values.values():
+            self.feature_ids.append({value: index for index, value in enumerate(kind_values, first)})
+            first += len(kind_values)
+        self.label_ids = {label: index for index, label in enumerate(self.labels, PAD + 1)}
 
     @classmethod
     def learn(
         cls, examples: Iterable[TaggedSentence], settings: TagTextSettings, inputs: Sequence[Column]
     ) -> TaggingVocabulary:
-        """The most frequent of each kind, if they come often enough; among equals the alphabet decides."""
-        names = _list_feature_kinds(settings, inputs)
-        counts: list[Counter[str]] = [Counter() for _ in names]
+        """Build a vocabulary of the most frequent values of each kind, from `minimum` occurrences on."""
+        kinds = _list_feature_kinds(settings, inputs)
+        counts: list[Counter[str]] = [Counter() for _ in kinds]
         labels: Counter[str] = Counter()
         for example in examples:
             labels.update(example.labels)
@@ -82,7 +81,7 @@ class TaggingVocabulary:
                     if value is not None:
                         count[value] += 1
         values = {
-            name: [
+            kind: [
                 UNKNOWN,
                 *(
                     value
@@ -90,22 +89,22 @@ class TaggingVocabulary:
                     if count[value] >= settings.minimum
                 ),
             ]
-            for name, count in zip(names, counts, strict=True)
+            for kind, count in zip(kinds, counts, strict=True)
         }
         return cls(values, _sort_by_frequency(labels), settings)
 
     @property
     def feature_kinds(self) -> list[str]:
-        """What is read of a word."""
+        """Kinds of features of a word."""
         return list(self.feature_values)
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
-        """How many ids features have, and labels; PAD counts in both."""
+        """Number of feature ids and of label ids, including PAD."""
         return 1 + sum(map(len, self.feature_ids)), 1 + len(self.labels)
 
     def encode(self, words: Sequence[WordColumns]) -> list[int]:
-        """The ids of all features of the first word, then of the second, …"""
+        """Return the ids of all features of the first word, then of the second, and so on."""
         return [
             PAD if value is None else ids.get(value, ids[UNKNOWN])
             for row in words
@@ -113,11 +112,11 @@ class TaggingVocabulary:
         ]
 
     def encode_labels(self, labels: Sequence[str]) -> list[int]:
-        """The ids of labels; PAD for one that is not known, which no loss is asked for."""
+        """Return the ids of labels; PAD for unknown ones, which the loss ignores."""
         return [self.label_ids.get(label, PAD) for label in labels]
 
     def save(self, folder: Path) -> None:
-        """Writes it into a folder."""
+        """Write the vocabulary into a folder."""
         document = {"features": self.feature_values, "labels": self.labels}
         (folder / _VOCABULARY_FILE).write_text(
             json.dumps(document, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
@@ -125,7 +124,7 @@ class TaggingVocabulary:
 
     @classmethod
     def load(cls, folder: Path, settings: TagTextSettings, inputs: Sequence[Column]) -> TaggingVocabulary:
-        """Reads what `save` wrote."""
+        """Read what `save` wrote; raise UserError if the features are not those of the settings."""
         path = folder / _VOCABULARY_FILE
         if not path.is_file():
             raise UserError(f"{path} is missing: the run has no vocabulary")
@@ -134,68 +133,66 @@ class TaggingVocabulary:
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path} is not a vocabulary: it is not JSON") from error
         if not _is_valid_vocabulary(document):
-            raise UserError(f"{path} is not a vocabulary: it has no lists of features and labels, each once")
+            raise UserError(f"{path} is not a vocabulary: it must have lists of features and labels without duplicates")
         expected_kinds = _list_feature_kinds(settings, inputs)
         if list(document["features"]) != expected_kinds:
             raise UserError(
-                f"{path} is of models that read {', '.join(document['features'])} of a word, not {', '.join(expected_kinds)}"
+                f"{path} is for models that read {', '.join(document['features'])} of a word, "
+                f"not {', '.join(expected_kinds)}"
             )
         return cls(document["features"], document["labels"], settings)
 
 
 def _sort_by_frequency(counts: Counter[str]) -> list[str]:
-    """The most frequent first."""
     return sorted(counts, key=lambda value: (-counts[value], value))
 
 
 def _is_valid_vocabulary(document: Any) -> bool:
-    """Whether this is what `save` writes."""
     if not isinstance(document, dict) or not isinstance(document.get("features"), dict):
         return False
-    of_kinds = list(document["features"].values())
-    return all(_is_list_of_unique_strings(some) for some in [*of_kinds, document.get("labels")]) and all(
-        some[:1] == [UNKNOWN] for some in of_kinds
+    kinds = list(document["features"].values())
+    return all(_is_list_of_unique_strings(values) for values in [*kinds, document.get("labels")]) and all(
+        values[:1] == [UNKNOWN] for values in kinds
     )
 
 
-def _is_list_of_unique_strings(some: Any) -> bool:
-    """Whether this is a list of texts, none of them twice."""
-    return isinstance(some, list) and all(isinstance(one, str) for one in some) and len(set(some)) == len(some)
+def _is_list_of_unique_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value) and len(set(value)) == len(value)
 
 
 class TaggingBatch(NamedTuple):
-    """What a tagger takes. B sentences, right-padded."""
+    """A batch of B right-padded sentences."""
 
-    source: Tensor  # B,S,F features of each word
-    lengths: Tensor  # B
-    target: Tensor  # B,S labels
+    source: Tensor  # (B, S, F), feature ids of each word
+    lengths: Tensor  # (B,)
+    target: Tensor  # (B, S), label ids
 
     def to(self, device: torch.device) -> TaggingBatch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return TaggingBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     @property
     def num_rows(self) -> int:
-        """The number of sentences."""
+        """Number of sentences."""
         return len(self.source)
 
     @property
     def num_targets(self) -> int:
-        """What the loss is a mean over: labels."""
+        """Number of labels, which the loss is averaged over."""
         return int((self.target != PAD).sum())
 
     @property
     def num_tokens(self) -> int:
-        """What speed is measured in: words."""
+        """Number of words without padding, for the training speed."""
         return int(self.lengths.sum())
 
     def split_into(self, count: int) -> list[TaggingBatch]:
-        """The same sentences in `count` batches, or as many as there are sentences."""
+        """Split into `count` batches, or as many as there are sentences."""
         return [TaggingBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class TaggingDataset:
-    """Sentences of a vocabulary's ids; words become unknown at random, a share `dropout` of them."""
+    """Encoded sentences; with word dropout, a fraction `dropout` of the words becomes unknown at random."""
 
     parts: Sequence[DatasetPart] = ()
 
@@ -214,13 +211,13 @@ class TaggingDataset:
         return len(self.target)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> TaggingBatch:
-        """The sentences at `rows`; which words are unknown, the seed decides."""
+        """Return the sentences at `rows`; `seed` determines word dropout."""
         source = pad_rows(self.source, rows)[0].reshape(len(rows), -1, self.num_features)
         if self.dropout:
-            gone = np.random.default_rng(seed).random(source.shape[:2]) < self.dropout
-            source[..., 0][gone & (source[..., 0] != PAD)] = self.unknown_word_id
+            dropped = np.random.default_rng(seed).random(source.shape[:2]) < self.dropout
+            source[..., 0][dropped & (source[..., 0] != PAD)] = self.unknown_word_id
         target, lengths = pad_rows(self.target, rows)
         return TaggingBatch(*map(torch.from_numpy, (source, lengths, target)))
 
     def release_memory(self) -> None:
-        """Everything is in memory, and stays there."""
+        """Do nothing: all data stay in memory."""

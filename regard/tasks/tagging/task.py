@@ -1,4 +1,4 @@
-"""How good the model is on the dev set."""
+"""The tagging task: data preparation, dev split, and validation with loss, accuracy and chunk F1."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ SAMPLES = 5
 
 
 class TaggingSample(NamedTuple):
-    """A sentence of the dev set as the model tags it now."""
+    """A dev sentence with its reference tags and the current prediction."""
 
     reference: str
     predicted: str
 
     def to_dict(self) -> dict[str, str]:
-        """The right tags and the model's."""
+        """Return reference and predicted tags."""
         return {"right": self.reference, "tagged": self.predicted}
 
     def plot(self) -> Figure | None:
-        """None: there is no attention."""
+        """Return None: the model has no attention."""
         return None
 
 
 class TaggingValidator:
-    """The dev set, encoded once: cross-entropy per word of all of it, and figures of its first `measured` sentences."""
+    """Validate on the dev set: cross-entropy per word of all of it, metrics of the first `num_measured` sentences."""
 
     def __init__(
         self, dev: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, batch_tokens: int, num_measured: int
@@ -61,31 +61,31 @@ class TaggingValidator:
         self.dataset = TaggingDataset(dev, vocabulary)
 
     def __call__(self, model: Tagger, device: torch.device) -> Validation:
-        """Measures the model; leaves it as it was, and takes nothing from the random generators."""
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
         model.eval()
-        chosen = run_tagger(model, self.dataset, device, self.batch_tokens)
+        outputs = run_tagger(model, self.dataset, device, self.batch_tokens)
         model.train(training)
         names = self.vocabulary.labels
-        found = [[names[label - PAD - 1] for label in one.labels] for one in chosen[: self.num_measured]]
+        predicted = [[names[label - PAD - 1] for label in output.labels] for output in outputs[: self.num_measured]]
         gold = [sentence.labels for sentence in self.dev[: self.num_measured]]
-        known = int((self.dataset.target.values != PAD).sum())
-        loss = sum(one.loss for one in chosen) / max(1, known)
+        num_known = int((self.dataset.target.values != PAD).sum())
+        loss = sum(output.loss for output in outputs) / max(1, num_known)
         metrics = {
             name: value
-            for name, value in compute_tagging_metrics(gold, found, names).items()
+            for name, value in compute_tagging_metrics(gold, predicted, names).items()
             if isinstance(value, float)
         }
-        both = zip(self.dev[:SAMPLES], found, strict=False)
+        pairs = zip(self.dev[:SAMPLES], predicted, strict=False)
         samples = [
             TaggingSample(format_tagged_words(one.words, one.labels), format_tagged_words(one.words, labels))
-            for one, labels in both
+            for one, labels in pairs
         ]
         return Validation(loss, metrics, choose_tagging_metric(names), samples)
 
 
 class _TaggingSplit(NamedTuple):
-    """Sentences to train on, to validate on, and how many were too long."""
+    """Training and dev sentences, and how many were left out as too long."""
 
     train: list[TaggedSentence]
     dev: list[TaggedSentence]
@@ -93,74 +93,76 @@ class _TaggingSplit(NamedTuple):
 
 
 def prepare_tagging(run: Run, config: Recipe, resume: bool) -> PreparedRun:
-    """Data and vocabulary, encoded."""
+    """Read and split the sentences, and build or load the vocabulary."""
     training = config["training"]
     data = parse_settings(TagDataSettings, config["data"], "data")
     text = parse_settings(TagTextSettings, config["text"], "text")
-    found = split_tagging_data(data, training["seed"])
-    start = training["init_from"]
-    if resume or start:
-        vocabulary = load_tagging_vocabulary(run if resume else Run(Path(start)), data)
+    split = split_tagging_data(data, training["seed"])
+    init_from = training["init_from"]
+    if resume or init_from:
+        vocabulary = load_tagging_vocabulary(run if resume else Run(Path(init_from)), data)
     else:
-        vocabulary = TaggingVocabulary.learn(found.train, text, data.inputs or ())
+        vocabulary = TaggingVocabulary.learn(split.train, text, data.inputs or ())
         if len(vocabulary.labels) < 2:
-            raise UserError(f"every word has the label {vocabulary.labels[0]!r}: there is nothing to choose from")
-    new = sorted({label for one in found.train for label in one.labels} - set(vocabulary.labels))
-    if new:
+            raise UserError(f"every word has the label {vocabulary.labels[0]!r}: a tagger needs at least two labels")
+    new_labels = sorted({label for sentence in split.train for label in sentence.labels} - set(vocabulary.labels))
+    if new_labels:
         known = ", ".join(vocabulary.labels)
-        raise UserError(f"{start or run.folder} does not know the label {new[0]!r}; it chooses from {known}")
+        raise UserError(f"{init_from or run.folder} does not know the label {new_labels[0]!r}; it chooses from {known}")
     return PreparedRun(
         run,
         config,
-        TaggingDataset(found.train, vocabulary, text.dropout),
-        TaggingValidator(found.dev, vocabulary, int(training["batch_tokens"]), int(training["validate_pairs"])),
+        TaggingDataset(split.train, vocabulary, text.dropout),
+        TaggingValidator(split.dev, vocabulary, int(training["batch_tokens"]), int(training["validate_pairs"])),
         vocabulary.vocabulary_sizes,
         vocabulary.save,
-        _describe_tagging_data(found, vocabulary),
+        _describe_tagging_data(split, vocabulary),
     )
 
 
 def split_tagging_data(data: TagDataSettings, seed: int) -> _TaggingSplit:
-    """What is trained on, and the dev set: as it is named, or sentences that their hashes choose."""
+    """Read the sentences; without a dev set, hold out sentences by a hash of their words."""
     if not data.train:
         raise UserError("nothing to train on: name files with a word and its label on each line")
-    every = _read_all_sentences(data.train, data)
+    sentences = _read_all_sentences(data.train, data)
     if data.dev:
-        train, dev = every, _read_all_sentences(data.dev, data)
+        train, dev = sentences, _read_all_sentences(data.dev, data)
     else:
-        alone = "all sentences are alike" if len(every) > 1 else "there is one sentence, which a blank line would end"
-        train, dev = split_dev_examples(every, _sentence_to_pair, seed, data.dev_sentences, alone)
-    short = [one for one in train if len(one.words) <= data.max_length]
-    if not short:
-        raise UserError(f"no sentence has at most {data.max_length} words (data.max_length), nothing to train on")
-    return _TaggingSplit(short, dev, len(train) - len(short))
+        too_few_message = (
+            "all sentences are equal"
+            if len(sentences) > 1
+            else "there is only one sentence (a blank line ends a sentence)"
+        )
+        train, dev = split_dev_examples(sentences, _sentence_to_pair, seed, data.dev_sentences, too_few_message)
+    short_enough = [sentence for sentence in train if len(sentence.words) <= data.max_length]
+    if not short_enough:
+        raise UserError(f"nothing to train on: all sentences have more than {data.max_length} words (data.max_length)")
+    return _TaggingSplit(short_enough, dev, len(train) - len(short_enough))
 
 
 def _read_all_sentences(names: Sequence[str], data: TagDataSettings) -> list[TaggedSentence]:
-    """All of some files, at least one."""
-    found = list(read_tagged_sentences([Path(name) for name in names], data))
-    if not found:
-        raise UserError(f"{' and '.join(names)}: no sentences in there, nothing to work with")
-    return found
+    sentences = list(read_tagged_sentences([Path(name) for name in names], data))
+    if not sentences:
+        raise UserError(f"{' and '.join(names)}: no sentences found")
+    return sentences
 
 
 def _sentence_to_pair(sentence: TaggedSentence) -> Pair:
-    """Words and labels, for what is held out by its words."""
+    """Return (words, labels), so that the dev set is split by words."""
     return Pair("\n".join(map("\t".join, sentence.words)), "\n".join(sentence.labels))
 
 
 def load_tagging_dev_set(run: Run) -> list[DevExample]:
-    """The sentences that a run was validated on."""
+    """Return the dev sentences of a run."""
     config = run.read_config()
     data = parse_settings(TagDataSettings, config["data"], "data")
     return [
-        DevExample(one.words, format_tagged_words(one.words, one.labels))
-        for one in split_tagging_data(data, config["training"]["seed"]).dev
+        DevExample(sentence.words, format_tagged_words(sentence.words, sentence.labels))
+        for sentence in split_tagging_data(data, config["training"]["seed"]).dev
     ]
 
 
 def _describe_tagging_data(split: _TaggingSplit, vocabulary: TaggingVocabulary) -> str:
-    """What there is to train on."""
     left_out = f" (left out: {split.too_long} too long)" if split.too_long else ""
     words, labels = vocabulary.vocabulary_sizes
     return (
