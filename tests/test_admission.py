@@ -74,7 +74,7 @@ def test_keys_command_adds_lists_and_revokes(regard: Command, tmp_path: Path) ->
     assert listed.split()[::2] == [key[:8], "120", "900", "the"]
     assert [header.index(name) for name in ("minute", "note")] == [listed.index("120"), listed.index("the wiki")]
     revoked = regard("keys", "revoke", key[:8])
-    assert revoked.stdout == f"{key[:8]} (the wiki) is revoked; whoever has it is refused from now on\n"
+    assert revoked.stdout == f"{key[:8]} (the wiki) is revoked; the service refuses it from now on\n"
     assert regard("keys", "list").stdout.splitlines()[1:] == []
     done = regard("keys", "revoke", "nothing")
     assert done.returncode == 2

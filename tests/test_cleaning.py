@@ -383,7 +383,7 @@ def test_data_commands_refuse_a_corpus_without_pairs(regard: Command, tmp_path: 
 def test_inspect_counts_blank_lines(regard: Command) -> None:
     done = regard("data", "inspect", "-", input="\n\n")
     assert done.returncode == 0
-    assert "would keep 0 and leave out: empty 2" in done.stdout
+    assert "would keep 0 and remove: empty 2" in done.stdout
 
 
 def test_clean_writes_kept_pairs_and_reports_dropped_ones(regard: Command, corpus_file: Path, tmp_path: Path) -> None:

@@ -218,11 +218,11 @@ USER_ERRORS = [
     (["train", "good.tsv", "--out", "x", "model.sise=3"], "did you mean 'model.size'?"),
     (
         ["train", "good.tsv", "--steps", "4"],
-        "there is no option --steps; keys of the recipe stand alone: training.steps=…",
+        "unknown option --steps; recipe keys are given without dashes: training.steps=…",
     ),
     (["train", "good.tsv", "--label-smoothing=0.2"], "stand alone: loss.label_smoothing=0.2"),
     (["train", "good.tsv", "--out", "x", "model.size=big"], "model.size is a whole number, not 'big'"),
-    (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "there is no recipe file no.yaml"),
+    (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "the recipe file no.yaml does not exist"),
     (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),
     (["train", "good.tsv", "--out", "x", "--resume"], "x is not a run"),
     (["train"], "nothing to train on"),
@@ -230,17 +230,17 @@ USER_ERRORS = [
     (["train", "good.tsv", "--out", "x", "size=3"], "did you mean 'model.size'?"),
     (["train", "good.tsv", "--out", "x", "model.size=0"], "size must be at least 1, not 0"),
     (["train", "good.tsv", "--out", "x", "training.betas=[2,3]"], "not [2.0, 3.0]"),
-    (["translate", "nowhere"], "there is no run nowhere"),
+    (["translate", "nowhere"], "nowhere is not a run"),
     (["evaluate", "nowhere", "good.tsv"], "nowhere"),
     (["plot", "nowhere", "a sentence"], "nowhere is not a run"),
     (["plot", "nowhere"], "a run and a sentence in quotes, not 1 arguments"),
-    (["plot", "nowhere", "a", "--heads", "--steps"], "one picture at a time"),
-    (["plot", "nowhere", "good.tsv", "--by-length"], "there is no run nowhere"),
-    (["align", "nowhere", "good.tsv"], "there is no run nowhere"),
+    (["plot", "nowhere", "a", "--heads", "--steps"], "use only one of --heads"),
+    (["plot", "nowhere", "good.tsv", "--by-length"], "nowhere is not a run"),
+    (["align", "nowhere", "good.tsv"], "nowhere is not a run"),
     (["evaluate", "texts", "good.tsv"], "texts is a folder, but not a run: it has no config.yaml"),
     (["recipes", "defaut"], "did you mean 'default'?"),
-    (["demo", "--recipe", "nothing"], "there is no recipe 'nothing'"),
-    (["demo", "--task", "tag", "--recipe", "yang2016"], "the recipe yang2016 is of the task classify, not tag"),
+    (["demo", "--recipe", "nothing"], "unknown recipe 'nothing'"),
+    (["demo", "--task", "tag", "--recipe", "yang2016"], "the recipe yang2016 is for the task classify, not tag"),
 ]
 
 
@@ -379,7 +379,7 @@ def test_resume_after_a_signal_is_bit_identical_to_an_uninterrupted_run(
                 break
         rest = process.stderr.read()
     assert process.returncode == 128 + number
-    assert "checkpoint saved; go on with: regard train --resume --out cut" in rest
+    assert "checkpoint saved; resume with: regard train --resume --out cut" in rest
     stopped = Run(tmp_path / "cut").find_newest_step()
     assert stopped >= 5
     last = stopped + 5
@@ -525,14 +525,14 @@ def test_samples_depend_on_the_seed_alone(command: Command, run: Run) -> None:
 
 
 TRANSLATE_ERRORS = [
-    (["--length-penalty", "short"], "--length-penalty is a number or 'average', not 'short'"),
+    (["--length-penalty", "short"], "--length-penalty must be a number or 'average', not 'short'"),
     (["--n-best", "6"], "n_best 6, beam 5"),
     (["--force", "Xylophon"], "'Xylophon' cannot be forced"),
     (["--prefix", "Der Hund", "--max-length", "2"], "a prefix of 2 tokens leaves no room for EOS"),
-    (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
-    (["--alignments", "naacl"], "--alignments is 'pharaoh', not 'naacl'"),
-    (["--alignments", "pharaoh", "--json"], "--json has the links already"),
-    (["--alignments", "pharaoh", "--tags"], "--tags puts tags among them"),
+    (["--glossary", "bad.tsv"], "bad.tsv:1: a line must be a term, a tab and its translation"),
+    (["--alignments", "naacl"], "--alignments must be 'pharaoh', not 'naacl'"),
+    (["--alignments", "pharaoh", "--json"], "--json includes the links"),
+    (["--alignments", "pharaoh", "--tags"], "cannot be combined with --tags"),
     (["--top-k", "3"], "top_k needs sample"),
     (["--glossary", "odd.tsv"], "'Xylophon' cannot be forced"),
     (["--sample", "--top-p", "2"], "top_p must be more than 0 and at most 1, not 2.0"),
@@ -572,7 +572,7 @@ def test_symmetrize_takes_a_run_of_the_other_direction(
     test = corpus_files(corpus, "test")
     refused = command("align", run.folder, *test, "--symmetrize", run.folder)
     assert refused.returncode == 2
-    assert "takes a run of the other direction" in refused.stderr
+    assert "needs a run of the opposite direction" in refused.stderr
     reverse = list(reversed(corpus_files(corpus, "train")))
     train("bahdanau2015", reverse, tmp_path / "back", **{**TINY, "training.steps": 2})
     both = command("align", run.folder, *test, "--symmetrize", "back")
@@ -612,7 +612,7 @@ def test_choose_head_without_gold_ranks_heads_by_mutual_links(command: Command, 
     assert fractions == sorted(fractions, reverse=True)
     refused = command("align", "t", *test, "--choose-head", "--json")
     assert refused.returncode == 2
-    assert "goes with neither --json nor --symmetrize" in refused.stderr
+    assert "cannot be combined with --json or --symmetrize" in refused.stderr
 
 
 def test_choose_head_works_for_a_config_without_alignment_options(
@@ -651,7 +651,7 @@ def test_plot_draws_all_heads_and_bleu_by_length(command: Command, corpus: Path,
 def test_plot_of_several_segments_as_an_animation_is_an_error(command: Command) -> None:
     done = command("plot", "t", "The dog sleeps .\nIt sleeps .", "--out", "p.gif")
     assert done.returncode == 2
-    assert "in several pieces" in done.stderr
+    assert "in several segments" in done.stderr
 
 
 def test_evaluate_compares_systems(command: Command, run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -776,7 +776,7 @@ def test_translate_counts_unfinished_translations(command: Command, run: Run) ->
     done = command("translate", run.folder, "--prefix", "Der alte", "--max-length", 3, "--json", input="The dog .\n\n")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows[1]["ended"]
-    assert ("1 of 2 translations did not come to an end" in done.stderr) == (not rows[0]["ended"])
+    assert ("1 of 2 translations were cut off" in done.stderr) == (not rows[0]["ended"])
 
 
 def test_translate_warns_of_a_run_stopped_before_its_first_validation(
@@ -839,11 +839,11 @@ def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp
             name, source, lambda texts: [one.text for one in translator.translate(texts, tags=True)]
         )
         assert command("translate", run.folder, name).stdout == made.decode()
-    assert "one document at a time" in command("translate", run.folder, *content).stderr
+    assert "name one document, not" in command("translate", run.folder, *content).stderr
     for option in (["--json"], ["--n-best", 2], ["--alignments", "pharaoh"]):
         done = command("translate", run.folder, "page.html", *option)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "page.html is translated as a document" in done.stderr
+        assert "page.html is a document" in done.stderr
     (tmp_path / "not.docx").write_bytes(b"no zip file")
     done = command("translate", run.folder, "not.docx")
     assert (done.returncode, done.stdout) == (2, "")

@@ -331,7 +331,7 @@ def test_closed_output_pipe_ends_the_ray_cluster_too(run: Run, tmp_path: Path) -
 
 
 ENGINE_ERRORS = [
-    (["--engine", "spark"], "--engine is one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
+    (["--engine", "spark"], "--engine must be one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
     (["--workers", "2"], "--workers is for --engine ray"),
 ]
 

@@ -90,4 +90,4 @@ def test_find_rate_command_prints_a_rate_and_writes_no_run(regard: Command, corp
     for more in (["--resume"], ["--out", "somewhere"]):
         done = regard(*train, *more)
         assert done.returncode != 0
-        assert "--find-rate trains nothing that is kept: leave --resume and --out out" in done.stderr
+        assert "--find-rate keeps no model: leave out --resume and --out" in done.stderr

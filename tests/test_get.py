@@ -390,8 +390,8 @@ def test_corpus_without_a_known_checksum_needs_trust(name: str, regard: Command,
     file = PUBLIC_CORPORA[name].remote_files[0].url.rsplit("/", 1)[-1]
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"regard: no checksum is known for {site.address}/mirror/{file} and plain HTTP can be changed on the way, so "
-        f"it cannot be verified; --trust downloads it anyway\n"
+        f"regard: no checksum is known for {site.address}/mirror/{file} and plain HTTP can be tampered with, so it "
+        f"cannot be verified; use --trust to download it anyway\n"
     )
     assert site.requests == []
     assert list(tmp_path.iterdir()) == []
@@ -421,12 +421,12 @@ def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     assert "wmt14" in listed.stdout
     wrong = regard("data", "get", "multi30k-de-en")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == "regard: there is no corpus 'multi30k-de-en', but multi30k-en-de; it trains either way\n"
+    assert wrong.stderr == "regard: unknown corpus 'multi30k-de-en'; use multi30k-en-de, which serves both directions\n"
     assert (
-        "there is no corpus 'multi30-en-de'; did you mean 'multi30k-en-de'?"
+        "unknown corpus 'multi30-en-de'; did you mean 'multi30k-en-de'?"
         in regard("data", "get", "multi30-en-de").stderr
     )
-    assert "which corpus?" in regard("data", "get").stderr
+    assert "name a corpus" in regard("data", "get").stderr
     pair = regard("data", "get", "wmt14-xx-yy")
     assert "sacreBLEU has wmt14 for cs-en, en-cs" in pair.stderr
     known = find_test_set("wmt14/full-de-en")

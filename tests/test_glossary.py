@@ -50,9 +50,9 @@ def test_bad_service_glossary_is_a_one_line_error(regard: Command, run: Run, tmp
     other = tmp_path / "other"
     shutil.copytree(run.folder, other)
     for arguments, message in (
-        (["--glossary", "bad.tsv"], "bad.tsv:1: an entry is a term, a tab and its translation"),
+        (["--glossary", "bad.tsv"], "bad.tsv:1: a line must be a term, a tab and its translation"),
         (["--glossary", "odd.tsv"], "'Xylophon' cannot be forced"),
-        (["--glossary", "good.tsv", "--glossary", "good.tsv"], "there is one already; put them in one file"),
+        (["--glossary", "good.tsv", "--glossary", "good.tsv"], "there is another one; put them in one file"),
         ([f"{other}=de-en", "--glossary", "good.tsv"], "say whose glossary it is"),
     ):
         done = regard("serve", run.folder, *arguments, "--port", 0)

@@ -335,7 +335,7 @@ def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Comman
 def test_export_writes_onnx_graphs_to_the_run(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     copy_run(fluent_run, run)
-    assert regard("export", run).stderr.endswith("--engine onnx --precision fp32` goes by it\n")
+    assert regard("export", run).stderr.endswith("--engine onnx --precision fp32\n")
     names = {path.name for path in (run / "engines").iterdir()}
     assert names == {"onnx-fp32", ".lock"}
     assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, base.MANIFEST_FILE, STEP}
@@ -409,13 +409,13 @@ def test_export_to_another_folder_is_complete(fluent_run: Run, regard: Command, 
     assert regard("export", fluent_run.folder, "--out", out).returncode == 0
     assert {ENCODER, STEP, "tokenizer"} <= {path.name for path in out.iterdir()}
     again = regard("export", fluent_run.folder, "--out", out)
-    assert (again.returncode, again.stderr) == (2, f"regard: {out} is there already; --out is a new folder\n")
+    assert (again.returncode, again.stderr) == (2, f"regard: {out} already exists; --out must be a new folder\n")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["export", "--to", "tflite"], "--to is onnx, ctranslate2 or shortlist, not 'tflite'"),
+        (["export", "--to", "tflite"], "--to must be onnx, ctranslate2 or shortlist, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision must be fp32 or int8, not 'int4'"),
         (
             ["translate", "--engine", "torch", "--precision", "int8"],

@@ -188,7 +188,7 @@ def test_signal_to_every_process_of_torchrun_saves_a_checkpoint(
         for pid in [*processes, process.pid]:  # torchrun passes the signal on to those that have it already
             os.kill(pid, number)
         output = process.stdout.read()
-    assert "checkpoint saved; go on with" in output
+    assert "checkpoint saved; resume with" in output
     assert run.find_newest_step() >= 5
     assert [pid for pid in processes if Path(f"/proc/{pid}").is_dir()] == []
 

@@ -37,7 +37,7 @@ def test_report_has_no_bleu_by_length_for_a_target_without_spaces(run: Run, tmp_
 
 @pytest.mark.parametrize("name", ["letter.pdf", "letter.DOC", "letter.rtf", "table.xlsx", "letters.zip"])
 def test_binary_document_is_refused_and_not_suggested_as_lines(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=rf"{name} is not among the documents that are translated: \.docx") as refused:
+    with pytest.raises(UserError, match=rf"{name} is not in a supported document format: \.docx") as refused:
         find_document([tmp_path / name])
     assert "convert it to one of them first, such as .docx, .html or .txt" in str(refused.value)
     assert "<" not in str(refused.value)
@@ -46,7 +46,7 @@ def test_binary_document_is_refused_and_not_suggested_as_lines(tmp_path: Path, n
 @pytest.mark.parametrize("name", ["memory.tmx", "app.JSON", "page.xml", "table.csv", "app.ts"])
 def test_markup_that_is_not_read_is_refused_and_not_translated_as_lines(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{name} is not among the documents.*\.sdlxliff.* line by line"):
+    with pytest.raises(UserError, match=rf"{name} is not in a supported document format.*\.sdlxliff.* line by line"):
         find_document([tmp_path / name])
 
 
@@ -59,7 +59,7 @@ def test_compressed_markup_is_refused_and_not_translated_as_lines(name: str) -> 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_xml_in_utf_16_is_refused_and_not_translated_as_lines(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "app.ts").write_text('<?xml version="1.0"?>\n<a>text</a>\n', encoding=encoding)
-    with pytest.raises(UserError, match=r"app\.ts is not among the documents"):
+    with pytest.raises(UserError, match=r"app\.ts is not in a supported document format"):
         find_document([tmp_path / "app.ts"])
 
 

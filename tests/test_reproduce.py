@@ -899,7 +899,7 @@ def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
 def test_reproduce_command_suggests_the_name_of_an_experiment(regard: Command) -> None:
     done = regard("reproduce", "laddder")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no experiment 'laddder'; did you mean 'ladder'?" in " ".join(done.stderr.split())
+    assert "unknown experiment 'laddder'; did you mean 'ladder'?" in " ".join(done.stderr.split())
 
 
 def test_reproduce_command_lists_all_experiments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -918,9 +918,9 @@ def test_reproduce_dry_run_of_the_full_scale_needs_no_data(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"names": ["ladder"], "scale": "smal"}, "there is no scale 'smal'; did you mean 'small'?"),
-        ({}, "nothing to reproduce: name experiments, or --all; --list says what there is"),
-        ({"names": ["ladder"], "everything": True}, "--all is every experiment: leave the names out, or --all"),
+        ({"names": ["ladder"], "scale": "smal"}, "unknown scale 'smal'; did you mean 'small'?"),
+        ({}, "name experiments, or use --all; --list shows all of them"),
+        ({"names": ["ladder"], "everything": True}, "--all runs every experiment: leave out either the names or --all"),
     ],
     ids=["unknown scale", "nothing named", "names and --all"],
 )

@@ -127,7 +127,7 @@ def test_differences_lists_keys_in_which_configs_differ(regard: Command, runs_fo
         ["model.size", "24", "512", "24"],
         ["training.seed", "1", "1", "7"],
     ]
-    assert "their configs do not differ" in regard("runs", "runs/good", "--differences").stdout
+    assert "the configs do not differ" in regard("runs", "runs/good", "--differences").stdout
 
 
 def test_unfinished_runs_are_recognised(run: Run, tmp_path: Path) -> None:

@@ -567,7 +567,7 @@ def test_folder_of_a_run_may_contain_an_equals_sign(fluent_run: Run, tmp_path: P
 
 def test_public_url_without_a_scheme_is_refused() -> None:
     done = CliRunner().invoke(app, ["serve", "runs/a", "--public-url", "example.org"])
-    assert str(done.exception) == "--public-url is a URL like https://example.org, not 'example.org'"
+    assert str(done.exception) == "--public-url must be a URL like https://example.org, not 'example.org'"
 
 
 def test_models_get_unique_names_and_language_pairs() -> None:

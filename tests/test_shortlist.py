@@ -115,7 +115,7 @@ def test_shortlist_is_learnt_from_every_corpus_in_turn(
 def test_export_with_invalid_shortlist_options_is_refused(transformer_copy: Run) -> None:
     with pytest.raises(UserError, match="--shortlist is for --to ctranslate2, not onnx"):
         export(transformer_copy.folder, to="onnx", shortlist=True)
-    with pytest.raises(UserError, match="--data is what a shortlist is learnt from: --shortlist is missing"):
+    with pytest.raises(UserError, match="--data is for learning a shortlist: it needs --shortlist"):
         export(transformer_copy.folder, to="ctranslate2", data=[Path("x.tsv")])
     with pytest.raises(UserError, match=r"x\.tsv"):
         export(transformer_copy.folder, to="ctranslate2", shortlist=True, data=[Path("x.tsv")])

@@ -104,21 +104,21 @@ def test_back_translation_without_any_pair_is_an_error(regard: Command, run: Run
     (tmp_path / "blank.en").write_text("\n\n", encoding="utf-8")
     done = regard("data", "back-translate", run.folder, "blank.en", "--out", "back.tsv")
     assert done.returncode == 2
-    assert "no pair came of it" in done.stderr
+    assert "no pairs were written" in done.stderr
 
 
 def test_two_processes_cannot_write_the_same_file(tmp_path: Path) -> None:
     out = tmp_path / "back.tsv"
     with ResumableFile(out, {"a": 1}).start_new() as first:
         first.write(["x"], Counter(lines=1))
-        with pytest.raises(UserError, match=r"another process is writing .*; it needs no help"):
+        with pytest.raises(UserError, match=r"another process is writing .*; wait for it$"):
             ResumableFile(out, {"a": 1}).resume()
         first.finish()
     assert out.read_text(encoding="utf-8") == "x\n"
     other = tmp_path / "other.tsv"
     with (
         ResumableFile(other, {}).start_new(),
-        pytest.raises(UserError, match=r"another process is writing .*; wait for it, or name another"),
+        pytest.raises(UserError, match=r"another process is writing .*; wait for it, or choose another"),
     ):
         ResumableFile(other, {}).start_new()
 
@@ -186,10 +186,14 @@ def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
     out, whole = tmp_path / "back.tsv", tmp_path / "whole.tsv"
     back_translate([run.folder, monolingual_text], out=whole, sample=True)
     if batches:
-        assert code < 0 or f"stopped after line {batches * BATCH_SIZE}; go on by the same command" in killed.stderr
-        with pytest.raises(UserError, match=f"has got to line {batches * BATCH_SIZE}: go on with --resume"):
+        assert (
+            code < 0 or f"stopped after line {batches * BATCH_SIZE}; to resume, run the same command" in killed.stderr
+        )
+        with pytest.raises(UserError, match=f"has reached line {batches * BATCH_SIZE}: continue with --resume"):
             back_translate([run.folder, monolingual_text], out=out, sample=True)
-        with pytest.raises(UserError, match=r"can go on only as it was begun: options\.seed was 1, not 2$"):
+        with pytest.raises(
+            UserError, match=r"can be resumed only with the same options and data: options\.seed was 1, not 2$"
+        ):
             back_translate([run.folder, monolingual_text], out=out, sample=True, seed=2, resume=True)
     back_translate([run.folder, monolingual_text], out=out, sample=True, resume=bool(batches))
     assert out.read_bytes() == whole.read_bytes()
@@ -230,7 +234,7 @@ def test_resume_after_ctrl_c_is_identical_to_an_uninterrupted_run(
 ) -> None:
     out, whole = tmp_path / "back.tsv", tmp_path / "whole.tsv"
     interrupt_back_translation(monkeypatch, run, monolingual_text, out, batches)
-    how = "; go on by the same command with --resume" if batches else ""
+    how = "; to resume, run the same command with --resume" if batches else ""
     assert capsys.readouterr().err.endswith(f"stopped after line {batches * BATCH_SIZE}{how}\n")
     back_translate([run.folder, monolingual_text], out=out, sample=True, resume=bool(batches))
     back_translate([run.folder, monolingual_text], out=whole, sample=True)
@@ -260,9 +264,9 @@ def test_resume_with_mismatched_or_damaged_files_is_refused(
         back_translate([run.folder, monolingual_text], out=out, sample=True, resume=True)
     note.write_bytes(noted)
     back_translate([run.folder, monolingual_text], out=out, sample=True, resume=True)
-    with pytest.raises(UserError, match="nothing to go on with"):
+    with pytest.raises(UserError, match="nothing to resume"):
         back_translate([run.folder, monolingual_text], out=out, sample=True, resume=True)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         back_translate([run.folder, monolingual_text], out=out, sample=True)
 
 
@@ -296,17 +300,17 @@ def test_resumed_distillation_keeps_its_direction(
 
 
 def test_invalid_options_are_refused(run: Run, monolingual_text: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--out is a \.tsv file"):
+    with pytest.raises(UserError, match=r"--out must be a \.tsv file"):
         back_translate([run.folder, monolingual_text], out=tmp_path / "back.txt")
     with pytest.raises(UserError, match="--resume needs --out"):
         back_translate([run.folder, monolingual_text], resume=True)
-    with pytest.raises(UserError, match="one file of text at a time, not 2"):
+    with pytest.raises(UserError, match="name one text file, not 2"):
         back_translate([run.folder, monolingual_text, monolingual_text], out=tmp_path / "back.tsv")
     with pytest.raises(UserError, match="top_k needs sample"):
         back_translate([run.folder, monolingual_text], out=tmp_path / "back.tsv", top_k=3)
     with pytest.raises(UserError, match="not nothing"):
         distill([run.folder], out=tmp_path / "back.tsv")
-    with pytest.raises(UserError, match="--engine is one of auto, torch, onnx, ctranslate2 and ray"):
+    with pytest.raises(UserError, match="--engine must be one of auto, torch, onnx, ctranslate2 and ray"):
         distill([run.folder, monolingual_text, monolingual_text], out=tmp_path / "back.tsv", engine_name="spark")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mono.en"]
 

@@ -560,7 +560,7 @@ def test_evaluate_command_prints_accuracy_and_refuses_search_options(corpus: Pat
     assert set(metrics) == {"system", "sentences", "words", "accuracy"}
     refused = regard("evaluate", run.folder, corpus / "test.conll", "--beam", 3)
     assert refused.returncode == 2
-    assert refused.stderr == f"regard: --beam is for runs that translate, and {run.folder} does not\n"
+    assert refused.stderr == f"regard: --beam is for runs that translate, but {run.folder} does not\n"
 
 
 def test_init_from_keeps_input_columns_and_vocabulary(corpus: Path, column_run: Run, tmp_path: Path) -> None:

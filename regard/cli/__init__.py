@@ -1,4 +1,4 @@
-"""The command line."""
+"""Command-line interface `regard`."""
 
 from regard.cli.app import main
 

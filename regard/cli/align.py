@@ -1,4 +1,4 @@
-"""`regard align`."""
+"""`regard align`: word alignments of given sentence pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ PAIRS_PER_CHUNK = 512
 def align(
     paths: Annotated[list[Path], typer.Argument(help="A run, or several as an ensemble, then the pairs to align.")],
     symmetrize: Annotated[
-        Path | None, typer.Option(help="A run of the other direction: both as one by grow-diag-final-and.")
+        Path | None,
+        typer.Option(help="A run of the opposite direction: combine both alignments by grow-diag-final-and."),
     ] = None,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,
@@ -36,15 +37,15 @@ def align(
         bool,
         typer.Option(
             "--choose-head",
-            help="Find the layer and head that align best, by --gold or by how many words choose each other, and keep "
-            "to them.",
+            help="Find the layer and head that align best, by --gold or by the number of mutual links, and use them "
+            "from now on.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a pair: words, links, soft weights, score.")
+        bool, typer.Option("--json", help="One JSON object per pair: words, links, soft weights, score.")
     ] = False,
 ) -> None:
-    """Align the words of given pairs by making the model write each target; one line of links a pair (Pharaoh).
+    """Align the words of given pairs by forced decoding; print one line of links per pair (Pharaoh format).
 
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
@@ -57,73 +58,75 @@ def align(
     if not files:
         raise UserError("nothing to align: name, after the run, one file that holds pairs or two text files")
     corpus = load_pairs(folders, files, source, target)
-    answers = read_gold_alignments(gold, corpus, gold_first) if gold else None
+    gold_alignments = read_gold_alignments(gold, corpus, gold_first) if gold else None
     if choose_head:
         if len(folders) > 1 or as_json or symmetrize:
-            raise UserError("--choose-head is for one run, and goes with neither --json nor --symmetrize")
-        _save_best_alignment_head(folders[0], corpus, answers)
+            raise UserError("--choose-head is for one run and cannot be combined with --json or --symmetrize")
+        _save_best_alignment_head(folders[0], corpus, gold_alignments)
         return
     if symmetrize:
         _check_directions(folders[0], symmetrize)
-    translator, back = load(*folders), load(symmetrize) if symmetrize else None
-    found = []
-    rest = iter(corpus)
-    while some := list(islice(rest, PAIRS_PER_CHUNK)):
-        judged = translator.score_pairs(some)
-        mirrored = back.align([(pair.target, pair.source) for pair in some]) if back else [None] * len(some)
-        for pair, one, other in zip(some, judged, mirrored, strict=True):
-            alignment = translator.align_scored_pair(pair, one)
-            if alignment is None or (back is not None and other is None):
+    translator, backward = load(*folders), load(symmetrize) if symmetrize else None
+    all_links = []
+    remaining = iter(corpus)
+    while chunk := list(islice(remaining, PAIRS_PER_CHUNK)):
+        scored = translator.score_pairs(chunk)
+        backward_alignments = (
+            backward.align([(pair.target, pair.source) for pair in chunk]) if backward else [None] * len(chunk)
+        )
+        for pair, scored_target, backward_alignment in zip(chunk, scored, backward_alignments, strict=True):
+            alignment = translator.align_scored_pair(pair, scored_target)
+            if alignment is None or (backward is not None and backward_alignment is None):
                 raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
             links = set(alignment.pairs)
-            if other is not None:
-                links = grow_diag_final_and(links, {(right, left) for left, right in other.pairs})
-            if answers is not None:
-                found.append(links)
+            if backward_alignment is not None:
+                links = grow_diag_final_and(links, {(right, left) for left, right in backward_alignment.pairs})
+            if gold_alignments is not None:
+                all_links.append(links)
             document = {
                 "source": alignment.source,
                 "target": alignment.target,
                 "pairs": sorted(links),
                 "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
-                "score": round(one.hypothesis.log_prob, 6),
+                "score": round(scored_target.hypothesis.log_prob, 6),
             }
             sys.stdout.write((dumps(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
-    if answers is not None:
-        score = compute_gold_alignment_score(found, answers)
+    if gold_alignments is not None:
+        score = compute_gold_alignment_score(all_links, gold_alignments)
         log_message(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
 
 
 def _check_directions(forward: Path, backward: Path) -> None:
-    """Refuses a second run that does not translate the other way."""
+    """Raise UserError if the second run does not translate in the opposite direction."""
     from regard.runs import Run
 
-    ways = [
+    directions = [
         [Run(folder).read_config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)
     ]
-    if all(map(all, ways)) and ways[0] != ways[1][::-1]:
+    if all(map(all, directions)) and directions[0] != directions[1][::-1]:
         raise UserError(
-            f"--symmetrize takes a run of the other direction: {forward} is {' to '.join(ways[0])}, {backward} "
-            f"{' to '.join(ways[1])}"
+            f"--symmetrize needs a run of the opposite direction: {forward} is {' to '.join(directions[0])}, "
+            f"{backward} {' to '.join(directions[1])}"
         )
 
 
 def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:
-    """Tries every layer and head, and writes the best into the run's config."""
+    """Rank every layer and head, and write the best one to the run's config."""
     from regard.runs import Run
     from regard.translate import load, rank_alignment_heads
 
-    tried, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)
-    for viewpoint, mutual, error in tried:
-        head = "mean of heads" if viewpoint.head is None else f"head {viewpoint.head + 1}"
-        step = ", the step after" if viewpoint.shifted else ""
-        rate = "" if error is None else f"aer {error:.4f}, "
-        typer.echo(f"layer {viewpoint.layer + 1}, {head}{step}: {rate}linked both ways {mutual:.1%}")
-    best, config = tried[0].alignment_head, run.read_config()
+    ranked, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)
+    for alignment_head, mutual, aer in ranked:
+        head = "mean of heads" if alignment_head.head is None else f"head {alignment_head.head + 1}"
+        step = ", next step" if alignment_head.shifted else ""
+        rate = "" if aer is None else f"aer {aer:.4f}, "
+        typer.echo(f"layer {alignment_head.layer + 1}, {head}{step}: {rate}mutual links {mutual:.1%}")
+    best, config = ranked[0].alignment_head, run.read_config()
     chosen = {
         "align_layer": best.layer + 1,
         "align_head": None if best.head is None else best.head + 1,
         "align_after": best.shifted,
     }
     run.write_config({**config, "model": {**config["model"], **chosen}})
-    typer.echo(f"{folder} aligns by the first of these from now on")
+    typer.echo(f"{folder} aligns by the first of these heads from now on")

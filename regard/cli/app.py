@@ -1,4 +1,4 @@
-"""The command line: one thin command per verb. What needs PyTorch is imported where it is used."""
+"""The `regard` command: subcommands, usage errors and exit codes. PyTorch is imported only where it is used."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from regard.console import is_rank0
 from regard.errors import UserError
 from regard.version import VERSION
 
-USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no name of its own for it
+USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which typer does not export
 
 app = typer.Typer(
     name="regard",
-    help="Train, look inside and serve attention models on your own text.",
+    help="Train, inspect and serve attention models on your own text.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -64,7 +64,7 @@ app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:
-    """Prints the version and ends."""
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"regard {VERSION}")
         raise typer.Exit
@@ -74,61 +74,60 @@ def _print_version(wanted: bool) -> None:
 def regard(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
     debug: bool = typer.Option(
-        False, "--debug", help="Print the traceback behind an error message, with any command; so does REGARD_DEBUG=1."
+        False, "--debug", help="Print the traceback of an error, with any command; so does REGARD_DEBUG=1."
     ),
 ) -> None:
-    """Train, look inside and serve attention models on your own text."""
+    """Train, inspect and serve attention models on your own text."""
 
 
 def main() -> None:
-    """Runs a command; a user's mistake is one sentence and exit code 2."""
-    if "--debug" in sys.argv[1:]:  # wherever it is: people add it at the end
+    """Run a command; a user error prints one sentence and exits with code 2."""
+    if "--debug" in sys.argv[1:]:  # at any position: users append it to the command
         sys.argv.remove("--debug")
         os.environ[DEBUG_VARIABLE] = "1"
     try:
-        sys.exit(
-            app(standalone_mode=not is_under_torchrun())
-        )  # alone, a wrong option is shown in a frame, with the usage
+        # In standalone mode click prints usage errors itself, in a frame with the usage.
+        sys.exit(app(standalone_mode=not is_under_torchrun()))
     except UserError as error:
         exit_with_error(str(error))
     except USAGE_ERROR as error:
         exit_with_error(error.format_message())
     except (MemoryError, RuntimeError) as error:
-        from regard.tasks.base import is_out_of_memory  # imports PyTorch, as what failed did
+        from regard.tasks.base import is_out_of_memory  # imports PyTorch, which the failed command has imported as well
 
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
         exit_with_error(f"not enough memory: {' '.join(str(error).split())[:200] or 'the allocation failed'}")
-    except OSError as error:  # a full disk, a folder that may not be written to, a file where a folder should be
+    except OSError as error:  # full disk, missing permission, file instead of a folder
         exit_with_error(f"{error.filename or 'the disk'}: {error.strerror or error}")
 
 
 DEBUG_VARIABLE = "REGARD_DEBUG"  # the environment variable behind --debug
-TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for what a process of its own died of
+TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun reads the error of a process
 
 
 def is_under_torchrun() -> bool:
-    """Whether torchrun has started this process, alone or with others."""
+    """Return True if torchrun has started this process."""
     return TORCHRUN_ERROR_FILE in os.environ
 
 
 def exit_with_error(message: str) -> NoReturn:
-    """Ends with 2 and one sentence; of several processes one speaks, and torchrun's report has it as the cause.
+    """Print one sentence and exit with code 2; with torchrun only rank 0 prints, and torchrun reports the cause.
 
-    With --debug (REGARD_DEBUG=1) each process prints the traceback of the exception that is being handled as well.
+    With --debug (REGARD_DEBUG=1) each process also prints the traceback of the current exception.
     """
-    said = f"regard: {message}"
+    line = f"regard: {message}"
     if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
         traceback.print_exc()
-    if is_rank0() and sys.stderr is not None:  # closed before the start, as by `2>&-`
-        sys.stderr.write(f"{said}\n")
+    if is_rank0() and sys.stderr is not None:  # None if it was closed, as by `2>&-`
+        sys.stderr.write(f"{line}\n")
     if is_under_torchrun():
-        with suppress(OSError):  # a disk that is full may be what the sentence is about
-            Path(os.environ[TORCHRUN_ERROR_FILE]).write_text(json.dumps(_make_torchrun_report(said)), encoding="utf-8")
+        with suppress(OSError):  # the disk may be full
+            Path(os.environ[TORCHRUN_ERROR_FILE]).write_text(json.dumps(_make_torchrun_report(line)), encoding="utf-8")
     sys.exit(2)
 
 
 def _make_torchrun_report(message: str) -> dict[str, object]:
-    """The form in which torchrun reads it."""
-    # The earliest is the cause, by whole seconds: those that torchrun ends because of this one must all seem later.
+    """Return the error in the format that torchrun reads."""
+    # torchrun reports the earliest error, in whole seconds; processes that it ends because of this one must seem later.
     return {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()) - 1)}}}

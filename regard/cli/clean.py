@@ -1,4 +1,4 @@
-"""`regard data clean`."""
+"""`regard data clean`: filter a parallel corpus."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ RULES_PANEL, FILES_PANEL = "Rules", "Files"
 Out = Annotated[
     list[Path],
     typer.Option(
-        help="A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; given twice, two text files.",
+        help="A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; give it twice for two text files.",
         rich_help_panel=FILES_PANEL,
     ),
 ]
 Without = Annotated[
     list[str] | None,
     typer.Option(
-        help="Leave out a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; again for more.",
+        help="Disable a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; may be repeated.",
         metavar="RULE",
         rich_help_panel=RULES_PANEL,
     ),
 ]
-ScriptOption = typer.Option(help="latin, cyrillic, arabic, cjk …; auto: its usual one.", rich_help_panel=RULES_PANEL)
+ScriptOption = typer.Option(
+    help="latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.", rich_help_panel=RULES_PANEL
+)
 
 
 def clean(
@@ -37,15 +39,19 @@ def clean(
     out: Out,
     source: Source = None,
     target: Target = None,
-    min_words: Annotated[int, typer.Option(min=1, help="Words of a side at least.", rich_help_panel=RULES_PANEL)] = 1,
-    max_words: Annotated[int, typer.Option(min=1, help="Words of a side at most.", rich_help_panel=RULES_PANEL)] = 200,
+    min_words: Annotated[int, typer.Option(min=1, help="Minimum words of each side.", rich_help_panel=RULES_PANEL)] = 1,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="Maximum words of each side.", rich_help_panel=RULES_PANEL)
+    ] = 200,
     max_ratio: Annotated[
         float,
-        typer.Option(min=1, help="How many times as long one side may be, and 3 words.", rich_help_panel=RULES_PANEL),
+        typer.Option(min=1, help="Maximum length ratio of the sides, plus 3 words.", rich_help_panel=RULES_PANEL),
     ] = 3.0,
     min_letters: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Share of letters among a side's characters.", rich_help_panel=RULES_PANEL),
+        typer.Option(
+            min=0, max=1, help="Minimum fraction of letters among a side's characters.", rich_help_panel=RULES_PANEL
+        ),
     ] = 0.5,
     source_script: Annotated[str, ScriptOption] = AUTO,
     target_script: Annotated[str, ScriptOption] = AUTO,
@@ -53,10 +59,12 @@ def clean(
         bool, typer.Option("--unique-source", help="Keep one translation of each source.", rich_help_panel=RULES_PANEL)
     ] = False,
     without: Without = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.", rich_help_panel=FILES_PANEL)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON object.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=FILES_PANEL)
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
-    """Leave out pairs that do a model no good, and say how many for which reason.
+    """Remove pairs that harm training, and report how many for which reason.
 
     Example: regard data clean memory.tmx --out clean.tsv.gz --max-words 100
     """
@@ -79,12 +87,12 @@ def clean(
         min_letters=min_letters,
         unique_source=unique_source,
     )
-    sieve = FilterPipeline(filters.exclude_filters(limits, without or []))
+    pipeline = FilterPipeline(filters.exclude_filters(limits, without or []))
     with open_pair_writer(out, force) as write:
         for pair in show_item_progress(pairs, "cleaning"):
-            if sieve.accepts(pair):
+            if pipeline.accepts(pair):
                 write(pair)
-    report = {**sieve.to_dict(), "scripts": dict(zip(("source", "target"), scripts, strict=True))}
+    report = {**pipeline.to_dict(), "scripts": dict(zip(("source", "target"), scripts, strict=True))}
     if as_json:
         typer.echo(json.dumps(report), err=out == [STANDARD_OUTPUT])
     else:
@@ -94,18 +102,18 @@ def clean(
 def _choose_scripts(
     requested: tuple[str, str], detected: tuple[str | None, str | None]
 ) -> tuple[str | None, str | None]:
-    """The script of each side; None where any will do."""
+    """Return the script of each side; None: any script."""
     from regard.data.unicode_scripts import check_script_name
 
     source, target = (
-        found if name == AUTO else None if name == ANY else check_script_name(name)
-        for name, found in zip(requested, detected, strict=True)
+        script if name == AUTO else None if name == ANY else check_script_name(name)
+        for name, script in zip(requested, detected, strict=True)
     )
     return source, target
 
 
 def _format_clean_report(report: dict[str, Any]) -> str:
-    """The counts as a table."""
+    """Format the counts as a table."""
     rows = [("read", report["read"]), *report["dropped"].items(), ("kept", report["kept"])]
     width = max(len(f"{count:,}") for _, count in rows)
     lines = [f"{name:<12}{count:>{width},}  {_format_fraction(count, report['read'])}" for name, count in rows]
@@ -114,5 +122,5 @@ def _format_clean_report(report: dict[str, Any]) -> str:
 
 
 def _format_fraction(count: int, total: int) -> str:
-    """A share of all pairs."""
+    """Format a count as a percentage of all pairs."""
     return f"{100 * count / total:5.1f} %" if total else ""

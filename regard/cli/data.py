@@ -1,4 +1,4 @@
-"""`regard data …`."""
+"""`regard data …`: inspect, clean, download and create corpora."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from regard.cli.features import features
 from regard.cli.get import get
 from regard.cli.inspect import inspect
 
-data = typer.Typer(help="Corpora: look into them, clean them, fetch them, make one.", no_args_is_help=True)
+data = typer.Typer(help="Inspect, clean, download and create corpora.", no_args_is_help=True)
 
 
 @data.callback()
 def data_group() -> None:
-    """Corpora: look into them, clean them, fetch them, make one."""
+    """Inspect, clean, download and create corpora."""
 
 
 data.command()(inspect)
@@ -30,9 +30,9 @@ data.command()(features)
 def make(
     out: Annotated[Path, typer.Option(help="Folder for the files.")],
     pairs: Annotated[int, typer.Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Another seed, another corpus.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of the corpus.")] = 1,
 ) -> None:
-    """Write the embedded English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
+    """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
 
     Example: regard data make --pairs 20000 --out corpus
     """

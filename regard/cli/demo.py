@@ -1,4 +1,4 @@
-"""`regard demo`."""
+"""`regard demo`: train a small model on synthetic data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from regard.errors import UserError, format_suggestion
 def demo(
     recipe: Annotated[
         str | None,
-        typer.Option(help="Which model to train; `regard recipes` lists them. Else one that suits the task."),
+        typer.Option(help="Recipe to train; `regard recipes` lists them. Default: one that suits the task."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="translate, tag, classify, read, caption or regress; else that of the recipe.")
+        str | None,
+        typer.Option(help="translate, tag, classify, read, caption or regress; default: that of the recipe."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/demo or runs/demo-TASK if none.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
 ) -> None:
-    """Train a small model on embedded data, in minutes, and show what it learnt and where it looked.
+    """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
@@ -35,11 +36,11 @@ def demo(
     from regard.recipes import read_recipe
 
     if task is not None and task not in DEFAULT_RECIPES:
-        raise UserError(f"there is no task {task!r}{format_suggestion(task, DEFAULT_RECIPES)}")
-    own = read_recipe(recipe).get("task", "translate") if recipe else None
-    if own and task and own != task:
-        raise UserError(f"the recipe {recipe} is of the task {own}, not {task}")
-    task = own or task or "translate"
+        raise UserError(f"unknown task {task!r}{format_suggestion(task, DEFAULT_RECIPES)}")
+    recipe_task = read_recipe(recipe).get("task", "translate") if recipe else None
+    if recipe_task and task and recipe_task != task:
+        raise UserError(f"the recipe {recipe} is for the task {recipe_task}, not {task}")
+    task = recipe_task or task or "translate"
     recipe = recipe or DEFAULT_RECIPES[task]
     out = out or Path("runs") / ("demo" if task == "translate" else f"demo-{task}")
     with print_resume_command_on_interrupt(f"regard demo --recipe {recipe} --out {out}"):

@@ -1,4 +1,4 @@
-"""`regard data features`."""
+"""`regard data features`: extract image features for captioning."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ NETWORK_PANEL = "Network"
 def features(
     captions: Annotated[
         list[Path],
-        typer.Argument(help="Files of captions (.jsonl, .tsv), or of images' paths, one a line; - for a pipe."),
+        typer.Argument(help="Files of captions (.jsonl, .tsv), or of image paths, one per line; - for a pipe."),
     ],
-    out: Annotated[Path, typer.Option(help="A new folder, for an array and a .jsonl file of each.")],
+    out: Annotated[Path, typer.Option(help="New folder, for an array and a .jsonl file per input file.")],
     backbone: Annotated[
-        str, typer.Option(help="A network as torchvision calls it: vgg19, resnet50 …", rich_help_panel=NETWORK_PANEL)
+        str, typer.Option(help="torchvision's name of the network: vgg19, resnet50 …", rich_help_panel=NETWORK_PANEL)
     ] = "vgg19",
     layer: Annotated[
         str | None,
         typer.Option(
-            help="The layer whose grid is kept, such as layer3 of resnet50; else the last that has one: of vgg19 "
-            "features.35, conv5_4, 14 × 14 × 512.",
+            help="Layer whose feature grid is used, such as layer3 of resnet50; default: the last one with a grid (of "
+            "vgg19 features.35, which is conv5_4, 14 × 14 × 512).",
             rich_help_panel=NETWORK_PANEL,
         ),
     ] = None,
     weights: Annotated[
         str,
         typer.Option(
-            help="pretrained: torchvision's, downloaded once; or its name for them; a .safetensors or .pth file; or "
-            "random.",
+            help="pretrained: torchvision's default weights, downloaded once; or a name of torchvision's; a "
+            ".safetensors or .pth file; or random.",
             rich_help_panel=NETWORK_PANEL,
         ),
     ] = "pretrained",
@@ -39,20 +39,19 @@ def features(
         int | None,
         typer.Option(
             min=1,
-            help="Pixels to a side of what the network sees, cut from the middle of an image; else as its weights want "
-            "it, mostly 224.",
+            help="Side in pixels of the center crop that the network gets; default: that of its weights, mostly 224.",
             rich_help_panel=NETWORK_PANEL,
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images that go through the network together.")] = 32,
-    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Of the features.")] = "float16",
+    batch: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
+    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Data type of the features.")] = "float16",
     device: Annotated[
-        Literal["auto", "cuda", "mps", "cpu"], typer.Option(help="Where to compute; auto: a GPU where there is one.")
+        Literal["auto", "cuda", "mps", "cpu"], typer.Option(help="Device; auto: a GPU if there is one.")
     ] = "auto",
 ) -> None:
-    """Make features of images by a network that torchvision has, for captions: each image is seen once.
+    """Extract image features with a torchvision network, once per image, for captioning.
 
-    A run that is trained on them captions images as they are: it sends them through the same network.
+    A run that is trained on them captions image files directly: it applies the same network.
 
     Example: regard data features train.jsonl dev.jsonl --out features --backbone resnet50 --layer layer3
     """
@@ -68,21 +67,22 @@ def features(
 
     check_output_is_new(out)
     files = list_caption_files(captions)
-    network = build_feature_extractor(
+    extractor = build_feature_extractor(
         FeatureExtractorOptions(backbone, layer, weights, side, precision), choose_device(device, "--device ")
     )
-    made = network.backbone
+    backbone_network = extractor.backbone
     count = sum(len(file.images) for file in files)
-    grid = " × ".join(map(str, made.grid))
+    grid = " × ".join(map(str, backbone_network.grid))
     log_message(
-        f"{count:,} images, {grid} numbers each, of {made.describe()}: {count_feature_bytes(files, made) / 1e6:,.1f} MB"
+        f"{count:,} images, {grid} numbers each, of {backbone_network.describe()}: "
+        f"{count_feature_bytes(files, backbone_network) / 1e6:,.1f} MB"
     )
     with make_progress_bar() as progress:
         task = progress.add_task("images", total=count, note="")
-        extract_image_features(files, network, out, batch, lambda some: progress.advance(task, some))
+        extract_image_features(files, extractor, out, batch, lambda count_done: progress.advance(task, count_done))
     for file in files:
         typer.echo(out / f"{file.name}.jsonl")
     first = f"{out / files[0].name}.jsonl"
-    captioned = any("caption" in rest for _, rest in files[0].lines)
+    captioned = any("caption" in fields for _, fields in files[0].lines)
     train = f"train on them: regard train {first} --recipe xu2015-soft-caption"
     log_message(train if captioned else f"caption them: regard predict RUN {first}")

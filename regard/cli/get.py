@@ -1,4 +1,4 @@
-"""`regard data get`."""
+"""`regard data get`: download public corpora and test sets."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(help="A corpus, or a test set of sacreBLEU's such as wmt14-de-en.")
+        str | None, typer.Argument(help="Name of a corpus, or of a sacreBLEU test set such as wmt14-de-en.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the files; one of the corpus's name if none is given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; default: the name of the corpus.")] = None,
     mirror: Annotated[
-        str | None, typer.Option("--from", help="Address of a folder that has the same files.", metavar="URL")
+        str | None, typer.Option("--from", help="Download from this URL, a folder with the same files.", metavar="URL")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Download a corpus although no checksum is known for it.")
     ] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="Say what there is.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the available corpora.")] = False,
 ) -> None:
-    """Download a public corpus: it goes on where it broke off, and is checked.
+    """Download a public corpus and verify it; an interrupted download is resumed.
 
     Example: regard data get multi30k-en-de --out multi30k
     """
@@ -38,23 +36,23 @@ def get(
         typer.echo(_format_corpus_list(PUBLIC_CORPORA, list_test_sets()))
         return
     if name is None:
-        raise UserError("which corpus? regard data get --list says what there is")
+        raise UserError("name a corpus; regard data get --list shows all of them")
     folder = out or Path(name.replace("/", "-"))
     if name in PUBLIC_CORPORA:
         files = _download_corpus(PUBLIC_CORPORA[name], folder, mirror, trust)
     elif find_test_set(name):
-        typer.echo(f"{name}: a test set that sacreBLEU knows, free for research", err=True)
+        typer.echo(f"{name}: a test set of sacreBLEU, free for research", err=True)
         files = download_test_set(name, folder, mirror)
-    elif (mirrored := _swap_languages(name)) in PUBLIC_CORPORA:
-        raise UserError(f"there is no corpus {name!r}, but {mirrored}; it trains either way")
+    elif (swapped := _swap_languages(name)) in PUBLIC_CORPORA:
+        raise UserError(f"unknown corpus {name!r}; use {swapped}, which serves both directions")
     else:
-        raise UserError(f"there is no corpus {name!r}{format_suggestion(name, PUBLIC_CORPORA)}")
+        raise UserError(f"unknown corpus {name!r}{format_suggestion(name, PUBLIC_CORPORA)}")
     for file in files:
         typer.echo(file)
 
 
 def _swap_languages(name: str) -> str:
-    """`corpus-de-en` -> `corpus-en-de`."""
+    """Return `corpus-en-de` for `corpus-de-en`."""
     *first, source, target = ["", "", *name.split("-")]
     return "-".join([*first[2:], target, source])
 
@@ -71,9 +69,10 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
 
     for address, path in [locate_download(download) for download in corpus.remote_files if download.sha256 is None]:
         if not trust and read_recorded_checksum(path.with_name(f"{path.name}.sha256")) is None:
-            connection = " and plain HTTP can be changed on the way" if address.startswith("http://") else ""
+            connection = " and plain HTTP can be tampered with" if address.startswith("http://") else ""
             raise UserError(
-                f"no checksum is known for {address}{connection}, so it cannot be verified; --trust downloads it anyway"
+                f"no checksum is known for {address}{connection}, so it cannot be verified; "
+                f"use --trust to download it anyway"
             )
     log_message(f"{corpus.description}; {corpus.size}")
     log_message(f"licence: {corpus.licence}")
@@ -86,23 +85,23 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
             def update_progress(done: int, total: int | None, task: object = task) -> None:
                 progress.update(task, completed=done >> 10, total=total and total >> 10)  # type: ignore[arg-type]
 
-            found = download_file(address, path, download.sha256, update_progress)
-            if not found.had_known_checksum:
+            downloaded = download_file(address, path, download.sha256, update_progress)
+            if not downloaded.had_known_checksum:
                 log_message(
-                    f"{name}: not verified, SHA-256 {found.sha256}; recorded in {found.path}.sha256, and later "
-                    f"downloads are verified against it"
+                    f"{name}: not verified, SHA-256 {downloaded.sha256}; recorded in {downloaded.path}.sha256, "
+                    f"and later downloads are verified against it"
                 )
-            wanted = {member: (folder / ours, edit) for member, (ours, edit) in download.members.items()}
-            unpack_members(found.path, wanted)
+            members = {member: (folder / file_name, edit) for member, (file_name, edit) in download.members.items()}
+            unpack_members(downloaded.path, members)
     return [folder / name for name in corpus.list_files()]
 
 
 def _format_corpus_list(corpora: dict[str, PublicCorpus], testsets: list[str]) -> str:
-    """A line for each corpus."""
+    """List the corpora, one per line, and the test sets."""
     width = max(map(len, corpora))
     lines = [
         f"{name:<{width}}  {corpus.size:<13}{corpus.description}\n{'':<{width}}  {'':<13}{corpus.licence}"
         for name, corpus in corpora.items()
     ]
     sets = ", ".join(dict.fromkeys(name.split("/")[0] for name in testsets))
-    return "\n".join([*lines, "", f"and sacreBLEU's test sets, with their languages behind (wmt14-de-en): {sets}"])
+    return "\n".join([*lines, "", f"and sacreBLEU's test sets, followed by their languages (wmt14-de-en): {sets}"])

@@ -1,4 +1,4 @@
-"""`regard data inspect`."""
+"""`regard data inspect`: statistics and samples of a corpus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Data = Annotated[
         help="One file that holds pairs (.tsv, .jsonl, .parquet, .tmx, .xliff, .po), - for a pipe, or two text files."
     ),
 ]
-Source = Annotated[str | None, typer.Option(help="Language of the source, where a file holds several.", metavar="CODE")]
+Source = Annotated[str | None, typer.Option(help="Language of the source, if a file holds several.", metavar="CODE")]
 Target = Annotated[str | None, typer.Option(help="Language of the target.", metavar="CODE")]
 
 
@@ -26,11 +26,11 @@ def inspect(
     data: Data,
     source: Source = None,
     target: Target = None,
-    samples: Annotated[int, typer.Option(min=0, help="So many pairs, drawn from all of them.")] = 5,
-    seed: Annotated[int, typer.Option(help="Another seed, other samples.")] = 1,
+    samples: Annotated[int, typer.Option(min=0, help="Number of random pairs to show.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed of the samples.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what is in a corpus: pairs, duplicates, lengths, scripts, samples, and what `clean` would leave out.
+    """Show statistics of a corpus: pairs, duplicates, lengths, scripts, samples, and what `clean` would remove.
 
     Example: regard data inspect memory.tmx
     """
@@ -43,18 +43,18 @@ def inspect(
     first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
     if not first:
         raise dispatch.make_empty_corpus_error(data)
-    inspection = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
-    for pair in show_item_progress(pairs, "looking"):
-        inspection.add_pair(pair)
-    report = inspection.to_dict()
+    statistics = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
+    for pair in show_item_progress(pairs, "inspecting"):
+        statistics.add_pair(pair)
+    report = statistics.to_dict()
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
 
 
 def _format_inspection(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Format the report as text."""
     rows = [
         ("pairs", f"{report['pairs']:,}"),
-        ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} sources came before"),
+        ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} repeated sources"),
     ]
     for side in ("source", "target"):
         rows += [("", ""), *_format_side(side, report[side])]
@@ -62,7 +62,7 @@ def _format_inspection(report: dict[str, Any]) -> str:
     if ratio:
         shown = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
         words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in shown.items())
-        rows += [("", ""), ("ratio", f"{words} (words of the target for one of the source)")]
+        rows += [("", ""), ("ratio", f"{words} (target words per source word)")]
     rows += [("", ""), ("clean", _format_cleaning(report["clean"]))]
     for sample in report["samples"]:
         rows += [("", ""), (f"{sample['number']:,}", sample["source"]), ("", sample["target"])]
@@ -70,13 +70,16 @@ def _format_inspection(report: dict[str, Any]) -> str:
 
 
 def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
-    """One side: figures, then bars."""
+    """Format the statistics of one side, with a histogram of lengths."""
     rows = [
         (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
     ]
     if side["scripts"]:
         rows.append(
-            ("scripts", ", ".join(f"{script} {_format_percent(share)}" for script, share in side["scripts"].items()))
+            (
+                "scripts",
+                ", ".join(f"{script} {_format_percent(fraction)}" for script, fraction in side["scripts"].items()),
+            )
         )
     if words := side["words"]:
         figures = f"mean {words['mean']:.1f}, median {words['median']}, 95 % {words['p95']}, longest {words['max']:,}"
@@ -88,11 +91,11 @@ def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _format_cleaning(counts: dict[str, Any]) -> str:
-    """What the rules would leave out."""
+    """Format the number of pairs that `clean` would keep and remove, by rule."""
     dropped = ", ".join(f"{rule} {count:,}" for rule, count in counts["dropped"].items() if count)
-    return f"would keep {counts['kept']:,}" + (f" and leave out: {dropped}" if dropped else ", everything")
+    return f"would keep {counts['kept']:,}" + (f" and remove: {dropped}" if dropped else ", everything")
 
 
 def _format_percent(fraction: float) -> str:
-    """A share; one that is there is never 0 %."""
+    """Format a fraction as a percentage; a small one that is not 0 is "< 0.1 %"."""
     return f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"

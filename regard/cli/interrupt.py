@@ -1,4 +1,4 @@
-"""What a command does when training is asked to stop."""
+"""Print how to resume when training is interrupted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 
 @contextmanager
 def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
-    """After Ctrl-C or SIGTERM: says where training stopped and how to go on; the exit code is the shell's usual."""
+    """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
     from regard.console import log_message
     from regard.training import Interrupted
 
     try:
         yield
     except Interrupted as stop:
-        log_message(f"{stop}; go on with: {command}")
+        log_message(f"{stop}; resume with: {command}")
         raise typer.Exit(128 + stop.signal_number) from stop

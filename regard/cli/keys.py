@@ -1,4 +1,4 @@
-"""`regard keys`: who may ask the service."""
+"""`regard keys`: manage API keys of the service."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import typer
 if TYPE_CHECKING:
     from regard.serve.keys import Key
 
-keys = typer.Typer(help="Keys for the service: add, list, revoke.", no_args_is_help=True)
-KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="The file of keys, as `regard serve` takes it.")]
+keys = typer.Typer(help="API keys of the service: add, list, revoke.", no_args_is_help=True)
+KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
 DEFAULT_KEYS_FILE = Path("keys.db")
 HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 
 
 @keys.command()
 def add(
-    note: Annotated[str, typer.Argument(help="Whose it is, for `list`.")] = "",
-    req_limit: Annotated[int | None, typer.Option(help="Requests in a minute, instead of everybody's.", min=-1)] = None,
-    hourly_req_limit: Annotated[int | None, typer.Option(help="The same in an hour.", min=-1)] = None,
-    daily_req_limit: Annotated[int | None, typer.Option(help="The same in a day.", min=-1)] = None,
+    note: Annotated[str, typer.Argument(help="A note for `list`, such as the owner.")] = "",
+    req_limit: Annotated[
+        int | None, typer.Option(help="Requests per minute; default: the limit of the service.", min=-1)
+    ] = None,
+    hourly_req_limit: Annotated[int | None, typer.Option(help="Requests per hour.", min=-1)] = None,
+    daily_req_limit: Annotated[int | None, typer.Option(help="Requests per day.", min=-1)] = None,
     char_limit: Annotated[
-        int | None, typer.Option(help="Characters of one text, instead of everybody's.", min=-1)
+        int | None, typer.Option(help="Characters per text; default: the limit of the service.", min=-1)
     ] = None,
     file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
-    """Make a key and print it: it is kept as a hash, so nobody can print it again. A limit of -1 is none.
+    """Create an API key and print it; only its hash is stored, so it cannot be shown again. A limit of -1 is no limit.
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
@@ -45,7 +47,7 @@ def add(
 
 @keys.command("list")
 def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
-    """List the keys: the letters that each begins with, when it was made, its limits (-: everybody's), its note.
+    """List the keys: first characters, creation date, limits (-: the service's default), note.
 
     Example: regard keys list --keys keys.db
     """
@@ -59,21 +61,22 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
 
 def _format_key_row(key: Key) -> tuple[str, ...]:
-    """A key, as it is listed."""
-    bounds = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
-    return key.id, key.made, *("-" if bound is None else str(bound) for bound in bounds), key.note
+    limits = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
+    return key.id, key.made, *("-" if limit is None else str(limit) for limit in limits), key.note
 
 
 @keys.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="The letters that it begins with, or the whole key.")],
+    key: Annotated[str, typer.Argument(help="First characters of the key, or the whole key.")],
     file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
-    """Take a key away.
+    """Revoke a key.
 
     Example: regard keys revoke 3f9a0c12
     """
     from regard.serve.keys import Keys
 
-    gone = Keys(file).revoke(key)
-    typer.echo(f"{gone.id}{f' ({gone.note})' if gone.note else ''} is revoked; whoever has it is refused from now on")
+    revoked = Keys(file).revoke(key)
+    typer.echo(
+        f"{revoked.id}{f' ({revoked.note})' if revoked.note else ''} is revoked; the service refuses it from now on"
+    )

@@ -1,4 +1,4 @@
-"""Options that commands share, or that would hide what a command does."""
+"""Command-line options that several commands share, the engine options, and the reading of runs and pairs."""
 
 from __future__ import annotations
 
@@ -19,68 +19,81 @@ if TYPE_CHECKING:
 
 SEARCH_PANEL, WORDS_PANEL, SAMPLING_PANEL = "Search", "Words", "Sampling"
 
-Beam = Annotated[int, typer.Option(min=1, help="Hypotheses that are kept open; 1 is greedy.")]
-NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations a line, the best first.")]
+Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, the best first.")]
 Source = Annotated[
-    str | None, typer.Option(help="Language code of the source in DATA; as in the run if left out.", metavar="CODE")
+    str | None, typer.Option(help="Language code of the source in DATA; default: that of the run.", metavar="CODE")
 ]
 Target = Annotated[str | None, typer.Option(help="Language code of the target in DATA.", metavar="CODE")]
 Gold = Annotated[
-    Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL form): AER, precision, recall.")
+    Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL format), for AER, precision and recall.")
 ]
-GoldFirst = Annotated[int | None, typer.Option(min=0, max=1, help="Number of its first word; else 0, NAACL: 1.")]
-Domain = Annotated[
-    str | None, typer.Option(help="The tag of the corpus that the text is like, for a model trained with data.tags.")
+GoldFirst = Annotated[
+    int | None, typer.Option(min=0, max=1, help="Index of the first word in --gold; default: 0, in NAACL format 1.")
 ]
-Tags = Annotated[bool, typer.Option("--tags", help="Carry inline tags and placeholders over.")]
+Domain = Annotated[str | None, typer.Option(help="Domain tag of the text, for a model trained with data.tags.")]
+Tags = Annotated[bool, typer.Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")]
 
 LengthPenalty = Annotated[
     str,
     typer.Option(
-        help="A number (0: short ones win, 1: long ones do better), or `average`.", rich_help_panel=SEARCH_PANEL
+        help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.", rich_help_panel=SEARCH_PANEL
     ),
 ]
 CoveragePenalty = Annotated[
-    float, typer.Option(help="How much a source word counts that nothing looked at.", rich_help_panel=SEARCH_PANEL)
+    float, typer.Option(help="Coverage penalty for source words without attention.", rich_help_panel=SEARCH_PANEL)
 ]
 MaxLength = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of a translation at most.", rich_help_panel=SEARCH_PANEL)
+    int | None, typer.Option(min=1, help="Maximum tokens of a translation.", rich_help_panel=SEARCH_PANEL)
 ]
-MinLength = Annotated[int, typer.Option(min=1, help="Tokens of a translation at least.", rich_help_panel=SEARCH_PANEL)]
+MinLength = Annotated[int, typer.Option(min=1, help="Minimum tokens of a translation.", rich_help_panel=SEARCH_PANEL)]
 NoRepeat = Annotated[
-    int | None, typer.Option(min=1, help="So many tokens in a row never come twice.", rich_help_panel=SEARCH_PANEL)
+    int | None, typer.Option(min=1, help="Forbid repeated n-grams of this length.", rich_help_panel=SEARCH_PANEL)
 ]
 
-Prefix = Annotated[str, typer.Option(help="What each translation begins with.", rich_help_panel=WORDS_PANEL)]
+Prefix = Annotated[
+    str, typer.Option(help="Target prefix: the beginning of each translation.", rich_help_panel=WORDS_PANEL)
+]
 Force = Annotated[
     list[str] | None,
-    typer.Option(help="A word or phrase that each translation holds; may be given again.", rich_help_panel=WORDS_PANEL),
+    typer.Option(help="Word or phrase that each translation must contain; repeatable.", rich_help_panel=WORDS_PANEL),
 ]
 Forbid = Annotated[
     list[str] | None,
-    typer.Option(help="A word or phrase that none holds; may be given again.", rich_help_panel=WORDS_PANEL),
+    typer.Option(help="Word or phrase that no translation may contain; repeatable.", rich_help_panel=WORDS_PANEL),
 ]
 Glossary = Annotated[
-    Path | None, typer.Option(help="Terms, tab, how they must be translated, one a line.", rich_help_panel=WORDS_PANEL)
+    Path | None,
+    typer.Option(help="Glossary file: term, tab, required translation, one per line.", rich_help_panel=WORDS_PANEL),
 ]
 ReplaceUnknown = Annotated[
-    bool, typer.Option("--replace-unknown", help="Put source words in the place of <unk>.", rich_help_panel=WORDS_PANEL)
+    bool,
+    typer.Option("--replace-unknown", help="Replace <unk> by the aligned source word.", rich_help_panel=WORDS_PANEL),
 ]
 Dictionary = Annotated[
-    Path | None, typer.Option(help="For these: source word, tab, target word, one a line.", rich_help_panel=WORDS_PANEL)
+    Path | None,
+    typer.Option(
+        help="For --replace-unknown: source word, tab, target word, one per line.", rich_help_panel=WORDS_PANEL
+    ),
 ]
 
 Sample = Annotated[
-    bool, typer.Option("--sample", help="Draw translations instead of searching.", rich_help_panel=SAMPLING_PANEL)
+    bool, typer.Option("--sample", help="Sample translations instead of beam search.", rich_help_panel=SAMPLING_PANEL)
 ]
-Temperature = Annotated[float, typer.Option(help="Below 1 the likely are likelier.", rich_help_panel=SAMPLING_PANEL)]
+Temperature = Annotated[
+    float, typer.Option(help="Sampling temperature; below 1 favours likely tokens.", rich_help_panel=SAMPLING_PANEL)
+]
 TopK = Annotated[
-    int | None, typer.Option(min=1, help="Draw among so many likeliest tokens.", rich_help_panel=SAMPLING_PANEL)
+    int | None, typer.Option(min=1, help="Sample from the k most probable tokens.", rich_help_panel=SAMPLING_PANEL)
 ]
 TopP = Annotated[
-    float, typer.Option(help="Draw among those with this probability together.", rich_help_panel=SAMPLING_PANEL)
+    float,
+    typer.Option(
+        help="Nucleus sampling: sample from the most probable tokens with this total probability.",
+        rich_help_panel=SAMPLING_PANEL,
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Of what is drawn.", rich_help_panel=SAMPLING_PANEL)]
+Seed = Annotated[int, typer.Option(help="Random seed for --sample.", rich_help_panel=SAMPLING_PANEL)]
 
 
 SPEED_PANEL = "Speed"
@@ -90,16 +103,16 @@ EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="`torch`; `onnx`: onnxruntime on the CPU; `ctranslate2`: likewise, for Transformers; `auto`: what `regard "
-        "export` made, else torch, and with `--precision int8` torch first, where it can; `ray`: workers on a Ray "
-        "cluster, for millions of lines.",
+        help="Decoding backend. `torch`; `onnx`: ONNX Runtime on the CPU; `ctranslate2`: on the CPU, for Transformers; "
+        "`auto`: what `regard export` wrote, else torch (with `--precision int8` torch first, if possible); `ray`: "
+        "workers on a Ray cluster, for millions of lines.",
         rich_help_panel=SPEED_PANEL,
     ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="`fp32`, or `int8`, which is faster and nearly the same; torch has it for Transformers.",
+        help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only.",
         rich_help_panel=SPEED_PANEL,
     ),
 ]
@@ -107,20 +120,22 @@ Shortlist = Annotated[
     bool,
     typer.Option(
         "--shortlist",
-        help="torch, onnx, on a CPU: weigh only what `regard export --to shortlist` has seen the source's words "
-        "become, which is faster and nearly the same.",
+        help="Restrict the output vocabulary to the shortlist of `regard export --to shortlist`: faster, with nearly "
+        "the same translations; for torch and onnx on a CPU.",
         rich_help_panel=SPEED_PANEL,
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="ray: how many of them; else one a GPU, or one a core.", rich_help_panel=SPEED_PANEL),
+    typer.Option(
+        min=1, help="Workers of --engine ray; default: one per GPU, or one per core.", rich_help_panel=SPEED_PANEL
+    ),
 ]
 TranslateChunks = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation"]]]
 
 
 class EngineOptions(NamedTuple):
-    """What was asked for."""
+    """Options that choose the decoding backend."""
 
     name: str
     precision: str | None
@@ -128,22 +143,22 @@ class EngineOptions(NamedTuple):
     shortlist: bool = False
 
     def check(self) -> None:
-        """Refuses what no engine has."""
+        """Raise UserError for engine options that do not exist or cannot be combined."""
         from regard.translate.backends import base
 
         if self.name not in (*base.ENGINES, RAY):
-            raise UserError(f"--engine is one of {', '.join(base.ENGINES)} and {RAY}, not {self.name!r}")
+            raise UserError(f"--engine must be one of {', '.join(base.ENGINES)} and {RAY}, not {self.name!r}")
         if self.workers is not None and self.name != RAY:
-            raise UserError(f"--workers is for --engine {RAY}; this process is the only worker of --engine {self.name}")
+            raise UserError(f"--workers is for --engine {RAY}; --engine {self.name} has no workers")
         if self.precision is not None and self.name == RAY:
-            raise UserError(f"--precision is not for --engine {RAY}, whose workers go by {base.TORCH}")
+            raise UserError(f"--precision is not for --engine {RAY}, whose workers use {base.TORCH}")
         if self.shortlist and self.name == RAY:
             raise UserError(f"--shortlist is not for --engine {RAY}")
         base.check_engine_options(AUTO if self.name == RAY else self.name, self.precision, self.shortlist)
 
     @contextmanager
     def open_translator(self, folders: Sequence[Path], translation_options: Options) -> Iterator[TranslateChunks]:
-        """What turns lots of lines into lots of translations, in their order."""
+        """Yield a function that maps chunks of lines to chunks of translations, in order."""
         from regard.translate import load
 
         self.check()
@@ -151,14 +166,14 @@ class EngineOptions(NamedTuple):
             from regard.runs import Run
             from regard.translate.backends.ray import open_worker_pool
 
-            for folder in folders:  # what workers print is not shown
+            for folder in folders:  # the output of workers is not shown
                 Run(folder).warn_if_unvalidated()
-            with open_worker_pool(folders, translation_options, self.workers) as hired:
-                yield hired.translate_chunks
+            with open_worker_pool(folders, translation_options, self.workers) as pool:
+                yield pool.translate_chunks
             return
         translator = load(*folders, engine=self.name, precision=self.precision, shortlist=self.shortlist)
-        plan = translator.compile_options(translation_options)
-        yield lambda lots: (translator.translate_chunk(texts, plan) for texts in lots)
+        compiled = translator.compile_options(translation_options)
+        yield lambda chunks: (translator.translate_chunk(texts, compiled) for texts in chunks)
 
 
 def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -168,10 +183,10 @@ def split_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     if not runs and paths[0].is_dir():
         raise UserError(f"{paths[0]} is a folder, but not a run: it has no config.yaml")
     if not runs:
-        raise UserError(f"there is no run {paths[0]}: a run is a folder that `regard train` wrote")
+        raise UserError(f"{paths[0]} is not a run: a run is a folder that `regard train` writes")
     for path in files:
         if not path.exists() and path != Path("-"):
-            raise UserError(f"there is no run and no file {path}")
+            raise UserError(f"{path} does not exist: name a run or a file")
     return runs, files
 
 
@@ -187,15 +202,15 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
     for folder in filter(Path.is_dir, files):
         raise UserError(f"{folder} is a folder, but not a run: it has no config.yaml. Name the files in it")
-    wanted = resolve_languages(runs, source, target)
+    languages = resolve_languages(runs, source, target)
     try:
-        warn_if_languages_differ(files, *wanted)
-        yield from dispatch.iterate_pairs(files, *wanted, allow_unnamed=not (source or target))
+        warn_if_languages_differ(files, *languages)
+        yield from dispatch.iterate_pairs(files, *languages, allow_unnamed=not (source or target))
     except LanguageError as error:
         direction = _find_direction(runs)
-        own = f"; {_describe_direction(runs[0], direction)}" if any(direction) else ""
+        direction_text = f"; {_describe_direction(runs[0], direction)}" if any(direction) else ""
         other_codes = ". If these are the same languages under other codes, give those as --source and --target"
-        raise UserError(f"{error}{own}{'' if source and target else other_codes}") from error
+        raise UserError(f"{error}{direction_text}{'' if source and target else other_codes}") from error
 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:

@@ -1,4 +1,4 @@
-"""`regard plot`."""
+"""`regard plot`: draw attention heat maps, decoding steps and BLEU by length."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ def plot(
         list[str],
         typer.Argument(help="A run and a sentence; with --by-length, runs and a test set.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(help="The picture: .png, .svg, .pdf …; .gif shows each step.")] = Path(
+    out: Annotated[Path, typer.Option(help="Image file: .png, .svg, .pdf …; .gif animates each step.")] = Path(
         "attention.png"
     ),
     heads: Annotated[
-        bool, typer.Option("--heads", help="Attention over the source of all layers and heads of a Transformer.")
+        bool, typer.Option("--heads", help="Draw the cross-attention of all layers and heads of a Transformer.")
     ] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="A row of bars for each step.")] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU by the length of the source.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Draw a row of bars for each decoding step.")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="Draw BLEU by source length.")] = False,
     source: options.Source = None,
     target: options.Target = None,
     beam: options.Beam = 5,
 ) -> None:
-    """Translate a sentence and draw where the model looked.
+    """Translate a sentence and draw the attention of the model.
 
     Example: regard plot runs/demo "The old teacher gives the child a book ." --out picture.png
     """
     from regard.translate import load
 
     if heads + steps + by_length > 1:
-        raise UserError("one picture at a time: --heads, --steps or --by-length")
+        raise UserError("use only one of --heads, --steps and --by-length")
     if by_length:
         _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target)
         return
     if source or target:
-        raise UserError("--source and --target name the languages of a test set: they need --by-length")
+        raise UserError("--source and --target are the languages of a test set and need --by-length")
     if len(what) != 2:
-        raise UserError(f"a run and a sentence in quotes, not {len(what)} arguments")
+        raise UserError(f"give a run and a sentence in quotes, not {len(what)} arguments")
     run, sentence = what
-    moving = out.suffix.lower() == ".gif"
-    if moving and (heads or steps):
-        raise UserError("a .gif shows each step of one attention; --heads and --steps are still pictures")
+    is_animation = out.suffix.lower() == ".gif"
+    if is_animation and (heads or steps):
+        raise UserError("a .gif animates a single attention; --heads and --steps need another format, such as .png")
     translator = load(run)
-    made = translator.translate([sentence], beam=beam)[0]
-    if not made.tokens:
-        raise UserError("there is nothing to translate in an empty sentence")
-    if made.attention is None and not moving:
+    translation = translator.translate([sentence], beam=beam)[0]
+    if not translation.tokens:
+        raise UserError("the sentence is empty; there is nothing to translate")
+    if translation.attention is None and not is_animation:
         raise UserError(f"{run} has no attention to draw")
-    if (moving or heads) and made.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1:
-        raise UserError("this text is translated in several pieces; a .gif and --heads show one sentence")
-    _plot_sentence(translator, made, out, heads, steps)
-    typer.echo(made.text)
+    if (is_animation or heads) and translation.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1:
+        raise UserError("this text is translated in several segments; a .gif and --heads show one sentence")
+    _plot_sentence(translator, translation, out, heads, steps)
+    typer.echo(translation.text)
     typer.echo(str(out))
 
 
 def _plot_sentence(translator: Translator, translation: Translation, out: Path, heads: bool, steps: bool) -> None:
-    """One translation, in the way that was asked for."""
+    """Draw one translation as a heat map, as steps, as heads or as an animation."""
     from regard import plot
     from regard.translate import compute_attention_by_head, trace_decoding
 
@@ -75,13 +75,13 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
         )
         return
     if heads:
-        looks = compute_attention_by_head(translator, translation.source, translation.text)
-        if not looks:
-            raise UserError("this model looks from one place only; leave --heads out")
+        attentions = compute_attention_by_head(translator, translation.source, translation.text)
+        if not attentions:
+            raise UserError("this model has a single attention; leave out --heads")
         target = translator.tokenizers.target.convert_ids_to_tokens(
             translator.score_pairs([(translation.source, translation.text)])[0].hypothesis.tokens
         )
-        plot.write_figure(plot.plot_heatmaps(looks, translation.source_tokens, target), out)
+        plot.write_figure(plot.plot_heatmaps(attentions, translation.source_tokens, target), out)
         return
     assert translation.attention is not None
     draw = plot.plot_decoding_steps if steps else plot.plot_heatmap
@@ -89,7 +89,7 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
 
 
 def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
-    """BLEU by length of each run on one test set."""
+    """Draw the BLEU of each run on a test set, by source length."""
     from regard import plot
     from regard.cli.options import load_pairs, resolve_languages, split_runs
     from regard.evaluate import bleu_by_length
@@ -98,14 +98,14 @@ def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | 
 
     runs, files = split_runs(paths)
     if not files:
-        raise UserError("nothing to score on: name, after the runs, one file that holds pairs or two text files")
+        raise UserError("no test set: name, after the runs, one file that holds pairs or two text files")
     corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
     warn_about_bleu(references, resolve_languages(runs, source, target)[1])
     systems = {}
     for run in runs:
-        written = [made.text for made in load(run).translate(sources, beam=beam, alignments=False)]
-        systems[str(run)] = bleu_by_length(sources, written, references)
+        hypotheses = [translation.text for translation in load(run).translate(sources, beam=beam, alignments=False)]
+        systems[str(run)] = bleu_by_length(sources, hypotheses, references)
         for group in systems[str(run)]:
             typer.echo(f"{run}  {group.words} words: {group.bleu:.1f} ({group.pairs:,} pairs)")
     plot.write_figure(plot.plot_bleu_by_length(systems), out)

@@ -1,4 +1,4 @@
-"""`regard predict`."""
+"""`regard predict`: tag, classify, read, caption or regress inputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 def predict(
     run: Annotated[Path, typer.Argument(help="A run whose model tags, classifies, reads, captions or regresses.")],
-    file: Annotated[Path, typer.Argument(help="What to work on; standard input where none is given.")] = Path("-"),
+    file: Annotated[Path, typer.Argument(help="Input file; default: standard input.")] = Path("-"),
     as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object for each input, with what the model looked at.")
+        bool, typer.Option("--json", help="Print one JSON object per input, with the attention.")
     ] = False,
 ) -> None:
-    """Tag, classify, read, caption or regress: an answer for each input as it comes.
+    """Tag, classify, read, caption or regress: print a prediction for each input as it arrives.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
     """
@@ -30,13 +30,13 @@ def predict(
     from regard.runs import Run
 
     if Run(run).read_config().get("task", "translate") == "translate":
-        raise UserError(f"{run} translates: regard translate {run} FILE")
+        raise UserError(f"{run} translates; use: regard translate {run} FILE")
     predictor = load(run)
     restore_default_sigpipe()
     if file == STANDARD_INPUT:
-        lots = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)
+        chunks = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)
     else:
-        lots = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
-    for inputs in lots:
-        for made in predictor.predict(inputs):
-            typer.echo(dumps(made.to_dict()) if as_json else made.to_text())
+        chunks = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
+    for inputs in chunks:
+        for prediction in predictor.predict(inputs):
+            typer.echo(dumps(prediction.to_dict()) if as_json else prediction.to_text())

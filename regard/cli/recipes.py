@@ -1,4 +1,4 @@
-"""`regard recipes`."""
+"""`regard recipes`: list and print recipes."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def recipes(
         typer.echo(read_recipe_text(name), nl=False)
         return
     width = max(map(len, list_recipes()))
-    for known in list_recipes():
-        typer.echo(f"{known:<{width}}  {describe_recipe(known)}")
+    for recipe in list_recipes():
+        typer.echo(f"{recipe:<{width}}  {describe_recipe(recipe)}")

@@ -1,4 +1,4 @@
-"""`regard report`."""
+"""`regard report`: write the HTML report of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 def report(
     run: Annotated[Path, typer.Argument(help="A run, also one that is still training or was stopped.")],
 ) -> None:
-    """Write a run's report anew: curves, samples and heat maps of its best model so far.
+    """Write a run's HTML report: training curves, samples and heat maps of its best checkpoint so far.
 
     Example: regard report runs/mine
     """

@@ -1,4 +1,4 @@
-"""`regard reproduce`."""
+"""`regard reproduce`: rerun experiments of the papers and check their claims."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from regard.errors import UserError, format_suggestion
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments; --list has their names.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of experiments; --list shows them.")] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Say what each claims, its source, and what it costs.")
+        bool, typer.Option("--list", help="List the experiments with their claims, sources and costs.")
     ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     scale: Annotated[
-        str, typer.Option(help="small: made-up data, minutes on a CPU; full: real data in REGARD_DATA, hours on a GPU.")
+        str,
+        typer.Option(help="small: synthetic data, minutes on a CPU; full: real data in REGARD_DATA, hours on a GPU."),
     ] = "small",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Train each model so many times; their deviation then says what chance may do.")
+        int, typer.Option(min=1, help="Number of random seeds per model; several show the variance between runs.")
     ] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Train and measure so many models at once, on a GPU or a CPU.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables and pages.")] = Path("runs/reproduce"),
+    jobs: Annotated[int, typer.Option(min=1, help="Number of models to train and measure in parallel.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and HTML pages.")] = Path("runs/reproduce"),
     trained: Annotated[
-        bool, typer.Option("--trained", help="Train nothing: table and page of the rows whose models are there.")
+        bool,
+        typer.Option(
+            "--trained", help="Train nothing; write tables and pages from the models that are trained already."
+        ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be trained, as commands, and end.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the training commands and exit.")] = False,
 ) -> None:
-    """Run the papers' comparisons again, and say claim by claim what holds.
+    """Rerun experiments of the papers, and report for each claim whether it holds.
 
-    What is there already is not trained again; what was stopped goes on.
+    Finished models are not trained again; interrupted training is resumed.
 
     Example: regard reproduce ladder lengths --scale small
     """
@@ -51,27 +53,27 @@ def reproduce(
     )
 
     if scale not in SCALES:
-        raise UserError(f"there is no scale {scale!r}{format_suggestion(scale, SCALES)}")
+        raise UserError(f"unknown scale {scale!r}{format_suggestion(scale, SCALES)}")
     for name in names or ():
         if name not in EXPERIMENTS:
-            raise UserError(f"there is no experiment {name!r}{format_suggestion(name, EXPERIMENTS)}")
+            raise UserError(f"unknown experiment {name!r}{format_suggestion(name, EXPERIMENTS)}")
     if names and everything:
-        raise UserError("--all is every experiment: leave the names out, or --all")
+        raise UserError("--all runs every experiment: leave out either the names or --all")
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or show_list else ()))]
     if show_list:
         typer.echo("\n\n".join(map(describe_experiment, chosen)))
         return
     if not chosen:
-        raise UserError("nothing to reproduce: name experiments, or --all; --list says what there is")
-    lab = Workspace(out, scale)
+        raise UserError("name experiments, or use --all; --list shows all of them")
+    workspace = Workspace(out, scale)
     if dry_run:
-        typer.echo(format_dry_run(chosen, lab, seeds))
+        typer.echo(format_dry_run(chosen, workspace, seeds))
         return
-    asked = "--all" if everything else " ".join(one.name for one in chosen)
+    requested = "--all" if everything else " ".join(experiment.name for experiment in chosen)
     options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
-    with print_resume_command_on_interrupt(f"regard reproduce {asked} {options}"):
+    with print_resume_command_on_interrupt(f"regard reproduce {requested} {options}"):
         if jobs > 1 and not trained:
-            train_and_measure_parallel(chosen, lab, seeds, jobs)
+            train_and_measure_parallel(chosen, workspace, seeds, jobs)
         for experiment in chosen:
-            typer.echo(format_outcome(run_experiment(experiment, lab, seeds, may_train=not trained)))
-            typer.echo(f"  table and page: {lab.results_folder / experiment.name}")
+            typer.echo(format_outcome(run_experiment(experiment, workspace, seeds, may_train=not trained)))
+            typer.echo(f"  table and page: {workspace.results_folder / experiment.name}")

@@ -1,4 +1,4 @@
-"""Standard input and output as a filter has them."""
+"""Read standard input in chunks, and handle broken pipes as a Unix filter does."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BOM = b"\xef\xbb\xbf"
 
 
 def restore_default_sigpipe() -> None:
-    """When nobody reads on (`| head`), end as every filter does: by the signal, without a word."""
+    """Exit silently by SIGPIPE when the reader of the output closes it (`| head`)."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 @contextmanager
 def exit_on_broken_pipe() -> Iterator[None]:
-    """The same, after everything inside has been put away: a cluster that was started here does not stay behind."""
+    """Exit by SIGPIPE after a broken pipe, once contexts inside are closed (a Ray cluster is shut down)."""
     try:
         yield
     except BrokenPipeError:
@@ -37,21 +37,21 @@ def exit_on_broken_pipe() -> Iterator[None]:
 
 
 def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
-    """The lines of a file, `most` at a time; those of standard input in the lots in which they come.
+    """Yield the lines of a file, at most `max_lines` at a time; those of standard input as they arrive.
 
-    So a file of any size goes through in little memory, and a program that writes a line and waits gets its answer.
+    So a file of any size needs little memory, and a program that writes a line and waits gets its translation.
     """
     from regard.data.readers.text_io import iterate_lines
 
     if len(files) > 1:
-        raise UserError(f"one file at a time, not {len(files)}: {' '.join(map(str, files))}")
+        raise UserError(f"name one file, not {len(files)}: {' '.join(map(str, files))}")
     if files and files[0] != STANDARD_INPUT:
         return iterate_chunks(iterate_lines(files[0]), max_lines)
     return iterate_available_chunks(iterate_stdin_lines(), max_lines)
 
 
 def iterate_stdin_lines() -> Iterator[str]:
-    """Its lines, decoded."""
+    """Yield the lines of standard input, decoded."""
     from regard.data.readers.text_io import decode_line
 
     for number, line in enumerate(_iterate_raw_lines(sys.stdin.fileno()), 1):
@@ -59,55 +59,55 @@ def iterate_stdin_lines() -> Iterator[str]:
 
 
 def _iterate_raw_lines(file: int) -> Iterator[bytes]:
-    """Lines as they come, past Python's buffer: a thread that waits in there would keep the program from ending."""
-    begun: list[bytes] = []
+    """Yield lines as they arrive, without Python's buffer: a thread blocked in it would keep the program alive."""
+    unfinished: list[bytes] = []
     first = True
-    while some := os.read(file, 1 << 16):
-        some = some.removeprefix(BOM) if first else some
+    while block := os.read(file, 1 << 16):
+        block = block.removeprefix(BOM) if first else block
         first = False
-        *whole, rest = some.split(b"\n")
-        for line in whole:
-            yield b"".join((*begun, line))
-            begun = []
-        begun.append(rest)
-    if any(begun):
-        yield b"".join(begun)
+        *complete, rest = block.split(b"\n")
+        for line in complete:
+            yield b"".join((*unfinished, line))
+            unfinished = []
+        unfinished.append(rest)
+    if any(unfinished):
+        yield b"".join(unfinished)
 
 
 def iterate_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Some lines, or whatever there is, at a time."""
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
+    """Yield lists of at most `size` items."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
 def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[list[T]]:
-    """Waits for one item and takes those with it that are there already, up to `most`."""
-    waiting: queue.Queue[tuple[T] | Exception | None] = queue.Queue(2 * max_items)
+    """Wait for one item, and yield it with those that are available already, at most `max_items`."""
+    available: queue.Queue[tuple[T] | Exception | None] = queue.Queue(2 * max_items)
 
     def read_items() -> None:
         try:
             for item in items:
-                waiting.put((item,))
-            waiting.put(None)
+                available.put((item,))
+            available.put(None)
         except Exception as error:
-            waiting.put(error)
+            available.put(error)
 
     threading.Thread(target=read_items, daemon=True).start()
     while True:
-        some: list[T] = []
-        found = waiting.get()
-        while isinstance(found, tuple):
-            some.append(found[0])
-            if len(some) == max_items or waiting.empty():
+        chunk: list[T] = []
+        received = available.get()
+        while isinstance(received, tuple):
+            chunk.append(received[0])
+            if len(chunk) == max_items or available.empty():
                 break
-            found = waiting.get()
-        if some:
-            yield some
-        if found is None:
+            received = available.get()
+        if chunk:
+            yield chunk
+        if received is None:
             return
-        if isinstance(found, Exception):
-            raise found
+        if isinstance(received, Exception):
+            raise received
 
 
 Item = TypeVar("Item")
@@ -115,7 +115,7 @@ ITEMS_PER_UPDATE = 1000
 
 
 def show_item_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
-    """The same items, with a bar that counts them; for streams whose end nobody knows."""
+    """Yield the items with a progress bar that counts them, for streams of unknown length."""
     from regard.console import make_progress_bar
 
     with make_progress_bar() as progress:

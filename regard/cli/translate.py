@@ -1,4 +1,4 @@
-"""`regard translate`."""
+"""`regard translate`: translate text line by line, or a document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def translate(
     beam: options.Beam = 5,
     n_best: options.NBest = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: text, tokens, score, alignment.")
+        bool, typer.Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
     ] = False,
     alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
     tags: options.Tags = False,
@@ -56,7 +56,7 @@ def translate(
     shortlist: options.Shortlist = False,
     workers: options.Workers = None,
 ) -> None:
-    """Translate a file, or standard input, line by line; a document (.html, .md, .xliff, .po, .docx …) as a whole.
+    """Translate a file or standard input line by line, or a document (.html, .md, .xliff, .po, .docx …) as a whole.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
@@ -64,23 +64,23 @@ def translate(
     from regard.translate import Options
 
     if alignments not in (None, "pharaoh"):
-        raise UserError(f"--alignments is 'pharaoh', not {alignments!r}")
+        raise UserError(f"--alignments must be 'pharaoh', not {alignments!r}")
     if alignments and as_json:
-        raise UserError("--json has the links already; leave --alignments out")
+        raise UserError("--json includes the links; leave out --alignments")
     if alignments and tags:
         raise UserError(
-            "--alignments counts words, and --tags puts tags among them; --json has the words that it counts"
+            "--alignments numbers words without tags and cannot be combined with --tags; use --json, which lists them"
         )
     folders, files = split_runs(runs)
-    whole = find_document(files)
-    if whole and (as_json or alignments or n_best > 1):
-        raise UserError(f"{whole} is translated as a document, for which there is no --json, --alignments or --n-best")
-    form = "json" if as_json else "pharaoh" if alignments else "text"
-    wishes = Options(
+    document = find_document(files)
+    if document and (as_json or alignments or n_best > 1):
+        raise UserError(f"{document} is a document; --json, --alignments and --n-best are for lines of text")
+    output_format = "json" if as_json else "pharaoh" if alignments else "text"
+    translation_options = Options(
         beam=beam,
         n_best=n_best,
-        alignments=form != "text",
-        tags=tags or whole is not None,
+        alignments=output_format != "text",
+        tags=tags or document is not None,
         domain=domain,
         length_penalty=parse_length_penalty(length_penalty),
         coverage_penalty=coverage_penalty,
@@ -99,35 +99,33 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
-    at_work = options.EngineOptions(engine_name, precision, workers, shortlist).open_translator
-    if whole:
-        with exit_on_broken_pipe(), at_work(folders, wishes) as translated:
-            write_translated_document(whole, translated, resolve_languages(folders[:1], None, None))
+    open_translator = options.EngineOptions(engine_name, precision, workers, shortlist).open_translator
+    if document:
+        with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
+            write_translated_document(document, translate_chunks, resolve_languages(folders[:1], None, None))
         return
-    given, lines = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, form)
-    with exit_on_broken_pipe(), at_work(folders, wishes) as translated:
-        for made in show_line_progress(translated(given)):
-            lines.write(made)
-    if lines.num_truncated:
-        log_message(
-            f"{lines.num_truncated} of {lines.num_written:,} translations did not come to an end within their length limit"
-        )
-    for warning in lines.iterate_warnings():
+    chunks, writer = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, output_format)
+    with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
+        for translations in show_line_progress(translate_chunks(chunks)):
+            writer.write(translations)
+    if writer.num_truncated:
+        log_message(f"{writer.num_truncated} of {writer.num_written:,} translations were cut off at the maximum length")
+    for warning in writer.iterate_warnings():
         log_message(f"warning: {warning}")
 
 
 def parse_length_penalty(argument: str) -> LengthPenalty:
-    """A length penalty as it is written."""
+    """Parse --length-penalty."""
     if argument == "average":
         return "average"
     try:
         return float(argument)
     except ValueError:
-        raise UserError(f"--length-penalty is a number or 'average', not {argument!r}") from None
+        raise UserError(f"--length-penalty must be a number or 'average', not {argument!r}") from None
 
 
 def read_two_column_file(path: Path | None) -> dict[str, str]:
-    """Entries of a file with two columns."""
+    """Read a glossary or dictionary: term, tab, translation, one per line."""
     from regard.data.readers.text_io import iterate_lines
 
     if path is None:
@@ -137,13 +135,13 @@ def read_two_column_file(path: Path | None) -> dict[str, str]:
         if line.strip():
             left, tab, right = line.partition("\t")
             if not tab or not left.strip() or not right.strip():
-                raise UserError(f"{path}:{number}: an entry is a term, a tab and its translation, not {line!r}")
+                raise UserError(f"{path}:{number}: a line must be a term, a tab and its translation, not {line!r}")
             entries[left.strip()] = right.strip()
     return entries
 
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
-    """The same lots, with a count of their lines where a person watches and the translations go elsewhere."""
+    """Yield the chunks; show a progress bar of lines unless the translations go to the terminal."""
     from regard.console import make_progress_bar
 
     if sys.stdout.isatty():
@@ -151,38 +149,38 @@ def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Tra
         return
     with make_progress_bar() as progress:
         task = progress.add_task("lines", total=None, note="")
-        for some in chunks:
-            yield some
-            progress.advance(task, len(some))
+        for chunk in chunks:
+            yield chunk
+            progress.advance(task, len(chunk))
 
 
 class TranslationWriter:
-    """Translations as they go out, one after the other."""
+    """Write translations to standard output, and count empty, truncated and unaligned ones."""
 
     def __init__(self, n_best: int, output_format: str) -> None:
         self.n_best = n_best
         self.output_format = output_format
-        self.num_written = 0  # written so far
-        self.num_truncated = 0  # of these, not brought to an end
-        self.num_empty = self.num_sources = 0  # empty translations, of so many sources with text
-        self.num_unaligned = 0  # with tags that no alignment places
+        self.num_written = 0
+        self.num_truncated = 0  # cut off at the maximum length
+        self.num_empty = self.num_sources = 0  # empty translations; sources with text
+        self.num_unaligned = 0  # with unaligned tags
         self.num_untranslated = 0  # with sentences of the source
 
     def write(self, translations: Sequence[Translation]) -> None:
-        """Some more, at once."""
-        for made in translations:
-            sys.stdout.write("".join(line + "\n" for line in self._format_lines(made)))
+        """Write translations and flush."""
+        for translation in translations:
+            sys.stdout.write("".join(line + "\n" for line in self._format_lines(translation)))
             self.num_written += 1
-            self.num_truncated += not made.ended
-            has_text = bool(made.source.strip())
+            self.num_truncated += not translation.ended
+            has_text = bool(translation.source.strip())
             self.num_sources += has_text
-            self.num_empty += has_text and not made.text.strip()
-            self.num_unaligned += made.unaligned_tags > 0
-            self.num_untranslated += made.untranslated > 0
+            self.num_empty += has_text and not translation.text.strip()
+            self.num_unaligned += translation.unaligned_tags > 0
+            self.num_untranslated += translation.untranslated > 0
         sys.stdout.flush()
 
     def iterate_warnings(self) -> Iterator[str]:
-        """Yield a sentence for each kind of translation that a user must know of."""
+        """Yield a warning for empty translations, unaligned tags and untranslated sentences."""
         from regard.translate import describe_unaligned_tags, describe_untranslated
 
         if self.num_empty:
@@ -198,30 +196,30 @@ class TranslationWriter:
             yield describe_untranslated(self.num_untranslated, self.num_written)
 
     def _format_lines(self, best: Translation) -> list[str]:
-        """The lines for one source; several translations carry its number and their score, as Moses writes them."""
+        """Return the lines of one source; n-best lines have its number and a score, as in Moses."""
         if self.output_format == "json":
-            shown = make_translation_dict(best)
+            fields = make_translation_dict(best)
             if self.n_best > 1:
-                shown["alternatives"] = [make_translation_dict(other) for other in best.alternatives]
-            return [dumps(shown)]
+                fields["alternatives"] = [make_translation_dict(other) for other in best.alternatives]
+            return [dumps(fields)]
         return [self._format_row(translation) for translation in (best, *best.alternatives)]
 
     def _format_row(self, translation: Translation) -> str:
-        """One translation on one line."""
-        text = translation.text.replace("\n", " ").replace("\r", " ")  # a line in is a line out
+        """Return one translation as one line."""
+        text = translation.text.replace("\n", " ").replace("\r", " ")  # one output line per input line
         parts = [str(self.num_written), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
         return " ||| ".join([*parts, _format_links(translation)] if self.output_format == "pharaoh" else parts)
 
 
 def _format_links(translation: Translation) -> str:
-    """The word links in Pharaoh's form; nothing where a model has no attention."""
+    """Return the word links in Pharaoh format; empty if the model has no attention."""
     from regard.evaluate import format_pharaoh
 
     return format_pharaoh(translation.alignment.pairs) if translation.alignment else ""
 
 
 def make_translation_dict(translation: Translation) -> dict[str, Any]:
-    """A translation as JSON."""
+    """Return a translation as a JSON object."""
     alignment = translation.alignment
     return {
         "source": translation.source,
@@ -240,8 +238,8 @@ def make_translation_dict(translation: Translation) -> dict[str, Any]:
 
 
 TEXTS_PER_CHUNK = 512  # texts that are sorted by length together
-BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # the bytes of those of UTF-8 and UTF-16
-# Formats that are not read, and whose lines are not lines of text; no suffixes of corpora, as in `corpus.ps`.
+BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # of UTF-8 and UTF-16
+# Unsupported formats whose lines are not lines of text; without suffixes that are language codes, as in `corpus.ps`.
 UNSUPPORTED_TEXT_SUFFIXES = frozenset(
     (
         *(".adoc", ".csv", ".dita", ".fodt", ".ftl", ".ini", ".ipynb", ".json", ".json5", ".jsonl"),
@@ -249,7 +247,7 @@ UNSUPPORTED_TEXT_SUFFIXES = frozenset(
         *(".tex", ".tmx", ".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xml", ".yaml", ".yml"),
     )
 )
-UNSUPPORTED_BINARY_SUFFIXES = frozenset(  # and RTF, which has no line of plain text either
+UNSUPPORTED_BINARY_SUFFIXES = frozenset(  # and RTF, which has no lines of plain text either
     (
         *(".doc", ".docm", ".idml", ".indd", ".mqxlz", ".numbers", ".odg", ".ods", ".pages", ".parquet", ".pdf"),
         *(".ppsx", ".ppt", ".pptm", ".rtf", ".sdlppx", ".sdltm", ".xls", ".xlsm", ".xlsx", ".xlz", ".zip"),
@@ -258,20 +256,20 @@ UNSUPPORTED_BINARY_SUFFIXES = frozenset(  # and RTF, which has no line of plain 
 
 
 def find_document(files: Sequence[Path]) -> Path | None:
-    """The file, if it is a document and no lines of text; one at a time is translated."""
+    """Return the file if it is a document, None if files are plain text; raise UserError for unsupported formats."""
     from regard.documents import DOCUMENT_EXTENSIONS
 
-    found = next(
+    document = next(
         (file for file in files if file.suffix.lower() in DOCUMENT_EXTENSIONS and file.suffix.lower() != ".txt"), None
     )
     check_lines_of_text([file for file in files if file.suffix.lower() not in DOCUMENT_EXTENSIONS])
-    if found and len(files) > 1:
-        raise UserError(f"one document at a time, not {len(files)} files: {' '.join(map(str, files))}")
-    return found
+    if document and len(files) > 1:
+        raise UserError(f"name one document, not {len(files)} files: {' '.join(map(str, files))}")
+    return document
 
 
 def check_lines_of_text(files: Sequence[Path]) -> None:
-    """Refuse files that do not hold lines of text: mark-up, compressed documents, binary formats."""
+    """Raise UserError for files without lines of text: markup, compressed documents, binary formats."""
     from regard.data.readers.text_io import DECOMPRESSORS
     from regard.documents import DOCUMENT_EXTENSIONS
 
@@ -282,14 +280,11 @@ def check_lines_of_text(files: Sequence[Path]) -> None:
             if inner in UNSUPPORTED_TEXT_SUFFIXES or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
                 raise UserError(f"{file} is a compressed {inner} file and not lines of text; decompress it first")
             continue
-        refused = f"{file} is not among the documents that are translated: {', '.join(sorted(DOCUMENT_EXTENSIONS))}"
+        reason = f"{file} is not in a supported document format: {', '.join(sorted(DOCUMENT_EXTENSIONS))}"
         if suffix in UNSUPPORTED_BINARY_SUFFIXES:
-            raise UserError(f"{refused}; convert it to one of them first, such as .docx, .html or .txt")
+            raise UserError(f"{reason}; convert it to one of them first, such as .docx, .html or .txt")
         if suffix in UNSUPPORTED_TEXT_SUFFIXES or (suffix not in DOCUMENT_EXTENSIONS and _is_xml(file)):
-            raise UserError(
-                f"{refused}; any other text file is translated line by line (to do so with this one: "
-                f"regard translate RUN < {file})"
-            )
+            raise UserError(f"{reason}; to translate it line by line like plain text: regard translate RUN < {file}")
 
 
 def _is_xml(path: Path) -> bool:
@@ -306,15 +301,13 @@ def _is_xml(path: Path) -> bool:
 def write_translated_document(
     path: Path, translate_chunks: TranslateChunks, languages: tuple[str | None, str | None]
 ) -> None:
-    """Translate a document to standard output; one that states other languages is refused."""
+    """Translate a document to standard output; raise UserError if it declares other languages."""
     from regard.console import log_message
     from regard.documents import ZIP_PARSERS, translate_document
     from regard.translate import describe_unaligned_tags, describe_untranslated
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
-        raise UserError(
-            f"{path} is no text that a terminal could show; send it to a file: > {path.stem}-2{path.suffix}"
-        )
+        raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -323,13 +316,14 @@ def write_translated_document(
     def warn(message: str) -> None:
         log_message(f"warning: {message}")
 
-    def translate_texts(given: Sequence[str]) -> list[str]:
-        made = [made for some in translate_chunks(iterate_chunks(given, TEXTS_PER_CHUNK)) for made in some]
-        if unaligned := sum(one.unaligned_tags > 0 for one in made):
-            warn(describe_unaligned_tags(unaligned, len(made)))
-        if untranslated := sum(one.untranslated > 0 for one in made):
-            warn(describe_untranslated(untranslated, len(made)))
-        return [one.text for one in made]
+    def translate_texts(texts: Sequence[str]) -> list[str]:
+        chunks = translate_chunks(iterate_chunks(texts, TEXTS_PER_CHUNK))
+        translations = [translation for chunk in chunks for translation in chunk]
+        if unaligned := sum(translation.unaligned_tags > 0 for translation in translations):
+            warn(describe_unaligned_tags(unaligned, len(translations)))
+        if untranslated := sum(translation.untranslated > 0 for translation in translations):
+            warn(describe_untranslated(untranslated, len(translations)))
+        return [translation.text for translation in translations]
 
     sys.stdout.buffer.write(translate_document(path.name, content, translate_texts, warn=warn, languages=languages))
     sys.stdout.buffer.flush()
