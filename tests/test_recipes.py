@@ -131,8 +131,8 @@ def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
 
 
 def test_unknown_recipe_suggests_the_nearest_one() -> None:
-    assert error_of("bahdanau2016") == "there is no recipe 'bahdanau2016'; did you mean 'bahdanau2015'?"
-    with pytest.raises(UserError, match="there is no recipe"):
+    assert error_of("bahdanau2016") == "unknown recipe 'bahdanau2016'; did you mean 'bahdanau2015'?"
+    with pytest.raises(UserError, match="unknown recipe"):
         recipes.read_recipe_text("../recipes/default")
 
 
@@ -204,18 +204,18 @@ def test_circular_base_is_refused(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("base: defualt\n", "did you mean 'default'?"),
-        ("base: 7\n", "base is the name of a recipe or of a file, not 7"),
-        ("base: gone.yaml\n", "there is no recipe file"),
+        ("base: 7\n", "base must be the name of a recipe or of a file, not 7"),
+        ("base: gone.yaml\n", "does not exist"),
         ("base: default\nmodel: {sise: 3}\n", "has no key 'model.sise'; did you mean 'model.size'?"),
         ("base: default\nmodle: {size: 3}\n", "unknown section 'modle'; did you mean 'model'?"),
         ("model: [1\n", "is not YAML"),
         ("model: {a: 2024-99-99}\n", "is not YAML"),
         ("{[}", "is not YAML"),
-        ("- model\n", "it holds list, not sections"),
-        ("", "it holds NoneType, not sections"),
-        ("just words", "it holds str, not sections"),
-        ("model:\n", "section 'model' holds keys with values, not None"),
-        ("training: 5\n", "section 'training' holds keys with values, not 5"),
+        ("- model\n", "it contains list, not sections"),
+        ("", "it contains NoneType, not sections"),
+        ("just words", "it contains str, not sections"),
+        ("model:\n", "section 'model' must contain keys with values, not None"),
+        ("training: 5\n", "section 'training' must contain keys with values, not 5"),
         ("1: 2\n", "unknown section 1"),
         ("model: !!python/object/apply:os.getcwd []\n", "is not YAML"),
     ],
@@ -227,7 +227,7 @@ def test_invalid_recipe_file_is_a_one_line_error(text: str, message: str, tmp_pa
 
 
 def test_missing_or_binary_recipe_file_is_a_user_error(tmp_path: Path) -> None:
-    assert error_of(tmp_path / "gone.yaml") == f"there is no recipe file {tmp_path / 'gone.yaml'}"
+    assert error_of(tmp_path / "gone.yaml") == f"the recipe file {tmp_path / 'gone.yaml'} does not exist"
     path = tmp_path / "bytes.yaml"
     path.write_bytes(b"paper: \xff\n")
     assert error_of(path) == f"{path} is not UTF-8 (byte 8)"

@@ -1,4 +1,4 @@
-"""Recipes: everything that makes a run, in YAML. Nothing here needs PyTorch."""
+"""Recipes: the complete configuration of a run, in YAML. Nothing here needs PyTorch."""
 
 from regard.recipes.recipe import (
     SECTIONS,
