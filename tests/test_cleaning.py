@@ -348,7 +348,7 @@ def test_inspect_prints_report_as_text_and_json(regard: Command, corpus_file: Pa
     assert (printed.returncode, printed.stderr) == (0, "")
     for expected in (
         "pairs       6\n",
-        "1 pairs, 2 sources",
+        "1 pairs, 2 repeated sources",
         "latin",
         "cyrillic",
         "would keep",

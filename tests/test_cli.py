@@ -220,7 +220,7 @@ USER_ERRORS = [
         ["train", "good.tsv", "--steps", "4"],
         "unknown option --steps; recipe keys are given without dashes: training.steps=…",
     ),
-    (["train", "good.tsv", "--label-smoothing=0.2"], "stand alone: loss.label_smoothing=0.2"),
+    (["train", "good.tsv", "--label-smoothing=0.2"], "without dashes: loss.label_smoothing=0.2"),
     (["train", "good.tsv", "--out", "x", "model.size=big"], "model.size is a whole number, not 'big'"),
     (["train", "good.tsv", "--out", "x", "--recipe", "no.yaml"], "the recipe file no.yaml does not exist"),
     (["train", "good.tsv", "--out", "x", "training.device=cuda"], "this machine has no cuda"),

@@ -81,7 +81,7 @@ def test_unfinished_translations_are_left_out_and_counted(
     back_translate([run.folder, monolingual_text], out=tmp_path / "back.tsv", sample=True, max_length=9)
     assert [target for _, target in read_rows(tmp_path / "back.tsv")] == [one.source.replace("\t", " ") for one in kept]
     report = capsys.readouterr().err
-    assert f"{len(kept)} pairs of {len(lines)} lines; left out: 2 blank lines" in report
+    assert f"{len(kept)} pairs of {len(lines)} lines; skipped: 2 blank lines" in report
     assert (f"{cut} translations that did not come to an end" in report) == (cut > 0)
 
 
@@ -251,7 +251,7 @@ def test_resume_with_mismatched_or_damaged_files_is_refused(
     assert json.loads(note.read_text(encoding="utf-8"))["tally"]["lines"] == 2 * BATCH_SIZE
     whole, noted = monolingual_text.read_text(encoding="utf-8"), note.read_bytes()
     monolingual_text.write_text("only one\n", encoding="utf-8")
-    with pytest.raises(UserError, match="got to line 16, but the input has only 1 lines"):
+    with pytest.raises(UserError, match="has reached line 16, but the input has only 1 lines"):
         back_translate([run.folder, monolingual_text], out=out, sample=True, resume=True)
     monolingual_text.write_text(whole, encoding="utf-8")
     kept = unfinished.read_bytes()
@@ -281,7 +281,7 @@ def test_resumed_distillation_keeps_its_direction(
     note, unfinished = tmp_path / ".d.tsv.json", tmp_path / ".d.tsv.part"
     noted = json.loads(note.read_bytes())
     assert (noted["job"]["source"], noted["job"]["target"]) == ("en", "de")
-    with pytest.raises(UserError, match="as it was begun: source was 'en', not 'eng'"):
+    with pytest.raises(UserError, match="same options and data: source was 'en', not 'eng'"):
         begin(source="eng", resume=True)
     # earlier versions named no languages, and read the file in its own order
     earlier = {key: value for key, value in noted["job"].items() if key not in ("source", "target")}
