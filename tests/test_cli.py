@@ -332,7 +332,7 @@ def test_train_never_overwrites_a_run(command: Command, run: Run, corpus: Path, 
     content = {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()}
     done = command("train", *corpus_files(corpus, "train"), "--out", "x")
     assert done.returncode == 2
-    assert "x already holds a run; go on with it by --resume" in done.stderr
+    assert "x already holds a run; add --resume" in done.stderr
     assert {path: path.read_bytes() for path in (tmp_path / "x").rglob("*") if path.is_file()} == content
 
 

@@ -57,7 +57,7 @@ def test_constant_schedule_rises_during_warmup_only() -> None:
         ({"learning_rate": 1e38}, "learning_rate must be at most 1e30, it is 1e+38"),
         ({"clip": 0.0}, "clip must be above 0, or null for none, not 0.0"),
         ({"patience": 0}, "patience must be above 0"),
-        ({"betas": (0.9,)}, "two numbers from 0 to below 1, not [0.9]"),
+        ({"betas": (0.9,)}, "two numbers, each at least 0 and below 1, not [0.9]"),
         ({"betas": (0.9, 2.0)}, "not [0.9, 2.0]"),
         ({"weight_decay": -1.0}, "not 1e-09 and -1.0"),
     ],

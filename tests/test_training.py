@@ -452,7 +452,7 @@ def test_out_of_memory_splits_batches_until_they_fit(
     end = cut.fit()
     assert end.step == 4
     assert end.pieces > 1
-    assert "out of memory; batches are cut into" in capsys.readouterr().err
+    assert "out of memory; each batch is split into" in capsys.readouterr().err
     assert max(limited.seen[-4:]) <= 3, "later batches are split before the first attempt"
     for left, right in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
@@ -464,7 +464,7 @@ def test_out_of_memory_with_a_single_pair_is_a_user_error(tmp_path: Path) -> Non
     trainer = make_trainer(tmp_path, steps=4)
     encoder: Any = trainer.model.encoder
     encoder.embedding = torch.nn.Sequential(encoder.embedding, LimitedMemory(0, False))
-    with pytest.raises(UserError, match="not even one pair at a time fits into the memory"):
+    with pytest.raises(UserError, match="out of memory with a single example per batch"):
         trainer.fit()
 
 
@@ -572,7 +572,7 @@ def test_repeated_nan_updates_end_training_and_keep_the_checkpoint(tmp_path: Pat
 
 def test_diverged_weights_at_validation_are_a_user_error(corpus: Path, tmp_path: Path) -> None:
     diverging = {"training.learning_rate": 1e30, "training.warmup": 1, "training.validate_every": 1}
-    with pytest.raises(UserError, match=r"at step 1 there is nothing to validate: .* no checkpoint yet\. Try a lower"):
+    with pytest.raises(UserError, match=r"at step 1 validation failed: .* no checkpoint yet\. Try a lower"):
         train_tiny("luong2015-global", corpus, tmp_path / "x", **diverging)
 
 
@@ -684,9 +684,9 @@ def test_resume_skips_a_damaged_newest_checkpoint(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"place": {"epoch": 0, "pool": 99, "batch": 0}}, "names a place in the data that is not there"),
-        ({"pieces": -1}, "does not say how far training is: -1 is no number of updates"),
-        ({"place": {}, "skipped": "none"}, "does not say how far training is: 'none' is no number of updates"),
+        ({"place": {"epoch": 0, "pool": 99, "batch": 0}}, "has a data position that does not exist"),
+        ({"pieces": -1}, "has no valid training state: -1 is not a count of updates"),
+        ({"place": {}, "skipped": "none"}, "has no valid training state: 'none' is not a count of updates"),
     ],
     ids=["data position out of range", "negative count", "count is text"],
 )
@@ -706,7 +706,7 @@ def test_resume_with_other_training_data_is_refused(tmp_path: Path) -> None:
     make_trainer(tmp_path, steps=6).fit()
     trainer = make_trainer(tmp_path, steps=9)
     trainer.dataset.fingerprint = "another"
-    with pytest.raises(UserError, match="the training data is not what"):
+    with pytest.raises(UserError, match="the training data differs from"):
         trainer.resume()
     assert trainer.run.list_steps() == [2, 4, 6]
 
@@ -905,7 +905,7 @@ def test_resume_skips_a_metrics_line_that_is_not_json(tmp_path: Path, capsys: py
     trainer.resume()
     trainer.fit()
     assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
-    assert "cannot be read; it is left out" in capsys.readouterr().err
+    assert "is not readable and is skipped" in capsys.readouterr().err
 
 
 def test_init_from_refuses_another_kind_vocabulary_or_size(run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -913,13 +913,9 @@ def test_init_from_refuses_another_kind_vocabulary_or_size(run: Run, corpus: Pat
         more = {"training.init_from": str(run.folder), "training.steps": 1, **changes}
         train(recipe, corpus_files(corpus, "train"), tmp_path / "tuned", **more)
 
-    with pytest.raises(
-        UserError, match=r"is a model of the kind bahdanau, and the recipe 'default' is for the kind trans"
-    ):
+    with pytest.raises(UserError, match=r"has model\.kind bahdanau, but the recipe 'default' has trans"):
         start("default")
-    with pytest.raises(
-        UserError, match=r"text\.vocabulary is 600 in .*, and cannot be 500: its weights fit nothing else"
-    ):
+    with pytest.raises(UserError, match=r"text\.vocabulary is 600 in .*, and cannot be 500: the weights would not fit"):
         start(None, **{"text.vocabulary": 500})
     with pytest.raises(UserError, match=r"model\.size is 24 in .* and cannot be 32") as caught:
         start(None, **{"model.size": 32})
@@ -960,14 +956,14 @@ def test_swapped_or_equal_languages_are_reported(
 
 def test_resume_with_another_recipe_is_refused(run: Run, tmp_path: Path) -> None:
     copy_run(run, tmp_path / "copy")
-    with pytest.raises(UserError, match="is a run of the recipe 'bahdanau2015', it cannot go on as 'default'"):
+    with pytest.raises(UserError, match="is a run of the recipe 'bahdanau2015'; you cannot resume it as 'default'"):
         train("default", None, tmp_path / "copy", resume=True)
     assert train("bahdanau2015", None, tmp_path / "copy", resume=True).find_newest_step() == run.find_newest_step()
 
 
 def test_reading_from_a_pipe_needs_a_single_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="- is a pipe, which one process alone can read"):
+    with pytest.raises(UserError, match="- is a pipe, which only one process can read"):
         train("default", "-", tmp_path / "run")
 
 
@@ -1125,7 +1121,7 @@ def test_resume_refuses_another_model_or_corpus(run: Run, corpus: Path, tmp_path
     copy = copy_run(run, tmp_path / "copy")
     with pytest.raises(UserError, match=r"model\.size cannot change"):
         resume(copy.folder, {"model.size": 8})
-    with pytest.raises(UserError, match="is not what"):
+    with pytest.raises(UserError, match="the training data differs from"):
         resume(copy.folder, {"training.steps": 30}, corpus_files(corpus, "test"))
     with pytest.raises(UserError, match="already holds a run"):
         train("bahdanau2015", corpus_files(corpus, "train"), copy.folder)

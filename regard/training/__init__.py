@@ -1,4 +1,4 @@
-"""Training: the loop, its schedule, what it measures and keeps."""
+"""Training: trainer, learning rate schedules, checkpoints, metrics, distributed training."""
 
 from regard.training.lr_finder import suggest_learning_rate
 from regard.training.precision import choose_device

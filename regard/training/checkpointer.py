@@ -1,4 +1,4 @@
-"""What a run keeps on the disk, and how it is taken up again."""
+"""Saving and resuming checkpoints: model, EMA, optimizer and training state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.training.weight_averaging import ExponentialMovingAverage, average_c
 
 
 class Checkpointer:
-    """Saves and restores the model, its running mean and the optimizer. Of several processes the first writes."""
+    """Saves and restores model, EMA weights, optimizer and training state; only rank 0 writes."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Checkpointer:
         self.distributed = distributed
 
     def save(self, train_state: TrainState, extra_state: dict[str, Any]) -> None:
-        """Writes a checkpoint of a position, and what else the next update depends on."""
+        """Write a checkpoint of the training state and of `extra_state`, all that the next update depends on."""
         optimizer_state = self.collect_optimizer_state()
         with self.ema.use_average():
             model = self.collect_weights()
@@ -47,24 +47,24 @@ class Checkpointer:
                 checkpoint.write_checkpoint(self.run.checkpoint_folder(train_state.step), model, optimizer_state, state)
 
     def collect_weights(self) -> dict[str, Tensor]:
-        """The model's tensors as they are now, whole."""
+        """Return the model's tensors; sharded ones are gathered."""
         return {
             name: gather_full_tensor(tensor) for name, tensor in checkpoint.collect_model_tensors(self.model).items()
         }
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
-        """What goes beside the model's weights: the optimizer's tensors; with a running mean, the weights behind it."""
+        """Return the optimizer's tensors and, with EMA, the raw weights that the model file does not contain."""
         trained_weights = {
-            f"weight.{number}": weight.detach().clone() for number, weight in self.ema.list_trained_weights()
+            f"weight.{index}": weight.detach().clone() for index, weight in self.ema.list_trained_weights()
         }
         tensors = checkpoint.collect_optimizer_tensors(self.optimizer) | trained_weights
         return {name: gather_full_tensor(tensor) for name, tensor in tensors.items()}
 
     def remove_old_checkpoints(self, train_state: TrainState) -> None:
-        """Removes checkpoints that are neither new nor among the best, and what is left of a write that was killed."""
+        """Remove checkpoints that are neither among the newest nor the best, and remains of interrupted writes."""
         if not self.distributed.is_rank0:
             return
-        best = {found.step for found in train_state.ranked}
+        best = {record.step for record in train_state.ranked}
         interim = [step for step in self.run.list_steps() if self.is_interim(step)]
         regular = [step for step in self.run.list_steps() if step not in interim]
         for step in (*regular[: -self.settings.keep], *(step for step in interim if step != train_state.step)):
@@ -73,14 +73,17 @@ class Checkpointer:
         checkpoint.remove_partial_checkpoints(self.run.checkpoint_folder(0).parent)
 
     def is_interim(self, step: int) -> bool:
-        """Whether a checkpoint is there only because the run was stopped."""
+        """Return whether a checkpoint was written only because the run was stopped."""
         try:
             return bool(checkpoint.read_state(self.run.checkpoint_folder(step)).get("interim"))
         except checkpoint.CorruptCheckpointError:
             return False
 
     def resume(self, find_problem: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
-        """Takes up a run where its newest whole checkpoint left it; the state of that, in which nothing is wrong."""
+        """Load the newest intact checkpoint and return its state.
+
+        `find_problem` describes what is wrong with a state, or returns None; checkpoints with a problem are skipped.
+        """
         step, state = self.run.recover_newest_checkpoint(find_problem) if self.distributed.is_rank0 else (0, {})
         step = int(self.distributed.broadcast_from_rank0([step])[0])
         folder = self.run.checkpoint_folder(step)
@@ -97,29 +100,29 @@ class Checkpointer:
 
     @torch.no_grad()
     def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
-        """The optimizer, and with a running mean the weights behind it."""
+        """Load the optimizer's tensors and, with EMA, the raw weights."""
         checkpoint.load_optimizer_tensors(tensors, self.optimizer, take_local_shard)
-        for number, weight in self.ema.list_trained_weights():
-            weight.copy_(take_local_shard(tensors[f"weight.{number}"], weight))
+        for index, weight in self.ema.list_trained_weights():
+            weight.copy_(take_local_shard(tensors[f"weight.{index}"], weight))
 
     @torch.no_grad()
     def load_model_state(self, tensors: dict[str, Tensor]) -> None:
-        """Gives the model weights that were saved."""
-        own = checkpoint.collect_model_tensors(self.model)
-        checkpoint.check_tensors_match(self.run.folder, tensors, own)
-        for name, tensor in own.items():
+        """Copy saved weights into the model."""
+        expected = checkpoint.collect_model_tensors(self.model)
+        checkpoint.check_tensors_match(self.run.folder, tensors, expected)
+        for name, tensor in expected.items():
             tensor.copy_(take_local_shard(tensors[name], tensor))
 
     def save_average(self, steps: Sequence[int], validation: ValidationRecord) -> None:
-        """Keeps the mean of the checkpoints of some steps, with what it was found to be worth."""
+        """Save the average of the checkpoints of the given steps, and its validation result."""
         state = {"steps": list(steps), "best": asdict(replace(validation, step=steps[-1]))}
         checkpoint.write_checkpoint(self.run.average_folder, self.average_steps(steps), {}, state)
 
     def average_steps(self, steps: Sequence[int]) -> dict[str, Tensor]:
-        """The mean of the weights of some steps."""
+        """Return the average weights of the checkpoints of the given steps."""
         return average_checkpoints([self.run.checkpoint_folder(step) for step in steps])
 
     def remove_average(self) -> None:
-        """A mean that is no longer that of the newest."""
+        """Remove the averaged checkpoint, which is outdated once newer checkpoints exist."""
         if self.distributed.is_rank0:
             shutil.rmtree(self.run.average_folder, ignore_errors=True)

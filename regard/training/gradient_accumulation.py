@@ -1,4 +1,4 @@
-"""The gradient of one update: added up over batches, and over processes; what does not fit is cut into pieces."""
+"""Gradient accumulation over batches and ranks, with smaller micro-batches after an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from regard.training.settings import TrainingSettings
 
 
 class AccumulatedLoss(NamedTuple):
-    """What adding up found."""
+    """Result of gradient accumulation."""
 
-    loss: Tensor  # this process's part of the update's loss, summed
-    micro_batches: int  # that each batch had to be cut into
+    loss: Tensor  # summed loss of this rank's batches
+    micro_batches: int  # number of micro-batches that each batch was split into
 
 
 class GradientAccumulator:
-    """Leaves in `.grad` what one large batch would have given."""
+    """Computes in `.grad` the gradient of one large batch."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GradientAccumulator:
         distributed: DistributedContext,
         ddp_model: DistributedDataParallel | None = None,
     ) -> None:
-        """`copies` is the objective beside its copies in other processes, where there are any."""
+        """Store the settings; `ddp_model` is the wrapped model if there are several ranks."""
         self.model_with_loss = model_with_loss
         self.weights = list(model_with_loss.parameters())
         self.settings = settings
@@ -47,7 +47,7 @@ class GradientAccumulator:
         self.ddp_model = ddp_model
 
     def accumulate(self, batches: Sequence[TrainingBatch], step: int, micro_batches: int) -> AccumulatedLoss:
-        """Adds the gradients up. Where one process runs out of memory, all begin again with smaller pieces."""
+        """Accumulate the gradients; if one rank runs out of memory, all ranks retry with smaller micro-batches."""
         total = max(1.0, self.distributed.all_reduce_sum([self.model_with_loss.compute_loss_denominator(batches)])[0])
         longest = max(batch.num_rows for batch in batches)
         while True:
@@ -58,11 +58,13 @@ class GradientAccumulator:
                 break
             if self.distributed.all_reduce_sum([float(micro_batches < longest)])[0] == 0:
                 raise UserError(
-                    f"not even one pair at a time fits into the memory; a smaller data.max_length or a smaller model "
-                    f"would (training.batch_tokens={self.settings.batch_tokens})"
+                    f"out of memory with a single example per batch; choose a smaller data.max_length or a smaller "
+                    f"model (training.batch_tokens={self.settings.batch_tokens})"
                 )
             micro_batches *= 2
-            log_message(f"step {step}: out of memory; batches are cut into {micro_batches} pieces from now on")
+            log_message(
+                f"step {step}: out of memory; each batch is split into {micro_batches} micro-batches from now on"
+            )
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
         self._all_reduce_gradients()
@@ -72,60 +74,58 @@ class GradientAccumulator:
     def _try_accumulate(
         self, batches: Sequence[TrainingBatch], total: float, step: int, micro_batches: int
     ) -> Tensor | None:
-        """The summed loss of all batches, their gradients added up; None where there is not enough memory."""
-        found = torch.zeros((), device=self.device)
+        """Return the summed loss of all batches after accumulating their gradients; None if out of memory."""
+        summed_loss = torch.zeros((), device=self.device)
         try:
-            for number, batch in enumerate(batches):
+            for batch_index, batch in enumerate(batches):
                 for micro_batch_index, micro_batch in enumerate(batch.split_into(micro_batches)):
-                    index = self.distributed.rank + number * self.distributed.world_size
+                    index = self.distributed.rank + batch_index * self.distributed.world_size
                     seed_generators(mix_seeds(self.settings.seed, step, index, micro_batch_index), self.device)
-                    found = found + self._backward_batch(micro_batch.to(self.device), total)
+                    summed_loss = summed_loss + self._backward_batch(micro_batch.to(self.device), total)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if self.settings.shard and self.distributed.world_size > 1:  # the others are in the middle of it
+            if self.settings.shard and self.distributed.world_size > 1:  # the other ranks are inside a collective
                 raise UserError(
-                    "out of memory; with training.shard=true training.batch_tokens must be smaller"
+                    "out of memory; choose a smaller training.batch_tokens (training.shard=true cannot split batches)"
                 ) from error
             return None
-        return found
+        return summed_loss
 
     def _backward_batch(self, batch: TrainingBatch, total: float) -> Tensor:
-        """The loss of one batch, its gradients added to those that are there."""
+        """Add the gradients of one batch to `.grad`; return its loss."""
         with self._no_sync():
             with build_autocast(self.settings, self.device):
                 loss: Tensor = (self.ddp_model or self.model_with_loss)(batch, 1 / total)
-            # data parallelism takes the mean over processes, where the sum is wanted
+            # DDP and FSDP average over ranks, but the sum is needed.
             self.scaler.scale(loss * self.distributed.world_size).backward()  # type: ignore[no-untyped-call]
         return loss.detach().float()
 
     def _no_sync(self) -> AbstractContextManager[object]:
-        """No word to the others: one of them may run out of memory, and then all begin again."""
+        """Suspend DDP's gradient sync: if one rank runs out of memory, all ranks retry the step."""
         return self.ddp_model.no_sync() if self.ddp_model else nullcontext()
 
     def _all_reduce_gradients(self) -> None:
-        """Adds up over processes: a zero is sent back through every weight, and takes along what is there."""
+        """All-reduce gradients by a zero-loss backward through DDP, whose hooks reduce the existing `.grad`."""
         if self.ddp_model:
             self.ddp_model(None).backward()
-            for (
-                buffer
-            ) in self.model_with_loss.buffers():  # what a model has learnt besides, as hard attention its baseline
+            for buffer in self.model_with_loss.buffers():  # such as the moving baseline of hard attention
                 self.distributed.all_reduce_mean_(buffer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Changes the weights."""
+        """Run the optimizer; raise UserError if its state does not fit into memory."""
         try:
             self.scaler.step(optimizer)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             raise UserError(
-                f"the optimizer's own numbers do not fit into the memory: {self.settings.optimizer} keeps some for "
-                f"every weight; a smaller model, or several processes and training.shard=true, would"
+                f"out of memory: the state of the optimizer {self.settings.optimizer} does not fit; choose a smaller "
+                f"model, or several processes and training.shard=true"
             ) from error
 
     def clip_norm(self, optimizer: torch.optim.Optimizer) -> Tensor:
-        """Scales the gradients down to the norm that is allowed; the norm they had."""
+        """Clip the gradient norm; return the norm before clipping."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
         return gather_full_tensor(torch.nn.utils.clip_grad_norm_(self.weights, limit)).to(self.device)

@@ -1,4 +1,4 @@
-"""What is measured while training: a line of JSON each, and TensorBoard's events."""
+"""Training metrics: `metrics.jsonl`, TensorBoard, and the estimated time left (ETA)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from regard.tasks import ValidationSample
 
 
 class MetricsWriter:
-    """Appends to `metrics.jsonl`; figures also go to TensorBoard where it is wanted and installed.
-
-    Of several processes the first writes, and the others keep silent.
-    """
+    """Appends to `metrics.jsonl` and, if it is enabled and installed, to TensorBoard; only rank 0 writes."""
 
     def __init__(self, run: Run, tensorboard: bool, is_writer: bool = True) -> None:
         self.run = run
@@ -28,7 +25,7 @@ class MetricsWriter:
         self.tensorboard_writer: Any = None
 
     def open_after(self, step: int) -> None:
-        """Goes on behind what was measured up to a step."""
+        """Open the files for appending, without the rows after `step`."""
         if self.is_writer:
             truncate_metrics_after(self.run, step)
             self.file = self.run.metrics_path.open("a", encoding="utf-8")
@@ -37,7 +34,7 @@ class MetricsWriter:
             )
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
-        """One measurement."""
+        """Write one row of metrics."""
         if self.file is None:
             return
         self.file.write(dumps({"kind": kind, "step": step, **figures}) + "\n")
@@ -48,7 +45,7 @@ class MetricsWriter:
                     self.tensorboard_writer.add_scalar(f"{kind}/{name}", value, step)
 
     def write_samples(self, samples: Sequence[ValidationSample], step: int) -> None:
-        """Some examples as the model does them now: in a file, and for TensorBoard where the model looked."""
+        """Write validation samples to a file, and with their attention plots to TensorBoard."""
         if self.file is None:
             return
         folder = self.run.folder / "samples"
@@ -57,13 +54,13 @@ class MetricsWriter:
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
         if self.tensorboard_writer is not None:
             for number, sample in enumerate(samples, 1):
-                if (picture := sample.plot()) is not None:
-                    self.tensorboard_writer.add_figure(f"attention/{number}", picture, step, close=False)
+                if (figure := sample.plot()) is not None:
+                    self.tensorboard_writer.add_figure(f"attention/{number}", figure, step, close=False)
                 fields = [f"{name}: {text}" for name, text in sample.to_dict().items()]
                 self.tensorboard_writer.add_text(f"sample/{number}", "  \n".join(fields), step)
 
     def close(self) -> None:
-        """Writes what is still in memory."""
+        """Flush and close the files."""
         if self.file is not None:
             self.file.close()
         if self.tensorboard_writer is not None:
@@ -71,7 +68,7 @@ class MetricsWriter:
 
 
 def truncate_metrics_after(run: Run, step: int) -> None:
-    """Drops what was measured after the checkpoint that training goes on from: it will be measured again."""
+    """Remove the rows after `step`, the checkpoint that training resumes from: they will be measured again."""
     kept = [row for row in _iterate_valid_rows(run) if row["step"] <= step]
     partial_file = run.metrics_path.with_name(".metrics.jsonl.part")
     partial_file.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
@@ -79,17 +76,17 @@ def truncate_metrics_after(run: Run, step: int) -> None:
 
 
 def _iterate_valid_rows(run: Run) -> Iterator[dict[str, Any]]:
-    """What was measured, without lines that nobody can read: training can do without them."""
+    """Yield the rows of `metrics.jsonl`; unreadable lines are skipped with a log line."""
     lines = run.metrics_path.read_bytes().split(b"\n")[:-1] if run.metrics_path.is_file() else []
     for number, line in enumerate(lines, 1):
         try:
             yield run.parse_metrics_line(line, number)
         except UserError:
-            log_message(f"{run.metrics_path}:{number} cannot be read; it is left out")
+            log_message(f"{run.metrics_path}:{number} is not readable and is skipped")
 
 
 def _open_tensorboard(folder: Path, step: int) -> Any:
-    """TensorBoard's writer, or None and a word about it where it is not installed."""
+    """Return TensorBoard's writer; if it is not installed, log that and return None."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -98,27 +95,27 @@ def _open_tensorboard(folder: Path, step: int) -> Any:
     return SummaryWriter(str(folder), purge_step=step + 1)
 
 
-_MAX_SECONDS_BETWEEN_LOGS = 30.0  # seconds, after which somebody wants to know whether it still works
+_MAX_SECONDS_BETWEEN_LOGS = 30.0
 
 
 class EtaEstimator:
-    """Updates and the time that they take, validations and all; what is trained does not depend on it."""
+    """Estimates the time left from the duration of past updates, validations included."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.start(0)
 
     def start(self, step: int) -> None:
-        """From this step on."""
+        """Start measuring at `step`."""
         self.first_step, self.start_time = step, self.clock()
         self.last_log_time = self.start_time
 
     def is_log_due(self) -> bool:
-        """Whether nothing was said for too long."""
+        """Return whether the last log line is too long ago."""
         return self.clock() - self.last_log_time >= _MAX_SECONDS_BETWEEN_LOGS
 
     def format_remaining_time(self, step: int, last_step: int | None) -> str:
-        """How long the rest will take at most, as it is said now; nothing where nobody knows the end."""
+        """Return the estimated time left as text, empty if the last step is unknown; counts as a log line."""
         self.last_log_time = self.clock()
         if last_step is None or step <= self.first_step:
             return ""
@@ -127,7 +124,7 @@ class EtaEstimator:
 
 
 def format_duration(seconds: float) -> str:
-    """A time in words, no more exact than an estimate is."""
+    """Return a duration in words, rounded like an estimate."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return "less than a minute"

@@ -1,4 +1,4 @@
-"""The optimizer that the settings ask for."""
+"""Optimizers: Adam, AdamW, SGD, Adadelta."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from regard.training.settings import TrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """One of PyTorch's own; the learning rate is set before each update.
+    """Build the optimizer from the settings; the learning rate is set before each update.
 
-    Fused ones pass over the weights once, where the others do for each of their sums, on a CPU as well. Weights that
-    lie apart in several processes (DTensors) are left to the others.
+    Fused implementations pass over the weights once, on a CPU as well. They do not support sharded weights (DTensors).
     """
     parameters = list(model.parameters())
     fused = all(type(weight) is nn.Parameter for weight in parameters)

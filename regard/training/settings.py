@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How a model is trained; each recipe says what each key means."""
+    """Keys of the `training` section; the comments of each recipe explain them."""
 
     steps: int | None = 50_000
     epochs: float | None = None
@@ -31,7 +31,7 @@ class TrainingSettings:
     average: int = 1
     validate_every: int = 1000
     validate_pairs: int = 500
-    best: Literal["score", "loss", "bleu"] = "score"  # bleu: what the first release called the score
+    best: Literal["score", "loss", "bleu"] = "score"  # bleu: name of the score in the first release
     patience: int | None = 10
     bad_updates: int = 20
     checkpoint_every: int = 1000
@@ -52,10 +52,10 @@ class TrainingSettings:
         if self.schedule == "cosine" and self.steps is None:
             raise ValueError("the cosine schedule falls to 0 at the last step, so steps must be given, not null")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are two numbers from 0 to below 1, not {list(self.betas)}")
+            raise ValueError(f"betas must be two numbers, each at least 0 and below 1, not {list(self.betas)}")
         if self.epsilon <= 0 or self.weight_decay < 0:
             raise ValueError(
-                f"epsilon must be above 0 and weight_decay not below, not {self.epsilon} and {self.weight_decay}"
+                f"epsilon must be above 0 and weight_decay at least 0, not {self.epsilon} and {self.weight_decay}"
             )
         counts = ("batch_tokens", "accumulate", "pool", "validate_every", "checkpoint_every", "keep", "log_every")
         for name in (*counts, "validate_pairs", "average", "keep_best", "bad_updates"):
@@ -67,11 +67,11 @@ class TrainingSettings:
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
-            raise ValueError(f"ema is a decay from 0 to below 1, not {self.ema}")
+            raise ValueError(f"ema must be at least 0 and below 1, not {self.ema}")
         if self.epochs == math.inf:
             raise ValueError("epochs must be finite, or null for no limit")
         if self.keep < self.average:
-            raise ValueError(f"average={self.average} needs as many checkpoints, but keep={self.keep}")
+            raise ValueError(f"keep must be at least average: average={self.average}, keep={self.keep}")
         if self.seed >= 1 << 63:
             raise ValueError(f"seed must be below 2^63, it is {self.seed}")
         for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):

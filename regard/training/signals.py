@@ -1,4 +1,4 @@
-"""Signals that ask training to stop."""
+"""Signal handling: stop training on Ctrl-C, SIGTERM or SIGHUP after the current update."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ _SIGHUP = getattr(signal, "SIGHUP", None)
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
-    """Training was asked to stop (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint; or several runs were."""
+    """Training was stopped by a signal (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint.
+
+    Step None: several runs.
+    """
 
     def __init__(self, step: int | None, signal_number: int) -> None:
-        super().__init__(step, signal_number)  # so that it comes whole out of another process
+        super().__init__(step, signal_number)  # all arguments, so that it can be pickled
         self.step = step
         self.signal_number = signal_number
 
@@ -27,36 +30,37 @@ class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
 
 
 class StopSignals:
-    """Note signals of `STOPPING`, to stop after the current update; another Ctrl-C stops at once.
+    """Records signals of `STOP_SIGNALS`, so that training stops after the current update.
 
-    Only Ctrl-C is repeated by a user. Supervisors repeat signals, and torchrun passes on what its processes may have
-    received themselves.
+    A second Ctrl-C stops at once.
+
+    Only a user repeats Ctrl-C deliberately. Supervisors repeat signals, and torchrun forwards signals that its
+    processes may have received themselves.
     """
 
     def __init__(self) -> None:
-        self.received_signal = 0  # of the signal that came
+        self.received_signal = 0  # number of the first signal; 0: none
 
     def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle one signal."""
         if self.received_signal and signal_number == signal.SIGINT and not is_distributed():
             raise KeyboardInterrupt
         self.received_signal = self.received_signal or signal_number
 
     @contextmanager
     def install_handlers(self) -> Iterator[None]:
-        """Install the handler, and restore the previous ones on exit. An ignored SIGHUP (nohup) stays ignored."""
-        noted = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        """Install the handler, and restore the previous ones on exit; an ignored SIGHUP (nohup) stays ignored."""
+        handled = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
         try:
-            before = set_signal_handlers(dict.fromkeys(noted, self._handle_signal))
-        except ValueError:  # not the main thread: whoever runs there has their own way to stop
+            previous_handlers = set_signal_handlers(dict.fromkeys(handled, self._handle_signal))
+        except ValueError:  # not the main thread, where Python allows no handlers
             yield
             return
         try:
             yield
         finally:
-            set_signal_handlers(before)
+            set_signal_handlers(previous_handlers)
 
 
 def set_signal_handlers(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-    """Sets handlers; gives back those that were set before."""
+    """Set signal handlers; return the previous ones."""
     return {number: signal.signal(number, handler) for number, handler in handlers.items()}

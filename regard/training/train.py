@@ -1,4 +1,4 @@
-"""The config of a run: of a recipe, of another run, or of the run itself where that goes on."""
+"""Entry points `train` and `run_lr_range_test`; the config of a new, fine-tuned or resumed run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _KEYS_CHANGEABLE_ON_RESUME = (
 
 
 def build_new_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any]) -> Recipe:
-    """The config of a new run; one that exists is never overwritten."""
+    """Return the config of a new run; raise UserError if the folder already holds one."""
     check_no_run_exists(run)
     if run.folder.exists() and not run.folder.is_dir():
         raise UserError(f"{run.folder} is a file; choose another --out")
@@ -70,7 +70,7 @@ def build_new_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any
 
 
 def _fill_missing_keys(config: Mapping[str, Any]) -> Recipe:
-    """The config with keys that it does not say, as those of older versions: they are what they are for everybody."""
+    """Add missing keys with their defaults, for configs of older versions."""
     task = get_task(config)
     sections: dict[str, Any] = {"text": task.text_settings, "data": task.data_settings, "training": TrainingSettings}
     return {
@@ -80,48 +80,50 @@ def _fill_missing_keys(config: Mapping[str, Any]) -> Recipe:
 
 
 def _get_section_defaults(section: Any) -> dict[str, Any]:
-    """What the keys of a section are where nobody says them, as YAML has it."""
+    """Return a section's default values as YAML types."""
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(section()).items()
     }
 
 
 def check_no_run_exists(run: Run) -> None:
-    """A run that is there is not begun again."""
+    """Raise UserError if the folder already holds a run with checkpoints."""
     if run.list_steps():
         raise UserError(
-            f"{run.folder} already holds a run; go on with it by --resume (resume=True), or choose another --out"
+            f"{run.folder} already holds a run; add --resume (resume=True) to resume it, or choose another --out"
         )
 
 
 def check_same_command(run: Run, overrides: Mapping[str, Any]) -> None:
-    """Refuses a restart that is not of the command which began the run: a run is never taken for another."""
+    """Raise UserError if torchrun restarts a command with other options than those that the run began with."""
     config = run.read_config()
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         requested = [str(Path(path).absolute()) for path in value] if key in ("data.train", "data.dev") else value
         if config.get(section, {}).get(name) != requested:
-            raise UserError(f"{run.folder} already holds a run, which began with another {key}; choose another --out")
+            raise UserError(
+                f"{run.folder} already holds a run, which was started with another {key}; choose another --out"
+            )
 
 
 def _make_recipe_of_run(config: Recipe) -> Recipe:
-    """A run's config as a recipe: without the data that it was trained on."""
-    gone = ["train", "dev", "weights", "tags", "alignments", "longest", "sentences"]
-    if config["data"].get("longest") is None:  # an older run has in its place what was found
-        gone.append("max_length")
-    usual = get_task(config).data_settings()
-    data = {f"data.{name}": getattr(usual, name) for name in config["data"] if name in gone}
+    """Return a run's config as a recipe, without its data."""
+    reset_keys = ["train", "dev", "weights", "tags", "alignments", "longest", "sentences"]
+    if config["data"].get("longest") is None:  # an older run stored the length of its data in max_length
+        reset_keys.append("max_length")
+    defaults = get_task(config).data_settings()
+    data = {f"data.{name}": getattr(defaults, name) for name in config["data"] if name in reset_keys}
     return override(_fill_missing_keys(config), {**data, "training.threads": None})
 
 
 def _build_finetuning_config(config: Recipe, parent: Run, overrides: Mapping[str, Any]) -> Recipe:
-    """The recipe with the model and the vocabularies of the run that it starts from: weights fit nothing else."""
+    """Return the recipe with the parent run's model and vocabularies, which its weights require."""
     parent_config = parent.read_config()
-    kinds = [one.get("model", {}).get("kind") for one in (config, parent_config)]
+    kinds = [recipe.get("model", {}).get("kind") for recipe in (config, parent_config)]
     if kinds[0] != kinds[1]:
         raise UserError(
-            f"{parent.folder} is a model of the kind {kinds[1]}, and the recipe {config.get('recipe')!r} is for the "
-            f"kind {kinds[0]}: leave the recipe out, or name one for {kinds[1]}"
+            f"{parent.folder} has model.kind {kinds[1]}, but the recipe {config.get('recipe')!r} has "
+            f"{kinds[0]}; leave the recipe out, or choose one with {kinds[1]}"
         )
     kept = {name: config["text"][name] for name in ("dropout",) if name in config.get("text", {})}
     merged = override({**config, "model": parent_config["model"], "text": {**parent_config["text"], **kept}}, overrides)
@@ -131,18 +133,18 @@ def _build_finetuning_config(config: Recipe, parent: Run, overrides: Mapping[str
             if merged[section][name] != value and not (name == "dropout" if section == "text" else fits):
                 raise UserError(
                     f"{section}.{name} is {value} in {parent.folder}, from which this run starts, and cannot be "
-                    f"{merged[section][name]}: its weights fit nothing else"
+                    f"{merged[section][name]}: the weights would not fit"
                 )
     return merged
 
 
 def _compute_weight_shapes(config: Recipe) -> dict[str, torch.Size]:
-    """The weights of a model, by name, whatever its vocabularies."""
+    """Return the shapes of a model's weights by name, for small dummy vocabularies."""
     return {name: tensor.shape for name, tensor in build_on_meta(resolve_auto_sizes(config), 8, 8).state_dict().items()}
 
 
 def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any]) -> Recipe:
-    """The config of a run that goes on: how long it goes on may change, not what makes it the same run."""
+    """Return the config of a resumed run; only limits and logging may change, so that it stays the same run."""
     allowed = [
         "data.train",
         "data.dev",
@@ -153,37 +155,36 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
     config = _fill_missing_keys(run.read_config())
     if isinstance(recipe, str | Path) and read_recipe(recipe)["recipe"] != config.get("recipe"):
         raise UserError(
-            f"{run.folder} is a run of the recipe {config.get('recipe')!r}, it cannot go on as {str(recipe)!r}"
+            f"{run.folder} is a run of the recipe {config.get('recipe')!r}; you cannot resume it as {str(recipe)!r}"
         )
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         if key not in allowed and (name not in config.get(section, {}) or config[section][name] != value):
-            raise UserError(
-                f"{key} cannot change when a run goes on, it would be another run; {', '.join(allowed)} can"
-            )
+            raise UserError(f"{key} cannot change when you resume a run; these can: {', '.join(allowed)}")
     if not run.list_steps():
         raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
     steps = config["training"]["steps"]
     if overrides.get("training.steps", steps) != steps and config["training"]["schedule"] == "cosine":
         raise UserError(
-            "training.steps cannot change when a run with the cosine schedule goes on: the rate depends on it"
+            "training.steps cannot change when you resume a run with the cosine schedule: its learning rate depends "
+            "on them"
         )
     return override(config, overrides)
 
 
 def check_config(config: Mapping[str, Any]) -> TrainingSettings:
-    """Parses every section and builds the model without its numbers: a mistake shows before any work is done."""
-    whole = resolve_auto_sizes(config)
-    parse_settings(get_task(whole).text_settings, whole.get("text", {}), "text")
-    parse_settings(get_task(whole).data_settings, whole.get("data", {}), "data")
-    build_on_meta(whole, 8, 8)
-    return parse_settings(TrainingSettings, whole.get("training", {}), "training")
+    """Parse every section and build the model on the meta device, so that mistakes show before any work is done."""
+    resolved = resolve_auto_sizes(config)
+    parse_settings(get_task(resolved).text_settings, resolved.get("text", {}), "text")
+    parse_settings(get_task(resolved).data_settings, resolved.get("data", {}), "data")
+    build_on_meta(resolved, 8, 8)
+    return parse_settings(TrainingSettings, resolved.get("training", {}), "training")
 
 
 def make_paths_absolute(config: Mapping[str, Any]) -> Recipe:
-    """The config with its files named in full, so that the run can go on from anywhere."""
-    named = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
-    changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in named.items()}
+    """Return the config with absolute paths, so that the run can be resumed from any folder."""
+    corpora = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
+    changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in corpora.items()}
     for key in ("data.alignments", "training.init_from"):
         section, name = key.split(".")
         if config[section].get(name):
@@ -203,13 +204,16 @@ def train(
     resume: bool = False,
     **overrides: Any,
 ) -> Run:
-    """Trains a recipe (a name, a file or a mapping) on text and gives back the run.
+    """Train a recipe (a name, a file or a mapping) on text and return the run.
 
-    `data` and `dev` are each one file that holds pairs or two text files, source first; `data` may be several such
-    corpora. Without `dev` some of `data` is held out. Overrides are dotted keys:
-    `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. With `resume` the run in `out` goes on: its own
-    config counts, and a recipe of another name is refused. With the override `training.init_from` it starts from
-    another run's vocabularies and weights, and from its recipe where `recipe` is None.
+    Args:
+        recipe: recipe; None with `training.init_from`: that of the other run.
+        data: one file of pairs or two text files, source first; or several such corpora.
+        out: folder of the run.
+        dev: dev set, like `data`; without it, a part of `data` is held out.
+        resume: resume the run in `out` with its own config; a recipe of another name is an error.
+        overrides: dotted keys, as in `train("default", "de-en.tsv", "runs/a", **{"model.size": 256})`. The key
+            `training.init_from` starts from the vocabularies and weights of another run.
     """
     run = Run(Path(out))
     with open_pipe_copies(run.folder / "data") as stdin_copies:
@@ -227,7 +231,7 @@ def train(
             else build_new_config(run, recipe, merged_overrides)
         )
         settings = check_config(config)
-        device = choose_device(settings.device)  # or say that there is none, before anything is written
+        device = choose_device(settings.device)  # fails before anything is written if there is no such device
         with init_distributed(settings.device) as distributed:
             prepared = get_task(config).prepare(run, config, resume)
             threads = choose_resumed_threads(settings.threads) if resume else settings.threads
@@ -240,24 +244,27 @@ def train(
 
 
 def _fit_run(prepared: PreparedRun, distributed: DistributedContext, resume: bool, stdin_copies: PipeCopies) -> None:
-    """Trains; what it made for that is gone when it returns, before the processes part."""
+    """Train the model.
+
+    Everything that refers to the process group is freed on return, before the group is destroyed.
+    """
     if not resume:
-        check_no_run_exists(prepared.run)  # one may have begun meanwhile
-    new_trainer = _build_trainer(prepared, distributed)
+        check_no_run_exists(prepared.run)  # again under the lock: another process may have started one
+    trainer = _build_trainer(prepared, distributed)
     if resume:
-        new_trainer.resume()
+        trainer.resume()
     if distributed.is_rank0:
         _write_run_files(prepared, resume)
         stdin_copies.keep_copies()
         log_message(_describe_training(prepared))
     distributed.barrier()
-    new_trainer.fit()
+    trainer.fit()
 
 
 def run_lr_range_test(
     recipe: RecipeSource, data: Paths | None, *, dev: Paths | None = None, **overrides: Any
 ) -> list[LearningRatePoint]:
-    """Learning rates that were tried on a model and data, with the loss of each. Nothing is kept."""
+    """Run a learning rate range test on a model and data; return rates and losses. Nothing is saved."""
     with TemporaryDirectory() as folder, open_pipe_copies(Path(folder) / "data") as copies:
         run = Run(Path(folder) / "run")
         changes = {
@@ -273,7 +280,7 @@ def run_lr_range_test(
 
 
 def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Trainer:
-    """The trainer of a model that begins as the seed, or another run, has it."""
+    """Build the trainer with a model initialised from the seed, or from the run in `training.init_from`."""
     settings = parse_settings(TrainingSettings, prepared.config["training"], "training")
     device = choose_device(settings.device)
     with preserve_generators(device):
@@ -288,7 +295,7 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
 
 
 def _write_run_files(prepared: PreparedRun, resume: bool) -> None:
-    """Puts down what the run is made of."""
+    """Write config and vocabularies of a new run, or the config of a resumed one."""
     if resume:
         prepared.run.write_config(make_paths_absolute(prepared.config))
     else:
@@ -296,7 +303,7 @@ def _write_run_files(prepared: PreparedRun, resume: bool) -> None:
 
 
 def _describe_training(prepared: PreparedRun) -> str:
-    """What is about to be trained on what."""
+    """Return the log line at the start of training: recipe, parameters, data, device."""
     parameters = sum(
         parameter.numel() for parameter in build_on_meta(prepared.config, *prepared.vocabulary_sizes).parameters()
     )
@@ -305,11 +312,11 @@ def _describe_training(prepared: PreparedRun) -> str:
 
 
 def _make_data_override(key: str, data: Paths | None, stdin_copies: PipeCopies) -> dict[str, list[str]]:
-    """The override that names the files, if any are given."""
+    """Return the override that names the corpus files, empty if none are given."""
     if data is None:
         return {}
     paths = [Path(path) for path in ([data] if isinstance(data, str | Path) else data)]
     for path in paths:
         if is_pipe(path) and is_distributed():
-            raise UserError(f"{path} is a pipe, which one process alone can read; keep its content in a file first")
+            raise UserError(f"{path} is a pipe, which only one process can read; save its content to a file first")
     return {key: [str(path) for path in stdin_copies.copy_pipes(paths)]}

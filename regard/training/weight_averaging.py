@@ -1,4 +1,4 @@
-"""Means of weights: a running one while training (EMA), and one of several checkpoints in the end."""
+"""Weight averaging: exponential moving average (EMA) in training, and checkpoint averaging."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from regard.runs import checkpoint
 
 
 class ExponentialMovingAverage:
-    """w̄ ← d w̄ + (1 − d) w after each update, d rising to `decay` so that the beginning is soon forgotten."""
+    """EMA of the weights: w̄ ← d w̄ + (1 − d) w after each update.
+
+    The decay d rises to `decay`, so that early weights are forgotten.
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.weights = list(model.parameters())
@@ -21,23 +24,23 @@ class ExponentialMovingAverage:
         self.reset()
 
     def reset(self) -> None:
-        """From the weights as they are."""
+        """Restart the average from the current weights."""
         self.average = [weight.detach().clone() for _, weight in self.list_trained_weights()]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """After update number `step`."""
+        """Update the average after update number `step`."""
         if self.decay:
-            kept = min(self.decay, (1 + step) / (10 + step))
-            torch._foreach_lerp_(self.average, [weight.detach() for weight in self.weights], 1 - kept)
+            current_decay = min(self.decay, (1 + step) / (10 + step))
+            torch._foreach_lerp_(self.average, [weight.detach() for weight in self.weights], 1 - current_decay)
 
     def list_trained_weights(self) -> list[tuple[int, Tensor]]:
-        """The weights that are trained, by number, where the mean stands for them."""
+        """Return (index, raw weight) pairs while EMA is on; empty otherwise."""
         return list(enumerate(self.weights)) if self.decay else []
 
     @contextmanager
     def use_average(self) -> Iterator[None]:
-        """The model has the mean for its weights, and in the end those that it had."""
+        """Give the model the averaged weights inside the context, and restore the raw weights on exit."""
         self._swap_weights()
         try:
             yield
@@ -46,20 +49,20 @@ class ExponentialMovingAverage:
 
     @torch.no_grad()
     def _swap_weights(self) -> None:
-        """The mean takes the place of the weights, and the weights that of the mean."""
+        """Swap averaged and raw weights."""
         for (_, weight), mean in zip(self.list_trained_weights(), self.average, strict=True):
-            kept = weight.detach().clone()
+            raw_weight = weight.detach().clone()
             weight.copy_(mean)
-            mean.copy_(kept)
+            mean.copy_(raw_weight)
 
 
 def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of checkpoints, tensor by tensor, added up in double precision."""
+    """Return the average weights of checkpoints, summed in double precision."""
     total: dict[str, Tensor] = {}
     for folder in folders:
         for name, tensor in checkpoint.read_tensors(folder, checkpoint.MODEL_FILE).items():
-            wide = tensor.double() if tensor.is_floating_point() else tensor
-            total[name] = total[name] + wide if name in total and tensor.is_floating_point() else wide
+            summand = tensor.double() if tensor.is_floating_point() else tensor
+            total[name] = total[name] + summand if name in total and tensor.is_floating_point() else summand
     return {
         name: (tensor / len(folders)).float() if tensor.is_floating_point() else tensor
         for name, tensor in total.items()
