@@ -1,4 +1,6 @@
-"""Batches on a CPU, all threads for one after the other, or side by side, a thread each: python -m benchmarks.batch_parallelism
+"""Batches on a CPU: one at a time with all threads, or side by side with one thread each.
+
+    python -m benchmarks.batch_parallelism
 
 32 sentences of 25 tokens in a batch, exactly 25 out, random weights; in turns, the best of the rounds of each.
 """

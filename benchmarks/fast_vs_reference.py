@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.fast_vs_reference updates searches parts
 
 `updates` are forward, backward and Adam; `searches` decode 32 sentences, 25 tokens in and out, with a shortlist and
-without (models, lists and batches are those of benchmarks/peers/workloads.py); `parts` are some of what updates are made
+without (models, lists and batches: benchmarks/peers/workloads.py); `parts` are some of what updates are made
 of. Weights are random. Ratios are medians over the rounds, with the lowest and the highest.
 """
 

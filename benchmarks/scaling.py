@@ -187,7 +187,8 @@ def main() -> None:
             held = f"  |{' '.join(f'{each / 1e3:10,.0f}' for each in memory)}" if memory else ""
             grows = f"  ^{compute_growth_exponent(sizes, memory):4.1f}" if memory else ""
             print(
-                f"  {name:<20} {' '.join(f'{1e3 * each:9,.1f}' for each in times)}  ^{compute_growth_exponent(sizes, times):4.1f}"
+                f"  {name:<20} {' '.join(f'{1e3 * each:9,.1f}' for each in times)}"
+                f"  ^{compute_growth_exponent(sizes, times):4.1f}"
                 f"{held}{grows}"
             )
     if drawn:

@@ -327,9 +327,14 @@ def test_selected_widened_and_joined_memories_keep_the_attention_that_prepared_t
     prepared = attention.prepare(make_memory())
     rows = torch.tensor([1, 0])
     for memory in (
-        decoder_state.select(prepared, rows), decoder_state.expand_beams(prepared, 2), decoder_state.reorder_beams(prepared, rows), decoder_state.trim_padding(prepared, 2),
-        decoder_state.keep_rows(prepared, rows, rows), decoder_state.concat_states(prepared, prepared), decoder_state.steps_per_row(prepared),
-    ):  # fmt: skip
+        decoder_state.select(prepared, rows),
+        decoder_state.expand_beams(prepared, 2),
+        decoder_state.reorder_beams(prepared, rows),
+        decoder_state.trim_padding(prepared, 2),
+        decoder_state.keep_rows(prepared, rows, rows),
+        decoder_state.concat_states(prepared, prepared),
+        decoder_state.steps_per_row(prepared),
+    ):
         assert memory.owner is attention
     assert [name for name, _ in decoder_state.named_tensors(prepared)] == ["keys", "values", "mask", "projected"]
 

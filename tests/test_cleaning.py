@@ -456,10 +456,10 @@ def test_output_to_a_device_does_not_replace_it(regard: Command, corpus_file: Pa
 
 MEASURE_MEMORY = """
 import resource, sys
-from regard.data.seen import Seen
-seen = Seen()
+from regard.corpus.filters import TextHashSet
+seen = TextHashSet()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for number in range(200_000): seen.add(f"{number} " + 100 * "x")
+for number in range(200_000): seen.add_text(f"{number} " + 100 * "x")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

@@ -291,8 +291,8 @@ def test_xml_entities_are_neither_loaded_nor_expanded(tmp_path: Path) -> None:
 MEASURE_MEMORY = """
 import resource, sys
 from pathlib import Path
-from regard.data.corpus import read
-pairs = read([Path(sys.argv[1])])
+from regard.data.readers.dispatch import iterate_pairs
+pairs = iterate_pairs([Path(sys.argv[1])])
 for _ in range(2000): next(pairs)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = 2000 + sum(1 for _ in pairs)
@@ -666,7 +666,7 @@ def test_lines_of_a_compressed_pipe_are_decompressed(tmp_path: Path) -> None:
 
 def test_importing_the_corpus_reader_loads_no_heavy_libraries() -> None:
     code = (
-        "import sys, regard.cli.app, regard.data.corpus\n"
+        "import sys, regard.cli.app, regard.data.readers.dispatch\n"
         "heavy = {'torch', 'numpy', 'pyarrow', 'lxml', 'translate', 'sacrebleu'} & set(sys.modules)\n"
         "sys.exit(f'imported at the start: {heavy}' if heavy else 0)"
     )

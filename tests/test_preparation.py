@@ -426,7 +426,7 @@ def test_concurrent_processes_build_a_cache_entry_once(tmp_path: Path, own_cache
         "from regard.data import cache\n"
         "def build(folder):\n"
         "    (folder / 'who').write_text(str(os.getpid()))\n"
-        "print((cache.entry('some', {'a': 1}, build) / 'who').read_text())"
+        "print((cache.find_or_build_entry('some', {'a': 1}, build) / 'who').read_text())"
     )
     env = {**environment(), "REGARD_CACHE": str(own_cache)}
     started = [

@@ -104,9 +104,9 @@ def test_validation_longer_than_the_time_limit_of_the_process_group_does_not_end
 SLOW_VALIDATION = """
 import os, sys, threading
 from datetime import timedelta
-from regard.training import loop
+from regard.training import Trainer
 from torch.distributed import distributed_c10d, group
-validated = loop.Trainer.validated
+validated = Trainer.run_validation
 def late(self, *arguments, **options):
     distributed_c10d._set_pg_timeout(timedelta(seconds=1), group.WORLD)
     if os.environ["RANK"] == "0":
@@ -115,7 +115,7 @@ def late(self, *arguments, **options):
         return validated(self, *arguments, **options)
     finally:
         distributed_c10d._set_pg_timeout(timedelta(minutes=30), group.WORLD)
-loop.Trainer.validated = late
+Trainer.run_validation = late
 """
 
 
@@ -144,13 +144,13 @@ def test_two_process_run_resumes_identically_with_two_only(corpus: Path, tmp_pat
 
 KILL_RANK_1 = """
 import os, sys
-from regard.training import loop
-update = loop.Trainer.update
-def killed(self, share):
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" and self.position.step == 17:
+from regard.training import Trainer
+update = Trainer.train_step
+def killed(self, update_batches):
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" and self.train_state.step == 17:
         os.kill(os.getpid(), 9)
-    return update(self, share)
-loop.Trainer.update = killed
+    return update(self, update_batches)
+Trainer.train_step = killed
 """
 
 

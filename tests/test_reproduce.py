@@ -324,7 +324,7 @@ INTERRUPTED_SCRIPT = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from regard.reproduce.processes import side_by_side
+from regard.reproduce.parallel import run_in_processes
 from regard.training import Interrupted
 
 # The parent may ignore them, as nohup does.
@@ -340,7 +340,7 @@ def save(number):
 
 if __name__ == "__main__":
     try:
-        side_by_side({str(n): partial(save, n) for n in range(4)}, 1, print)
+        run_in_processes({str(n): partial(save, n) for n in range(4)}, 1, print)
     except Interrupted as stop:
         print(stop, *sorted(path.name for path in Path().glob("saved-*")))
         sys.exit(128 + stop.signal_number)

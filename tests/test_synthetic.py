@@ -142,9 +142,10 @@ def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Pat
 
 RUN_UNTIL_SIGNAL = """
 import os, signal, sys
-from regard.cli import app, part, synthetic
-synthetic.AT_ONCE = {batch_size}
-write, left = part.Part.write, [{batches} + 1]
+from regard.cli import app, synthetic_data
+from regard.cli.synthetic_data import ResumableFile
+synthetic_data.LINES_PER_CHUNK = {batch_size}
+write, left = ResumableFile.write, [{batches} + 1]
 def write_or_stop(self, lines, tally):
     if left[0] == 0:
         self.file.write(b"half a li")
@@ -152,7 +153,7 @@ def write_or_stop(self, lines, tally):
         os.kill(os.getpid(), signal.{signal})
     left[0] -= 1
     write(self, lines, tally)
-part.Part.write = write_or_stop
+ResumableFile.write = write_or_stop
 app.main()
 """
 

@@ -4,7 +4,7 @@
     REGARD_DATA=data python -m benchmarks.peers.train_technical_joeynmt de --seconds 600
     REGARD_DATA=data python -m benchmarks.peers.train_technical_joeynmt fr --seconds 600 training.tensorboard=false
 
-regard trains the recipe `default`; keys that are given change it. JoeyNMT's configuration is in joeynmt_config.py. The clock
+regard trains the recipe `default`; keys that are given change it. JoeyNMT's is in joeynmt_config.py. The clock
 of each starts with its first epoch, when all text is cut into pieces, and counts its validations; a validation that is
 under way at the end is still finished. Both take the best checkpoint by BLEU of the first 500 dev sentences, decoded
 greedily, and translate the test set with a beam of 5.

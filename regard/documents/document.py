@@ -130,9 +130,8 @@ def translate_document(
     ]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
-            warn(
-                f"{to_single_line(name)}: no translation for {shorten(strip_placeholder_tags(text), 60)!r}, which stays as it is"
-            )
+            shown = shorten(strip_placeholder_tags(text), 60)
+            warn(f"{to_single_line(name)}: no translation for {shown!r}, which stays as it is")
         if len(empty) > MAX_WARNINGS:
             warn(f"{to_single_line(name)}: {len(empty):,} of {len(draft.texts):,} texts have no translation")
     return draft.write([answer if strip_placeholder_tags(answer).strip() else "" for answer in answers])

@@ -27,7 +27,8 @@ MATH = _build_span_pattern(r"\(", r"\)")
 TITLE = r"""(?:\s++(?:"[^"]*"|'[^']*'|\([^()]*\)))?"""
 INLINE_TOKEN = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`))"
-    rf"|(?P<opaque>{_build_span_pattern('<!--', '-->')}|{_build_span_pattern('{%', '%}')}|{_build_span_pattern('{{', '}}')}|{MATH}"
+    rf"|(?P<opaque>{_build_span_pattern('<!--', '-->')}|{_build_span_pattern('{%', '%}')}"
+    rf"|{_build_span_pattern('{{', '}}')}|{MATH}"
     r"|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>|<[^\s<>@]+@[^\s<>]+>|\[\^[^\[\]\s]+\]"
     r"|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*?(?<=\S)\$(?!\d)|(?<!\w):(?=[0-9_+-]*+[a-z])[a-z0-9_+-]*+:(?!\w)"
     # Pandoc, R Markdown and Quarto: attributes, citations, cross-references, LaTeX commands.

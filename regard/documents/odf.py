@@ -72,7 +72,8 @@ def _iterate_odf_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
                 opening=[make_literal(child.opening)], children=inside, closing=[make_literal(child.closing)]
             )
         elif half := RANGE_MARKER.fullmatch(child.name):
-            key = f"{half[1]} {child.find_attribute('name') or child.find_attribute('id') or child.find_attribute('change-id')}"
+            name = child.find_attribute("name") or child.find_attribute("id") or child.find_attribute("change-id")
+            key = f"{half[1]} {name}"
             yield InlineNode(
                 opening=[OutputFragment(None, child.serialize)], pair_key=key, is_opening=half[2] == "start"
             )

@@ -23,7 +23,7 @@ from regard.documents.escaping import (
 
 PLACEHOLDER_TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")
-# A tag that separates words is written `<!r1/>` while the white space around it is handled: other tags beside it keep theirs.
+# A tag that separates words is `<!r1/>` while the white space around it is handled: other tags beside it keep theirs.
 STANDALONE_TAG = re.compile(r"<r(?P<number>[0-9]{1,6})/>")
 SPACED_SEPARATOR = re.compile(r"(?P<left>(?<![ \t\r\n])[ \t\r\n]++)?<!r(?P<number>[0-9]{1,6})/>(?P<right>[ \t\r\n]*+)")
 MAX_TAG_DEPTH = 50  # pairs inside each other; what is deeper stands alone

@@ -99,7 +99,8 @@ def write_overview(workspace: Workspace) -> Path:
     )
     body = "".join(
         f'<tr><td><a href="{escape(one["experiment"])}/page.html">{escape(one["title"])}</a></td>'
-        f"<td>{escape(claim['claim'])}</td><td>{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {escape(claim['verdict'])}</td>"
+        f"<td>{escape(claim['claim'])}</td>"
+        f"<td>{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {escape(claim['verdict'])}</td>"
         f"<td>{escape(claim['figures'])}</td></tr>"
         for one, claim in rows
     )

@@ -148,7 +148,8 @@ def check_tensors_match(folder: Path, tensors: _TensorMap, expected: _TensorMap)
         if (tensor.shape, tensor.dtype) != (expected[name].shape, expected[name].dtype):
             raise make_corrupt_error(
                 folder,
-                f"{MODEL_FILE} does not fit the run's config.yaml: {name} is {_describe_tensor(tensor)}, not {_describe_tensor(expected[name])}",
+                f"{MODEL_FILE} does not fit the run's config.yaml: {name} is {_describe_tensor(tensor)}, not "
+                f"{_describe_tensor(expected[name])}",
             )
 
 

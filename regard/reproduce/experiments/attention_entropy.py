@@ -47,7 +47,8 @@ ATTENTION_SPARSITY = Experiment(
     title="Is attention sparse?",
     source="asked of Bahdanau 2015 (figure 3), Luong 2015 (figure 7) and Vaswani 2017: the pictures look sparse, no "
     "figure is given; a softmax never gives a zero",
-    description="Weights of the references' words over the source, its end included. Outside a window weights are 0; those "
+    description="Weights of the references' words over the source, its end included. Outside a window weights are 0; "
+    "those "
     "of a Transformer are its last layer's, mean of the heads.",
     rows=_build_sparsity_rows,
     measure=measure_translation,

@@ -31,7 +31,8 @@ BLEU_BY_LENGTH = Experiment(
     title="BLEU by sentence length",
     source="Bahdanau, Cho & Bengio 2015, figure 2 and table 1 (RNNencdec-50, RNNsearch-50: WMT'14 English–French, all "
     "sentences); Luong, Pham & Manning 2015, figure 6",
-    description="BLEU of the test sentences of each range of lengths. `long against short` is BLEU of the longest range as "
+    description="BLEU of the test sentences of each range of lengths. `long against short` is BLEU of the longest "
+    "range as "
     "a share of that of the shortest. At the small scale a line has one to four sentences.",
     rows=_build_length_rows,
     measure=measure_translation,

@@ -102,7 +102,8 @@ CELL_COMPARISON = Experiment(
     title="Elman, GRU and LSTM cells",
     source="Hochreiter & Schmidhuber 1997 (the adding problem); Cho et al. 2014, section 2.3 (a unit simpler than the "
     "LSTM); no figures of theirs are for the same data",
-    description="Adding: two marked numbers of 30 (full: 100), error of their sum; copying: 2 symbols over 8 steps of pause "
+    description="Adding: two marked numbers of 30 (full: 100), error of their sum; copying: 2 symbols over 8 steps "
+    "of pause "
     "(full: 3 over 20), one in eight is chance; translation: Bahdanau's model with each cell.",
     rows=_build_cell_rows,
     measure=_measure_cell,

@@ -39,7 +39,8 @@ HARD_ATTENTION = Experiment(
     source="Deng et al. 2018, table 1 (IWSLT'14 German–English): soft, exact marginal, and hard attention by samples "
     "with the soft model as baseline. Xu et al. 2015, section 4, have the decoder and the moving baseline; in their "
     "captions hard attention is ahead of soft (BLEU-4 25.0 against 24.3 on COCO), against what Deng finds",
-    description="Show, attend and tell's decoder over words. Entropy is that of the distribution that places are drawn from "
+    description="Show, attend and tell's decoder over words. Entropy is that of the distribution that places are "
+    "drawn from "
     "or weighed by.",
     rows=_build_hard_attention_rows,
     measure=measure_translation,

@@ -97,7 +97,8 @@ ATTENTION_COST = Experiment(
     title="What a look costs",
     source="Luong, Pham & Manning 2015, section 3.2: global attention has to attend to all source words for each "
     "target word, which is expensive; local attention looks at a window",
-    description="One step over sources of 32 to 8,192 words, window 10 to each side; the figures of the table are those at "
+    description="One step over sources of 32 to 8,192 words, window 10 to each side; the figures of the table are "
+    "those at "
     "8,192 words divided by those at 32. Operations (of products) and the bytes that a step writes are counted, with "
     "keys already projected; seconds are measured.",
     rows=_build_cost_rows,

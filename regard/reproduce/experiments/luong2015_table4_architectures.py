@@ -53,7 +53,8 @@ ARCHITECTURES = Experiment(
     title="Attentional architectures",
     source="Luong, Pham & Manning 2015, table 4 (newstest2014), footnote 15 and table 6 (AER on 508 sentences of "
     "Europarl)",
-    description="Scores and alignments of one model with input feeding. AER is of the references, each word linked to where "
+    description="Scores and alignments of one model with input feeding. AER is of the references, each word linked "
+    "to where "
     "the model looks most; at the full scale of other models, English to French, on the Hansards.",
     rows=_build_architecture_rows,
     measure=_measure_architecture,

@@ -28,7 +28,8 @@ KEY_VALUE = Experiment(
     title="Key-value attention",
     source="Mino, Utiyama, Sumita & Tokunaga 2017, abstract: keys and values apart outperform conventional attention "
     "in three tasks; their figures are not at hand",
-    description="Bahdanau's decoder over his annotations; over one projection of them cut into keys and values; over two.",
+    description="Bahdanau's decoder over his annotations; over one projection of them cut into keys and values; "
+    "over two.",
     rows=_build_key_value_rows,
     measure=measure_translation,
     columns=("perplexity", "bleu", "aer", "entropy", "parameters"),

@@ -55,7 +55,8 @@ DIRECTIONS = Experiment(
     name="directions",
     title="Directions and windows",
     source="Schuster & Paliwal 1997: regression and classification on artificial data; their figures are not at hand",
-    description="What the answer depends on lies on both sides: sentences whose verbs depend on the first word and the last "
+    description="What the answer depends on lies on both sides: sentences whose verbs depend on the first word and "
+    "the last "
     "mark (full: parts of speech of UD English EWT), and numbers that are sums of ten before and twenty behind. The "
     "windows and the delay are shorter than that: they show what a network that sees less has to do without.",
     rows=_build_direction_rows,

@@ -48,7 +48,8 @@ SUTSKEVER = Experiment(
     title="Reversal, depth, beam",
     source="Sutskever, Vinyals & Le 2014, sections 3.3 and 3.4, table 1: WMT'14 English–French; the figures beside "
     "the beams are those of an ensemble of five",
-    description="An LSTM that has one vector of the source. Forward and reversed have 4 layers at the full scale, as in the "
+    description="An LSTM that has one vector of the source. Forward and reversed have 4 layers at the full scale, as "
+    "in the "
     "paper, and 1 at the small one.",
     rows=_build_sutskever_rows,
     measure=measure_translation,

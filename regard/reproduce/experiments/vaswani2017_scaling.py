@@ -103,7 +103,8 @@ DOT_PRODUCT_SCALING = Experiment(
     title="The scale √d_k",
     source="Vaswani et al. 2017, section 3.2.1: for large d_k the products grow large and push the softmax to where "
     "its gradients are extremely small",
-    description="16 places, queries and keys of independent numbers with variance 1. `gradient_kept` is the gradient of the "
+    description="16 places, queries and keys of independent numbers with variance 1. `gradient_kept` is the gradient "
+    "of the "
     "scores at d_k = 1024 as a share of that at 4, `entropy` that of the weights at 1024 (even weights: 2.77), `loss` "
     "the mean square error after a short training at d_k = 256 (full: 512) that has to average what is seen at four "
     "places of 16, which are of one kind.",

@@ -33,7 +33,8 @@ TRANSFORMER = Experiment(
     title="Transformer against RNN",
     source="Vaswani et al. 2017, table 3, base and row E (newstest2013, the paper's figures here); table 2: 27.3 BLEU "
     "on newstest2014 against 24.6 of a deep recurrent model, at a seventh of its training cost",
-    description="Models of the same width, trained with as many updates on as many tokens. The Transformer has more layers "
+    description="Models of the same width, trained with as many updates on as many tokens. The Transformer has more "
+    "layers "
     "(small: 2 against 1, full: 4 against 1), a learning rate of its own, and pre-norm in the place of the paper's "
     "post-norm.",
     rows=_build_transformer_rows,
