@@ -761,7 +761,10 @@ def test_larger_split_keeps_its_prefix_and_the_other_splits() -> None:
 
 
 def test_corpus_is_the_same_in_every_process() -> None:
-    code = "from regard.synthetic.grammar import generate_corpus; import sys; sys.stdout.write(ascii(generate_corpus(40, 9, 9, seed=2)))"
+    code = (
+        "from regard.synthetic.grammar import generate_corpus; import sys; "
+        "sys.stdout.write(ascii(generate_corpus(40, 9, 9, seed=2)))"
+    )
     for salt in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)

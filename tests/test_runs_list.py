@@ -142,8 +142,8 @@ def test_unfinished_runs_are_recognised(run: Run, tmp_path: Path) -> None:
 
 DAMAGE = {
     "config.yaml": [(b"{", "config.yaml is not YAML"), (b"model: 3\n", "it has no section 'training'")],
-    "metrics.jsonl": [(b"{}\n", "metrics.jsonl:1 says nothing of a step"), (b"\xff\n", "metrics.jsonl:1 is not JSON")],
-    "checkpoints/step-24/state.json": [(b"", "step-24/state.json cannot be read"), (b"[]", "says nothing of a step")],
+    "metrics.jsonl": [(b"{}\n", "metrics.jsonl:1 has no valid step"), (b"\xff\n", "metrics.jsonl:1 is not JSON")],
+    "checkpoints/step-24/state.json": [(b"", "step-24/state.json cannot be read"), (b"[]", "has no valid step")],
 }
 
 
@@ -156,7 +156,7 @@ def test_damaged_runs_are_listed_with_the_reason(regard: Command, run: Run, tmp_
             (folder / name).write_bytes(content)
             reasons[folder.name] = reason
     (tmp_path / "runs/half/tokenizer").mkdir(parents=True)
-    reasons["half"] = "it has no config.yaml: training ended before it began"
+    reasons["half"] = "it has no config.yaml: training ended before the first update"
     copy_with(run, tmp_path / "runs/whole")
     rows = {Path(one["folder"]).name: one for one in list_runs(regard)["runs"]}
     assert rows.keys() == {*reasons, "whole"}
@@ -198,7 +198,7 @@ def test_empty_or_missing_folder_is_reported(regard: Command, tmp_path: Path) ->
     done = regard("runs", "empty")
     assert (done.returncode, done.stdout) == (0, "")
     assert "no runs in empty; `regard train` writes them" in done.stderr
-    for arguments, message in (([], "there is no folder runs"), (["empty", "--sort", "size"], "not 'size'")):
+    for arguments, message in (([], "folder runs does not exist"), (["empty", "--sort", "size"], "not 'size'")):
         done = regard("runs", *arguments)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert message in done.stderr

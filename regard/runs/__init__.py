@@ -1,4 +1,4 @@
-"""A run on disk."""
+"""Runs on disk: config, vocabularies, checkpoints, metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Run` on first use, so that whoever only lists runs does not wait for PyTorch."""
+    """Import `Run` on first use, so that listing runs does not load PyTorch."""
     if name == "Run":
         from regard.runs.run import Run
 

@@ -1,7 +1,7 @@
-"""One moment of a training run on disk: weights, optimizer, and all that the next update depends on.
+"""Checkpoints on disk: weights, optimizer, and the state that the next update depends on.
 
-safetensors and JSON, each with its checksum; written beside and renamed, so that what has the name is whole. Nothing
-that is read here can run code.
+A checkpoint is a folder of safetensors and JSON files with checksums. It is written under a temporary name and renamed,
+so that a folder with its final name is complete. Reading a checkpoint cannot execute code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safeten
 
 
 def write_checkpoint(folder: Path, model: _TensorMap, optimizer: _TensorMap, state: Mapping[str, Any]) -> None:
-    """Writes a checkpoint; the folder appears when everything in it is on the disk."""
+    """Write a checkpoint.
+
+    Its folder appears once all files are on the disk. An existing one only gets the new state.
+    """
     if folder.exists():
         rewrite_state_file(folder, state)
         return
@@ -40,7 +43,9 @@ def write_checkpoint(folder: Path, model: _TensorMap, optimizer: _TensorMap, sta
         _write_checkpoint_files(partial_folder, {MODEL_FILE: model, OPTIMIZER_FILE: optimizer}, state)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial_folder, ignore_errors=True)
-        raise UserError(f"checkpoint {folder} could not be written ({error}); those before it are whole") from error
+        raise UserError(
+            f"checkpoint {folder} could not be written ({error}); earlier checkpoints are intact"
+        ) from error
     except BaseException:
         shutil.rmtree(partial_folder)
         raise
@@ -49,7 +54,7 @@ def write_checkpoint(folder: Path, model: _TensorMap, optimizer: _TensorMap, sta
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Removes a checkpoint: first its name, so that what has a name is whole also where this is cut short."""
+    """Remove a checkpoint; it is renamed first, so that an interrupted removal leaves no incomplete checkpoint."""
     renamed_folder = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(renamed_folder, ignore_errors=True)
     folder.rename(renamed_folder)
@@ -57,13 +62,13 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def remove_partial_checkpoints(folder: Path) -> None:
-    """Removes what is left of writes and removals that were killed."""
+    """Remove the remains of interrupted writes and removals."""
     for leftover in folder.glob(".*.part"):
         shutil.rmtree(leftover)
 
 
 def rewrite_state_file(folder: Path, state: Mapping[str, Any]) -> None:
-    """New words on a step that is saved already: its weights are what they were, only what is known of it changes."""
+    """Update only `state.json` of an existing checkpoint; its tensors do not change."""
     document = {"format": CHECKPOINT_FORMAT, **state, "files": read_state(folder)["files"]}
     partial_file = folder / f".{STATE_FILE}.part"
     partial_file.write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -73,33 +78,33 @@ def rewrite_state_file(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def _write_checkpoint_files(folder: Path, files: Mapping[str, _TensorMap], state: Mapping[str, Any]) -> None:
-    """Writes the files of a checkpoint and waits until they are on the disk."""
-    with ThreadPoolExecutor() as together:  # checksums keep the processor busy, syncing the disk
+    """Write the files of a checkpoint and wait until they are on the disk."""
+    with ThreadPoolExecutor() as executor:  # checksums need the CPU while fsync waits for the disk
         for name, tensors in files.items():
             save_file(dict(tensors), str(folder / name))
-        synced = [together.submit(fsync_path, folder / name) for name in files]
-        digests = {name: together.submit(compute_sha256, folder / name) for name in files}
+        syncs = [executor.submit(fsync_path, folder / name) for name in files]
+        checksums = {name: executor.submit(compute_sha256, folder / name) for name in files}
         document = {
             "format": CHECKPOINT_FORMAT,
             **state,
-            "files": {name: one.result() for name, one in digests.items()},
+            "files": {name: checksum.result() for name, checksum in checksums.items()},
         }
-        for one in synced:
-            one.result()
+        for sync in syncs:
+            sync.result()
     (folder / STATE_FILE).write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
     for path in (folder / STATE_FILE, folder):
         fsync_path(path)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint."""
+    """Read `state.json` of a checkpoint; raise CorruptCheckpointError if it is damaged."""
     try:
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         version, files, best = state["format"], state["files"], state.get("best")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise make_corrupt_error(folder, f"{STATE_FILE} cannot be read") from error
     if type(version) is not int or not isinstance(files, dict) or not isinstance(best, dict | None):
-        raise make_corrupt_error(folder, f"{STATE_FILE} is not what training wrote")
+        raise make_corrupt_error(folder, f"{STATE_FILE} lacks a valid format, files or best")
     if version != CHECKPOINT_FORMAT:
         raise UserError(
             f"checkpoint {folder} has format {version}; this version of regard reads format {CHECKPOINT_FORMAT}"
@@ -108,7 +113,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def verify_file(folder: Path, name: str) -> str:
-    """The path of one of a checkpoint's files, after it has been held against its checksum."""
+    """Return the path of one of a checkpoint's files after verifying its checksum."""
     expected = read_state(folder)["files"].get(name)
     if not (folder / name).is_file():
         raise make_corrupt_error(folder, f"{name} is missing")
@@ -118,53 +123,53 @@ def verify_file(folder: Path, name: str) -> str:
 
 
 def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of one of a checkpoint's files."""
+    """Read the tensors of one of a checkpoint's files."""
     path = verify_file(folder, name)
     try:
         return load_file(path)
     except (SafetensorError, ValueError, OSError) as error:
-        raise make_corrupt_error(folder, f"{name} holds no tensors: {' '.join(str(error).split())}") from error
+        raise make_corrupt_error(folder, f"{name} is not a safetensors file: {' '.join(str(error).split())}") from error
 
 
 def load_model_weights(folder: Path, model: nn.Module) -> None:
-    """Loads the weights into a model of the same recipe."""
+    """Load the weights into a model of the same recipe."""
     model.load_state_dict(read_model_tensors(folder, model), strict=False)
 
 
 def read_model_tensors(folder: Path, model: nn.Module) -> dict[str, Tensor]:
-    """The weights, if they are those of such a model, which may be an outline without numbers (on device meta)."""
+    """Read the weights if their names and shapes match the model, which may be on the meta device."""
     tensors = read_tensors(folder, MODEL_FILE)
     check_tensors_match(folder, tensors, collect_model_tensors(model))
     return tensors
 
 
 def check_tensors_match(folder: Path, tensors: _TensorMap, expected: _TensorMap) -> None:
-    """Whether tensors that were read are those of a model, by name, shape and kind."""
+    """Raise CorruptCheckpointError unless tensors match those of a model in name, shape and dtype."""
     if tensors.keys() != expected.keys():
         raise make_corrupt_error(
-            folder, f"{MODEL_FILE} does not fit the run's config.yaml: it holds {len(tensors)} other tensors"
+            folder, f"{MODEL_FILE} does not fit the run's config.yaml: it has {len(tensors)} tensors with other names"
         )
     for name, tensor in tensors.items():
         if (tensor.shape, tensor.dtype) != (expected[name].shape, expected[name].dtype):
             raise make_corrupt_error(
                 folder,
-                f"{MODEL_FILE} does not fit the run's config.yaml: {name} is {_describe_tensor(tensor)}, not "
-                f"{_describe_tensor(expected[name])}",
+                f"{MODEL_FILE} does not fit the run's config.yaml: "
+                f"{name} is {_describe_tensor(tensor)}, not {_describe_tensor(expected[name])}",
             )
 
 
 def _describe_tensor(tensor: Tensor) -> str:
-    """Numbers and their form: `float32 8×24`."""
+    """Return dtype and shape as text, such as `float32 8×24`."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
 def collect_model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The model's tensors, each under the first of its names where it has several (tied weights)."""
-    first: dict[int, str] = {}
-    whole = model.state_dict(keep_vars=True)
-    for name, tensor in whole.items():
-        first.setdefault(id(tensor), name)
-    return {name: whole[name].detach().contiguous() for name in first.values()}
+    """Return the model's tensors; tied weights occur once, under their first_names name."""
+    first_names: dict[int, str] = {}
+    state_dict = model.state_dict(keep_vars=True)
+    for name, tensor in state_dict.items():
+        first_names.setdefault(id(tensor), name)
+    return {name: state_dict[name].detach().contiguous() for name in first_names.values()}
 
 
 def load_optimizer_tensors(
@@ -172,35 +177,35 @@ def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer,
     take_shard: Callable[[Tensor, Tensor], Tensor] = lambda whole, _: whole,
 ) -> None:
-    """Gives an optimizer what it had gathered: the tensors that `optimizer_tensors` named; others are left alone.
+    """Restore an optimizer from the tensors that `collect_optimizer_tensors` returned; others are ignored.
 
-    `part` cuts what belongs to this process out of a tensor that is as large as a weight.
+    `take_shard` returns this rank's shard of a tensor as large as a weight.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    known = {str(number): number for number in range(len(weights))}
+    indices = {str(index): index for index in range(len(weights))}
     for name, tensor in tensors.items():
-        number, _, key = name.partition(".")
-        if number in known:
-            weight = weights[known[number]]
+        index, _, key = name.partition(".")
+        if index in indices:
+            weight = weights[indices[index]]
             if tensor.dim() and tensor.shape != weight.shape:
                 raise ValueError(f"{name} is {_describe_tensor(tensor)}, its weight {_describe_tensor(weight)}")
-            state.setdefault(known[number], {})[key] = take_shard(tensor, weight) if tensor.dim() else tensor
-    if len({frozenset(own) for own in state.values()}) > 1:
-        raise ValueError("not every weight has the same tensors")
+            state.setdefault(indices[index], {})[key] = take_shard(tensor, weight) if tensor.dim() else tensor
+    if len({frozenset(keys) for keys in state.values()}) > 1:
+        raise ValueError("the weights do not all have the same optimizer tensors")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def collect_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's tensors by the number of their parameter and their own name."""
+    """Return the optimizer's tensors, named by parameter index and key, such as `0.exp_avg`."""
     state = optimizer.state_dict()["state"]
-    return {f"{number}.{key}": value.contiguous() for number, own in state.items() for key, value in own.items()}
+    return {f"{index}.{key}": value.contiguous() for index, values in state.items() for key, value in values.items()}
 
 
 class CorruptCheckpointError(UserError):
-    """A checkpoint cannot be used."""
+    """Damaged checkpoint, or one that does not fit the run."""
 
 
 def make_corrupt_error(folder: Path, reason: str) -> CorruptCheckpointError:
-    """What to say of a checkpoint that cannot be used."""
+    """Build the error for a damaged checkpoint."""
     return CorruptCheckpointError(f"checkpoint {folder} is damaged: {reason}")

@@ -1,4 +1,4 @@
-"""One process at a time writes into a run's folder, or a file."""
+"""File locks: only one process at a time writes to a run's folder or a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import portalocker
 
 from regard.errors import UserError
 
-_HELD_LOCKS = set[IO[Any]]()  # by this process
+_HELD_LOCKS = set[IO[Any]]()  # open lock files of this process
 
 
 @contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Nobody else trains into the folder meanwhile."""
+    """Hold the run's lock inside the context; raise UserError if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process is training into {folder}; wait for it, or choose another --out"
     with (folder / ".lock").open("a") as lock:
@@ -30,7 +30,7 @@ def lock_run(folder: Path) -> Iterator[None]:
 
 
 def _release_locks_in_child() -> None:
-    """In a child, which would hold on to what its parent holds: one that reads outlives a parent who is killed."""
+    """Close inherited lock files after a fork: a data worker may outlive its killed parent and would keep the lock."""
     while _HELD_LOCKS:
         _HELD_LOCKS.pop().close()
 
@@ -40,7 +40,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def lock_file(file: IO[Any], busy_message: str) -> None:
-    """Makes an open file this process's alone until it is closed, however that happens; `busy` is said to others."""
+    """Lock an open file until it is closed or the process ends; raise UserError(busy_message) if it is locked."""
     try:
         portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:

@@ -1,4 +1,4 @@
-"""What a run's folder says of it, without PyTorch: a hundred runs are listed in a moment."""
+"""Summaries of runs for `regard runs`, read without PyTorch, so that many runs are listed quickly."""
 
 from __future__ import annotations
 
@@ -21,63 +21,59 @@ _CONFIG_FILE, _METRICS_FILE, _STATE_FILE, _MODEL_FILE = (
     "state.json",
     "model.safetensors",
 )
-_PARTIAL_RUN_FILES = (
-    "tokenizer",
-    "checkpoints",
-    _METRICS_FILE,
-)  # what training leaves behind where it ended before there was a config
+_PARTIAL_RUN_FILES = ("tokenizer", "checkpoints", _METRICS_FILE)  # signs of a run that ended before it wrote its config
 _CHECKPOINT_NAME = re.compile(r"step-(\d+)")
-_MAX_DEPTH = 4  # folders that may stand in one another above a run
-_MAX_MAGNITUDE = 1e300  # no figure of a run is; JSON has numbers that no float can hold
-_MAX_HEADER_BYTES = 1 << 26  # bytes; the header of a file that says more is not one
+_MAX_DEPTH = 4  # nested folders that are searched for runs
+_MAX_MAGNITUDE = 1e300  # larger numbers in JSON, some beyond the range of float, are damage
+_MAX_HEADER_BYTES = 1 << 26  # a safetensors file that claims a longer header is damaged
 
-# libyaml, where PyYAML was built with it, reads a config ten times as fast.
+# If PyYAML was built with libyaml, it reads a config ten times as fast.
 _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class ValidationSummary:
-    """What a validation found."""
+    """Result of one validation."""
 
     step: int
     score: float | None
-    measure: str  # what the score is
+    measure: str  # metric of the score
     loss: float | None
     perplexity: float | None
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in figures; None is what nothing on the disk tells."""
+    """Key figures of a run; None if unknown."""
 
     folder: Path
-    damage: str | None = None  # what is wrong with it, where something is
+    damage: str | None = None  # description of a problem
     recipe: str | None = None
     config: Mapping[str, Any] | None = None
     parameters: int | None = None
     steps: int = 0
     epochs: float | None = None
-    best: ValidationSummary | None = None  # of the model that translates
-    tokens_per_second: float | None = None  # the median
-    seconds: float | None = None  # of training
-    written: float | None = None  # when something was written last, in seconds since 1970
+    best: ValidationSummary | None = None  # of the model that is used
+    tokens_per_second: float | None = None  # median
+    seconds: float | None = None  # training time
+    written: float | None = None  # time of the last write, in seconds since 1970
     finished: bool = False
 
 
 class _UnreadableRunError(Exception):
-    """A file of a run that cannot be read."""
+    """File of a run that cannot be read."""
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The run that a folder is, or the runs in it, at any depth within reason; half-made ones, too."""
+    """Return the folder itself if it is a run, else the runs inside it, incomplete ones included."""
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; `regard train` writes a run into a folder in `runs`")
+        raise UserError(f"folder {folder} does not exist; `regard train` writes runs to the folder `runs`")
     return sorted(_iterate_runs(folder, _MAX_DEPTH))
 
 
 def _iterate_runs(folder: Path, depth: int) -> Iterator[Path]:
-    """A run has no runs in it."""
-    if (folder / _CONFIG_FILE).is_file() or any((folder / trace).exists() for trace in _PARTIAL_RUN_FILES):
+    """Yield the runs in a folder; runs are not searched for further runs."""
+    if (folder / _CONFIG_FILE).is_file() or any((folder / name).exists() for name in _PARTIAL_RUN_FILES):
         yield folder
     elif depth:
         for inner in folder.iterdir():
@@ -86,7 +82,7 @@ def _iterate_runs(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def summarize_run(folder: Path) -> RunSummary:
-    """What a run has come to; where a file of it cannot be read, that is what there is to say."""
+    """Return the summary of a run; if a file cannot be read, only its `damage` is set."""
     try:
         return _read_summary(folder)
     except _UnreadableRunError as damage:
@@ -96,13 +92,13 @@ def summarize_run(folder: Path) -> RunSummary:
 
 
 def _read_summary(folder: Path) -> RunSummary:
-    """A run of which everything can be read."""
+    """Read all files of a run; raise _UnreadableRunError or OSError if one is damaged."""
     config = _read_config_yaml(folder / _CONFIG_FILE)
     rows = _read_metrics_rows(folder / _METRICS_FILE)
     newest = _find_newest_checkpoint(folder)
     state = _read_state_json(newest / _STATE_FILE) if newest else {}
-    learning = [row for row in rows if row.get("kind") == "train"]
-    speeds = [row["tokens_per_second"] for row in learning if _is_plausible_number(row.get("tokens_per_second"))]
+    train_rows = [row for row in rows if row.get("kind") == "train"]
+    speeds = [row["tokens_per_second"] for row in train_rows if _is_plausible_number(row.get("tokens_per_second"))]
     steps = state.get("step", rows[-1]["step"] if rows else 0)
     return RunSummary(
         folder,
@@ -121,7 +117,7 @@ def _read_summary(folder: Path) -> RunSummary:
 
 
 def _iterate_written_files(folder: Path, newest_checkpoint: Path | None) -> Iterator[Path]:
-    """Files whose times tell when training wrote last."""
+    """Yield the files whose modification times tell when training wrote last."""
     yield folder / _CONFIG_FILE
     if (folder / _METRICS_FILE).is_file():
         yield folder / _METRICS_FILE
@@ -130,9 +126,9 @@ def _iterate_written_files(folder: Path, newest_checkpoint: Path | None) -> Iter
 
 
 def _read_config_yaml(path: Path) -> dict[str, Any]:
-    """The run's config."""
+    """Read the run's config."""
     if not path.is_file():
-        raise _UnreadableRunError(f"it has no {path.name}: training ended before it began")
+        raise _UnreadableRunError(f"it has no {path.name}: training ended before the first update")
     try:
         config = yaml.load(path.read_bytes(), _YamlLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -143,7 +139,7 @@ def _read_config_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read_metrics_rows(path: Path) -> list[dict[str, Any]]:
-    """What was measured; a last line that a kill cut short is left out."""
+    """Read the rows of `metrics.jsonl`; an incomplete last line is ignored."""
     if not path.is_file():
         return []
     rows = []
@@ -153,13 +149,13 @@ def _read_metrics_rows(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise _UnreadableRunError(f"{path.name}:{number} is not JSON") from error
         if not isinstance(row, dict) or not _is_step(row.get("step")):
-            raise _UnreadableRunError(f"{path.name}:{number} says nothing of a step")
+            raise _UnreadableRunError(f"{path.name}:{number} has no valid step")
         rows.append(row)
     return rows
 
 
 def _find_newest_checkpoint(folder: Path) -> Path | None:
-    """That of the last step."""
+    """Return the folder of the checkpoint with the highest step, or None."""
     steps = [
         (int(match[1]), path)
         for path in folder.glob("checkpoints/*")
@@ -169,18 +165,18 @@ def _find_newest_checkpoint(folder: Path) -> Path | None:
 
 
 def _read_state_json(path: Path) -> dict[str, Any]:
-    """What a checkpoint knows of training."""
+    """Read `state.json` of a checkpoint."""
     try:
         state = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise _UnreadableRunError(f"{path.parent.name}/{path.name} cannot be read") from error
     if not isinstance(state, dict) or not _is_step(state.get("step")):
-        raise _UnreadableRunError(f"{path.parent.name}/{path.name} says nothing of a step")
+        raise _UnreadableRunError(f"{path.parent.name}/{path.name} has no valid step")
     return state
 
 
 def _count_parameters(path: Path) -> int | None:
-    """How many numbers the model has, from the header of its file alone; None where that cannot be read."""
+    """Return the number of parameters from the header of a safetensors file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -191,34 +187,33 @@ def _count_parameters(path: Path) -> int | None:
 
 
 def _is_plausible_number(value: Any) -> bool:
-    """Whether it is one that can be reckoned with."""
+    """Return whether a JSON value is a number within the range of float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_MAGNITUDE
 
 
 def _is_step(value: Any) -> bool:
-    """Whether it can be the number of an update."""
+    """Return whether a JSON value can be a step."""
     return isinstance(value, int) and _is_plausible_number(value) and value >= 0
 
 
 def _get_number(row: Mapping[str, Any], name: str) -> float | None:
-    """A figure of a row, where it has it."""
+    """Return a number of a row, or None if it is missing or invalid."""
     value: Any = row.get(name)
     return float(value) if _is_plausible_number(value) else None
 
 
 def _find_best_validation(state: Mapping[str, Any], rows: list[dict[str, Any]]) -> ValidationSummary | None:
-    """The validation of the model that translates; without a checkpoint, the last that there was."""
+    """Return the validation of the model that is used; without a checkpoint, the last validation."""
     best = state.get("best")
-    known = [row for row in rows if isinstance(best, dict) and row["step"] == best.get("step")]
-    if known or not isinstance(best, dict):
-        return next((_parse_validation_row(row) for row in (known or rows)[-1:]), None)
-    record = {"score": best.get("bleu"), "measure": "bleu", **best}  # as the first release had it
+    best_rows = [row for row in rows if isinstance(best, dict) and row["step"] == best.get("step")]
+    if best_rows or not isinstance(best, dict):
+        return next((_parse_validation_row(row) for row in (best_rows or rows)[-1:]), None)
+    record = {"score": best.get("bleu"), "measure": "bleu", **best}  # format of the first release
     step, measure = int(_get_number(best, "step") or 0), str(record["measure"])
     return ValidationSummary(step, _get_number(record, "score"), measure, _get_number(best, "loss"), None)
 
 
 def _parse_validation_row(row: Mapping[str, Any]) -> ValidationSummary:
-    """A row of validation."""
     measure = str(row.get("measure", "bleu"))
     return ValidationSummary(
         row["step"], _get_number(row, measure), measure, _get_number(row, "loss"), _get_number(row, "perplexity")
@@ -226,7 +221,7 @@ def _parse_validation_row(row: Mapping[str, Any]) -> ValidationSummary:
 
 
 def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Whether training reached one of its limits: steps, epochs or patience of the `training` section."""
+    """Return whether training has reached a limit of the `training` section: steps, epochs or patience."""
     if not state:
         return False
     limits = [
@@ -234,4 +229,4 @@ def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
         (_get_number(training, "epochs"), _get_number(state, "epochs")),
         (_get_number(training, "patience"), _get_number(state, "bad_validations")),
     ]
-    return any(limit is not None and come is not None and come >= limit for limit, come in limits)
+    return any(limit is not None and value is not None and value >= limit for limit, value in limits)

@@ -65,7 +65,7 @@ def assert_resume_refuses_changed_data(run: Run, data: Path, out: Path, change: 
     train(run.read_config(), data, out, **half)
     change()
     whole: dict[str, Any] = {"training.steps": 6}
-    assert "the training data differs from that of" in error_message(train, None, None, out, resume=True, **whole)
+    assert "the training data differs from" in error_message(train, None, None, out, resume=True, **whole)
 
 
 def assert_init_from_copies_weights(run: Run, sizes: tuple[int, int], data: Path, dev: Path, out: Path) -> Run:
