@@ -144,3 +144,10 @@ def test_documented_custom_alignment_is_equal_in_parallel_and_stepwise() -> None
 def test_readme_lists_every_recipe() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in readme for name in list_recipes())
+
+
+def test_architecture_names_existing_files() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(regard/[\w/]+\.py)`", text)
+    assert len(named) >= 40
+    assert [path for path in named if not (ROOT / path).is_file()] == []
