@@ -178,9 +178,9 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
     script = """if True:
         import sys
         sys.modules["resource"] = None  # as on Windows
-        from regard.serve.document_process import DocumentProcess, Limits
+        from regard.serve.document_process import DocumentLimits, DocumentProcess
         process = DocumentProcess()
-        made = process.translate("a.txt", b"one", lambda texts: ["two"], Limits(), print)
+        made = process.translate("a.txt", b"one", lambda texts: ["two"], DocumentLimits(), print)
         print(made, process.process)
     """
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "b'two' None\n"

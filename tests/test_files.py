@@ -59,7 +59,7 @@ def test_text_without_translation_stays_and_is_named_in_the_answer(
     server: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        PreparedTexts, "restore_texts", lambda draft, made: [Translation("x", "") for _ in draft.carried]
+        PreparedTexts, "restore_texts", lambda draft, made: [Translation("x", "") for _ in draft.protected_texts]
     )
     answer = upload(server, "letter.txt", b"the old house\n")
     assert download(server, answer) == b"the old house\n"
