@@ -231,7 +231,7 @@ def test_user_errors_in_ray_workers_have_the_same_message_as_here(run: Run, tmp_
     with pytest.raises(UserError, match="is not a run: it has no"), open_worker_pool([tmp_path], Options(), workers=1):
         pass
     with (
-        pytest.raises(UserError, match=r"room for \d+ workers .* not for 4000"),
+        pytest.raises(UserError, match=r"room for \d+ workers, .* not for 4000"),
         open_worker_pool([tmp_path], Options(), 4000),
     ):
         pass

@@ -326,7 +326,7 @@ def check_resume(kept: RestorableRun, name: str, content: bytes, vouched: bool =
     def go() -> None:
         kept.trainer.resume()
         next(kept.trainer.load_update_batches())
-        truncate_metrics_after(kept.run, kept.trainer.train_state.step)
+        truncate_metrics_after(kept.run, kept.trainer.train_state.step, kept.trainer.train_state.validated)
 
     check_works_or_user_error(go, kept.run.folder)
 
@@ -362,7 +362,7 @@ def test_mutated_metrics_are_read_or_a_user_error(resumable_run: RestorableRun, 
     changed = resumable_run.run
     changed.metrics_path.write_bytes(data.draw(mutated_bytes(resumable_run.files[name], resumable_run.others(name))))
     check_works_or_user_error(changed.read_metrics, changed.folder)
-    check_works_or_user_error(lambda: truncate_metrics_after(changed, 3), changed.folder)
+    check_works_or_user_error(lambda: truncate_metrics_after(changed, 3, 3), changed.folder)
 
 
 @pytest.fixture(scope="module")

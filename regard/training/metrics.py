@@ -24,10 +24,10 @@ class MetricsWriter:
         self.file: TextIO | None = None
         self.tensorboard_writer: Any = None
 
-    def open_after(self, step: int) -> None:
-        """Open the files for appending, without the rows after `step`."""
+    def open_after(self, step: int, validated: int) -> None:
+        """Open the files for appending, without the rows that `truncate_metrics_after` removes."""
         if self.is_writer:
-            truncate_metrics_after(self.run, step)
+            truncate_metrics_after(self.run, step, validated)
             self.file = self.run.metrics_path.open("a", encoding="utf-8")
             self.tensorboard_writer = (
                 _open_tensorboard(self.run.folder / "tensorboard", step) if self.tensorboard else None
@@ -67,9 +67,9 @@ class MetricsWriter:
             self.tensorboard_writer.close()
 
 
-def truncate_metrics_after(run: Run, step: int) -> None:
-    """Remove the rows after `step`, the checkpoint that training resumes from: they will be measured again."""
-    kept = [row for row in _iterate_valid_rows(run) if row["step"] <= step]
+def truncate_metrics_after(run: Run, step: int, validated: int) -> None:
+    """Remove the rows that will be measured again: after the checkpoint `step`, and validations after `validated`."""
+    kept = [row for row in _iterate_valid_rows(run) if row["step"] <= (validated if row.get("kind") == "dev" else step)]
     partial_file = run.metrics_path.with_name(".metrics.jsonl.part")
     partial_file.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
     partial_file.replace(run.metrics_path)

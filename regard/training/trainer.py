@@ -135,7 +135,7 @@ class Trainer:
             closing(self.metrics),
             make_progress_bar() as progress,
         ):
-            self.metrics.open_after(self.train_state.step)
+            self.metrics.open_after(self.train_state.step, self.train_state.validated)
             self.start_time = time.monotonic() - self.train_state.seconds
             self.throughput.reset()
             self.eta.start(self.train_state.step)
