@@ -432,6 +432,11 @@ def test_po_is_decoded_by_the_charset_of_its_header(tmp_path: Path) -> None:
     assert read_all_pairs([path])[-1] == Pair("is it?", "ist es so ß nicht?")
 
 
+@pytest.mark.parametrize("content", ["#~ " * 1000, '# c\nmsgid "a"\nmsgid_plural "b"\n'], ids=["nested", "no msgstr"])
+def test_po_file_that_its_parser_fails_on_is_a_user_error(content: str, tmp_path: Path) -> None:
+    assert " is damaged or not a PO file: " in corpus_error(write_file(tmp_path / "x.po", content))
+
+
 def test_damaged_po_error_names_file_and_line(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.po", 'msgid "a"\nmsgstr "b"\nmsgid "c\n')
     assert corpus_error(path).startswith(f"{path}:3: damaged or not a PO file: ")

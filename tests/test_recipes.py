@@ -195,6 +195,13 @@ def test_recipe_file_extends_another_file(tmp_path: Path) -> None:
     assert found["text"] == read_recipe("default")["text"]
 
 
+def test_recipe_file_without_base_or_sections_is_refused(tmp_path: Path) -> None:
+    message = error_of(write_recipe(tmp_path, "model: {kind: luong, size: 32}\n"))
+    assert "has no section loss or text or data or training; begin it with the recipe that it changes" in message
+    sections = "".join(f"{name}: {{}}\n" for name in ("model", "loss", "text", "data", "training"))
+    assert "has no model.kind" in error_of(write_recipe(tmp_path, sections))
+
+
 def test_circular_base_is_refused(tmp_path: Path) -> None:
     write_recipe(tmp_path, "base: b.yaml\n", "a.yaml")
     assert "is its own base" in error_of(write_recipe(tmp_path, "base: a.yaml\n", "b.yaml"))

@@ -53,6 +53,14 @@ def runs_folder(run: Run, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def test_infinite_settings_are_null_in_json(regard: Command, run: Run, tmp_path: Path) -> None:
+    copy = copy_with(run, tmp_path / "infinite", training_clip=math.inf)
+    done = regard("runs", copy.folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "Infinity" not in done.stdout
+    assert '"clip": null' in done.stdout
+
+
 def list_runs(regard: Command, *arguments: object) -> dict[str, Any]:
     done = regard("runs", *arguments, "--json")
     assert done.returncode == 0, done.stderr
