@@ -64,12 +64,12 @@ def test_large_documents_are_sent_in_small_messages(process: DocumentProcess) ->
 def test_refused_documents_leave_the_process_ready_for_others(process: DocumentProcess) -> None:
     translate(process, "a.txt", b"one")
     first = get_id(process)
-    with pytest.raises(DocumentError, match=r"a\.docx is not what its ending says: it is no zip file"):
+    with pytest.raises(DocumentError, match=r"a\.docx does not match its extension: it is not a zip file"):
         translate(process, "a.docx", b"one")
-    with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines, and may have 1"):
+    with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines; the maximum is 1"):
         process.translate("a.txt", b"one\n\n", double, DocumentLimits(tags=1), lambda warning: None)
     xliff = b'<xliff version="2.0" srcLang="en" trgLang="pt"/>'
-    with pytest.raises(DocumentError, match=r"a\.xliff states pt as its target language, not de"):
+    with pytest.raises(DocumentError, match=r"a\.xliff declares pt as its target language, not de"):
         process.translate("a.xliff", xliff, double, DocumentLimits(), lambda warning: None, ("en", "de"))
     assert translate(process, "a.txt", b"one") == b"one one"
     assert get_id(process) == first

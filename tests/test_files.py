@@ -113,7 +113,7 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
     assert refusal("empty.txt", b"") == "Invalid request: empty file"
     assert refusal("picture.png", b"\x89PNG") == "Invalid request: file format not supported"
     assert refusal("x.docx", b"not a zip file")
-    assert refusal("x.xliff", b"<a/>").startswith("x.xliff is not what its ending says")
+    assert refusal("x.xliff", b"<a/>").startswith("x.xliff does not match its extension")
     assert refusal("large.txt", b"a" * 500_001, 413) == "Invalid request: the file exceeds 500000 bytes"
     missing = server.http.post("/translate_file", data={"source": "en", "target": "de"})
     assert missing.json() == {"error": "Invalid request: missing file parameter"}
@@ -138,7 +138,7 @@ def test_xliff_that_states_other_languages_than_the_request_is_refused(server: C
 
     french = ask('srcLang="en-US" trgLang="fr"')
     assert french.status_code == 400
-    assert french.json() == {"error": "x.xliff states fr as its target language, not de"}
+    assert french.json() == {"error": "x.xliff declares fr as its target language, not de"}
     assert ask('srcLang="fr" trgLang="de"').status_code == 400
     assert ask('trgLang="fr"', source="auto").status_code == 400
     assert ask('srcLang="en-US" trgLang="de-AT"').status_code == 200

@@ -1,4 +1,4 @@
-"""Files of documents: their text is translated, everything else is kept."""
+"""Translate documents (HTML, Markdown, XLIFF, PO, subtitles, Office files, EPUB) and keep everything but the text."""
 
 from regard.documents.archive import DocumentLimits
 from regard.documents.base import DocumentError

@@ -1,4 +1,4 @@
-"""Zip files from strangers, in memory: nothing is written to a disk, and no number that they say is believed."""
+"""Unpack and pack zip documents from untrusted sources in memory, with limits on size and compression ratio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.documents.base import DocumentError, ParsedDocument
 
 READ_CHUNK_BYTES = 1 << 16
 LOCAL_HEADER_SIGNATURE, CENTRAL_HEADER_SIGNATURE = b"PK\x03\x04", b"PK\x01\x02"
-MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any file may unpack to, however small it is
+MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any document may unpack to, however small it is
 ALLOWED_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -32,49 +32,47 @@ DocumentParser = Callable[[bytes], ParsedDocument]
 
 
 class DocumentLimits(NamedTuple):
-    """What a document may take."""
+    """Limits on the size of a document."""
 
-    total_bytes: int = 256 << 20  # bytes of a file, and of all that is in it, unpacked
-    text_bytes: int = 32 << 20  # bytes of a single file of text
-    entries: int = 10_000  # files in it
-    compression_ratio: int = (
-        100  # how many times larger all becomes when it is unpacked, where that is more than a few megabytes
-    )
-    tags: int = 1_000_000  # in all its texts together; in formats without tags, lines and marks that begin markup
+    total_bytes: int = 256 << 20  # of a document, and of all its files unpacked
+    text_bytes: int = 32 << 20  # of a single text file
+    entries: int = 10_000  # files in an archive
+    compression_ratio: int = 100  # unpacked to packed size, for more than MIN_UNPACKED_LIMIT bytes
+    tags: int = 1_000_000  # in all texts together; in formats without tags, lines and characters that begin markup
 
 
 def check_tag_count(contents: Iterable[bytes], limits: DocumentLimits, markup_bytes: bytes = b"<") -> None:
-    """Refuse texts with too many tags: a tag takes up to a hundred times its size in memory."""
-    found = 0
+    """Raise DocumentError for texts with too many tags: a tag takes up to a hundred times its size in memory."""
+    count = 0
     for content in contents:
-        found += sum(content.count(mark) for mark in markup_bytes)
-        found -= content.count(b"\r\n") if b"\r" in markup_bytes else 0  # one line end, not two
-    if found > limits.tags:
-        raise DocumentError(f"has {found:,} tags or lines, and may have {limits.tags:,}")
+        count += sum(content.count(mark) for mark in markup_bytes)
+        count -= content.count(b"\r\n") if b"\r" in markup_bytes else 0  # CRLF is one line end
+    if count > limits.tags:
+        raise DocumentError(f"has {count:,} tags or lines; the maximum is {limits.tags:,}")
 
 
 class ZipEntry(NamedTuple):
-    """A file in a zip file."""
+    """A file in a zip archive."""
 
     info: zipfile.ZipInfo
     data: bytes
 
 
 def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
-    """Everything in a zip file, by name and in order."""
+    """Unpack a zip archive; return its files by name, in order."""
     if not content.startswith(LOCAL_HEADER_SIGNATURE):
         old = " (it may be an older format, or protected by a password)" if content[:4] == b"\xd0\xcf\x11\xe0" else ""
-        raise DocumentError(f"is not what its ending says: it is no zip file{old}")
-    if content.count(CENTRAL_HEADER_SIGNATURE) > limits.entries:  # before a list of them is made
-        raise DocumentError(f"holds more than {limits.entries:,} files")
+        raise DocumentError(f"does not match its extension: it is not a zip file{old}")
+    if content.count(CENTRAL_HEADER_SIGNATURE) > limits.entries:  # checked before the list is built
+        raise DocumentError(f"contains more than {limits.entries:,} files")
     try:
         with zipfile.ZipFile(BytesIO(content), metadata_encoding="utf-8") as file:
             infos = file.infolist()
             _check_entries(infos)
-            most = UnpackBudget(
+            budget = UnpackBudget(
                 min(limits.total_bytes, max(MIN_UNPACKED_LIMIT, limits.compression_ratio * len(content)))
             )
-            return {info.filename: ZipEntry(info, b"".join(most.iterate_chunks(file, info))) for info in infos}
+            return {info.filename: ZipEntry(info, b"".join(budget.iterate_chunks(file, info))) for info in infos}
     except DocumentError:
         raise
     except ZIP_ERRORS as error:
@@ -82,40 +80,40 @@ def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
 
 
 class UnpackBudget:
-    """How many bytes may still come, all files together."""
+    """Number of bytes that may still be unpacked, of all files together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = self.remaining = limit
 
     def iterate_chunks(self, file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-        """A file's bytes, counted as they come."""
+        """Yield the bytes of a file, and count them against the budget."""
         with file.open(info) as member:
             while chunk := member.read(min(READ_CHUNK_BYTES, self.remaining + 1)):
                 self.remaining -= len(chunk)
                 if self.remaining < 0:
-                    raise DocumentError(f"unpacks to more than {self.limit:,} bytes; it is not trusted")
+                    raise DocumentError(f"unpacks to more than {self.limit:,} bytes, which is more than allowed")
                 yield chunk
 
 
 def _check_entries(infos: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuses what no document has: names that lead elsewhere or come twice, passwords, odd ways of packing."""
+    """Raise DocumentError for unsafe or repeated file names, passwords and unusual compression."""
     seen = set()
     for info in infos:
         name = info.orig_filename
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or name[1:2] == ":" or "\\" in name or "\0" in name or not name:
-            raise DocumentError(f"holds {name[:100]!r}, which is no name for a file in a document")
+            raise DocumentError(f"contains {name[:100]!r}, which is not a valid file name in a document")
         if name in seen:
-            raise DocumentError(f"holds {name[:100]!r} twice")
+            raise DocumentError(f"contains {name[:100]!r} twice")
         seen.add(name)
         if info.flag_bits & 0x1:
             raise DocumentError("is protected by a password")
         if info.compress_type not in ALLOWED_COMPRESSION:
-            raise DocumentError(f"is packed in a way (method {info.compress_type}) that documents are not")
+            raise DocumentError(f"has an unsupported compression (method {info.compress_type})")
 
 
 def _pack_zip(entries: Mapping[str, ZipEntry]) -> bytes:
-    """A zip file, with its entries in order and each stored or deflated as it was."""
+    """Pack files into a zip archive, in order and with their original compression."""
     out = BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for name, entry in entries.items():
@@ -130,27 +128,26 @@ def _pack_zip(entries: Mapping[str, ZipEntry]) -> bytes:
 def parse_zip_document(
     entries: Mapping[str, ZipEntry], parsers: Mapping[str, DocumentParser], limits: DocumentLimits
 ) -> ParsedDocument:
-    """A document of those of its files that have a reader; the others stay as they are."""
+    """Parse the files of an archive that have a parser; copy the others."""
     check_tag_count((entries[name].data for name in parsers), limits)
-    drafts = {name: _parse_part(name, entries[name].data, reader, limits) for name, reader in parsers.items()}
+    parsed = {name: _parse_part(name, entries[name].data, parse, limits) for name, parse in parsers.items()}
 
     def write(translations: Sequence[str]) -> bytes:
-        made, place = dict(entries), 0
-        for name, draft in drafts.items():
-            some = translations[place : place + len(draft.texts)]
-            place += len(some)
-            if some:
-                made[name] = ZipEntry(entries[name].info, draft.write(some))
-        return _pack_zip(made)
+        new_entries, position = dict(entries), 0
+        for name, part in parsed.items():
+            part_translations = translations[position : position + len(part.texts)]
+            position += len(part_translations)
+            if part_translations:
+                new_entries[name] = ZipEntry(entries[name].info, part.write(part_translations))
+        return _pack_zip(new_entries)
 
-    return ParsedDocument([text for draft in drafts.values() for text in draft.texts], write)
+    return ParsedDocument([text for part in parsed.values() for text in part.texts], write)
 
 
 def _parse_part(name: str, data: bytes, parser: DocumentParser, limits: DocumentLimits) -> ParsedDocument:
-    """One of the files in a document."""
     if len(data) > limits.text_bytes:
-        raise DocumentError(f"has a part {name} of more than {limits.text_bytes:,} bytes")
+        raise DocumentError(f"contains {name}, which has more than {limits.text_bytes:,} bytes")
     try:
         return parser(data)
     except DocumentError as error:
-        raise DocumentError(f"has a part {to_single_line(name)} that {error}") from error
+        raise DocumentError(f"contains {to_single_line(name)}, which {error}") from error

@@ -1,4 +1,4 @@
-"""Plain text: each line is a text."""
+"""Translate a document by the parser of its format; also the parser of plain text."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ LINE_END = re.compile(r"(\r\n|\r|\n)")
 
 
 def parse_plain_text(content: bytes) -> ParsedDocument:
-    """A text file."""
+    """Parse a text file; each line is a text."""
     source = decode_utf8(content)
-    pieces = LINE_END.split(source.text)
-    places = [place for place in range(0, len(pieces), 2) if has_translatable_words(pieces[place])]
+    parts = LINE_END.split(source.text)
+    positions = [position for position in range(0, len(parts), 2) if has_translatable_words(parts[position])]
 
     def write(translations: Sequence[str]) -> bytes:
-        made = list(pieces)
-        for place, answer in zip(places, translations, strict=True):
-            if not answer:
+        out = list(parts)
+        for position, translation in zip(positions, translations, strict=True):
+            if not translation:
                 continue
-            before, after = _find_outer_white_space(pieces[place])
-            made[place] = before + replace_line_breaks(unescape_markup(answer)).strip() + after
-        return source.encode_like_source("".join(made))
+            before, after = _find_outer_white_space(parts[position])
+            out[position] = before + replace_line_breaks(unescape_markup(translation)).strip() + after
+        return source.encode_like_source("".join(out))
 
-    return ParsedDocument([escape_text(pieces[place].strip()) for place in places], write)
+    return ParsedDocument([escape_text(parts[position].strip()) for position in positions], write)
 
 
 def _find_outer_white_space(line: str) -> tuple[str, str]:
-    """The white space at both ends of a line."""
-    bare = line.strip()
+    """Return the white space at both ends of a line."""
+    core = line.strip()
     before = len(line) - len(line.lstrip())
-    return line[:before], line[before + len(bare) :]
+    return line[:before], line[before + len(core) :]
 
 
 PO_EXTENSION = ".po"
@@ -71,7 +71,7 @@ TEXT_PARSERS: dict[str, DocumentParser] = {
     ".rmd": parse_markdown,
     ".qmd": parse_markdown,
 }
-# What a text costs most by, in formats where that is not only tags.
+# Bytes that a format's parsing time depends on, besides tags; they count for the limit on tags.
 MARKUP_BYTES: dict[DocumentParser, bytes] = {
     parse_plain_text: b"\r\n",
     parse_srt: b"\r\n<{",
@@ -88,15 +88,15 @@ ZIP_PARSERS: dict[str, Callable[[Mapping[str, ZipEntry], DocumentLimits], Parsed
 }
 DOCUMENT_EXTENSIONS = (*TEXT_PARSERS, *ZIP_PARSERS)
 
-MAX_WARNINGS = 10  # texts without a translation that are named one by one
+MAX_WARNINGS = 10  # texts without a translation that are reported one by one
 
 Translate = Callable[[Sequence[str]], list[str]]
 Warn = Callable[[str], None]
 
 
 def list_supported_extensions() -> list[str]:
-    """The endings of what can be read with what is installed: messages need translate-toolkit."""
-    return [ending for ending in DOCUMENT_EXTENSIONS if ending != PO_EXTENSION or find_spec("translate")]
+    """Return the extensions that can be read with the installed packages: .po needs translate-toolkit."""
+    return [extension for extension in DOCUMENT_EXTENSIONS if extension != PO_EXTENSION or find_spec("translate")]
 
 
 def translate_document(
@@ -107,43 +107,49 @@ def translate_document(
     warn: Warn | None = None,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> bytes:
-    """The document with its text translated and everything else as it was; its name's ending says what it is.
+    """Translate the text of a document and keep everything else; the extension of `name` selects the format.
 
-    `translate` gets all texts at once. They are markup (`&amp;`, `&lt;`) with tags `<r1>…</r1>` and `<r2/>`, which come
-    back around, or beside, what the words there were translated to. A text with an empty translation stays as it is;
-    `warn` gets a sentence for it. A document that states other languages than `languages` (source, target) is refused.
+    `translate` gets all texts at once. They are markup (`&amp;`, `&lt;`) with tags `<r1>…</r1>` and `<r2/>`, which it
+    returns around, or beside, the translation of the words there. A text with an empty translation stays unchanged, and
+    `warn` gets a sentence about it. Raise DocumentError if the document declares other languages than `languages`
+    (source, target).
     """
     try:
-        draft = _parse_document(PurePath(name).suffix.lower(), content, limits or DocumentLimits())
+        parsed = _parse_document(PurePath(name).suffix.lower(), content, limits or DocumentLimits())
     except DocumentError as error:
         raise DocumentError(f"{to_single_line(name)} {error}") from error
-    for side, stated, known in zip(("source", "target"), draft.languages, languages, strict=True):
-        if are_different_languages(stated, known):
-            raise DocumentError(f"{to_single_line(name)} states {stated} as its {side} language, not {known}")
-    if not draft.texts:
+    for side, declared, known in zip(("source", "target"), parsed.languages, languages, strict=True):
+        if are_different_languages(declared, known):
+            raise DocumentError(f"{to_single_line(name)} declares {declared} as its {side} language, not {known}")
+    if not parsed.texts:
         return content
-    answers = translate(draft.texts)
-    if len(answers) != len(draft.texts):
-        raise ValueError(f"{len(draft.texts)} texts were to be translated, and {len(answers)} came back")
+    translations = translate(parsed.texts)
+    if len(translations) != len(parsed.texts):
+        raise ValueError(f"translate returned {len(translations)} translations for {len(parsed.texts)} texts")
     empty = [
-        text for text, answer in zip(draft.texts, answers, strict=True) if not strip_placeholder_tags(answer).strip()
+        text
+        for text, translation in zip(parsed.texts, translations, strict=True)
+        if not strip_placeholder_tags(translation).strip()
     ]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
-            shown = shorten(strip_placeholder_tags(text), 60)
-            warn(f"{to_single_line(name)}: no translation for {shown!r}, which stays as it is")
+            warn(
+                f"{to_single_line(name)}: no translation for {shorten(strip_placeholder_tags(text), 60)!r}, "
+                "which stays as it is"
+            )
         if len(empty) > MAX_WARNINGS:
-            warn(f"{to_single_line(name)}: {len(empty):,} of {len(draft.texts):,} texts have no translation")
-    return draft.write([answer if strip_placeholder_tags(answer).strip() else "" for answer in answers])
+            warn(f"{to_single_line(name)}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
+    return parsed.write(
+        [translation if strip_placeholder_tags(translation).strip() else "" for translation in translations]
+    )
 
 
 def _parse_document(extension: str, content: bytes, limits: DocumentLimits) -> ParsedDocument:
-    """The document of a format, read."""
     if extension not in DOCUMENT_EXTENSIONS:
-        raise DocumentError(f"is no document that is read here; there are {', '.join(DOCUMENT_EXTENSIONS)}")
-    most = limits.text_bytes if extension in TEXT_PARSERS else limits.total_bytes
-    if len(content) > most:
-        raise DocumentError(f"has {len(content):,} bytes, and may have {most:,}")
+        raise DocumentError(f"is not in a supported document format: {', '.join(DOCUMENT_EXTENSIONS)}")
+    max_bytes = limits.text_bytes if extension in TEXT_PARSERS else limits.total_bytes
+    if len(content) > max_bytes:
+        raise DocumentError(f"has {len(content):,} bytes; the maximum is {max_bytes:,}")
     if extension in TEXT_PARSERS:
         check_tag_count([content], limits, MARKUP_BYTES.get(TEXT_PARSERS[extension], b"<"))
     return (

@@ -1,4 +1,4 @@
-"""Word's and PowerPoint's documents: each paragraph is a passage, and its runs are what its words look like."""
+"""Word and PowerPoint documents (.docx, .pptx): each paragraph is a text, and its runs are styles."""
 
 from __future__ import annotations
 
@@ -33,10 +33,8 @@ TEXT_ELEMENTS = {"w:t": ' xml:space="preserve"', "a:t": ""}
 INLINE_CONTAINERS = frozenset(
     ("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdt", "w:sdtContent", "w:bdo")
 )
-CONTAINER_PROPERTIES = frozenset(
-    ("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr")
-)  # before the words inside these
-DROPPED_ELEMENTS = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))  # true of the old words, and made anew by Word
+CONTAINER_PROPERTIES = frozenset(("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr"))
+DROPPED_ELEMENTS = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))  # of the source text; Word computes them again
 SEPARATOR_ELEMENTS = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
 XML_SPACE_ATTRIBUTE = re.compile(r"""\sxml:space\s*=\s*(?:"[^"]*"|'[^']*')""")
 RANGE_MARKER = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
@@ -47,7 +45,7 @@ PPTX_TEXT_PARTS = re.compile(r"ppt/(?:slides|notesSlides|charts|diagrams|comment
 
 
 class FieldNode(NamedTuple):
-    """A node, and what it is to a field: its `begin`, the place to `separate` its result, its `end`, an instruction."""
+    """A node, and its role in a field: `begin`, `separate` (before the result), `end`, or its instruction."""
 
     node: InlineNode
     field_role: str = ""
@@ -55,30 +53,29 @@ class FieldNode(NamedTuple):
 
 
 def parse_docx(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """A .docx file."""
+    """Parse a .docx file."""
     return _parse_ooxml_document(entries, "word/document", DOCX_TEXT_PARTS, limits)
 
 
 def parse_pptx(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """A .pptx file."""
+    """Parse a .pptx file."""
     return _parse_ooxml_document(entries, "ppt/presentation", PPTX_TEXT_PARTS, limits)
 
 
 def _parse_ooxml_document(
     entries: Mapping[str, ZipEntry], main_part: str, text_parts: re.Pattern[str], limits: DocumentLimits
 ) -> ParsedDocument:
-    """A document with a main part, and all parts with text."""
+    """Parse all parts with text; raise DocumentError without the main part."""
     if not any(name.startswith(main_part) for name in entries):
-        raise DocumentError(f"is not what its ending says: it has no {main_part}.xml")
+        raise DocumentError(f"does not match its extension: it has no {main_part}.xml")
     if "[Content_Types].xml" not in entries:
-        raise DocumentError("is not what its ending says: it has no [Content_Types].xml")
+        raise DocumentError("does not match its extension: it has no [Content_Types].xml")
     return parse_zip_document(
         entries, {name: _parse_ooxml_part for name in entries if text_parts.fullmatch(name)}, limits
     )
 
 
 def _parse_ooxml_part(content: bytes) -> ParsedDocument:
-    """A part of such a document."""
     source, root = parse_xml(content, NAMESPACES)
     return parse_xml_paragraphs(
         source,
@@ -89,26 +86,30 @@ def _parse_ooxml_part(content: bytes) -> ParsedDocument:
 
 
 def _iterate_ooxml_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
-    """What is inside a paragraph, or inside something in it that goes around words."""
+    """Yield the nodes of a paragraph or of an inline container, with fields merged."""
     return _merge_fields(list(_iterate_field_nodes(element, depth)))
 
 
 def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]:
-    """The same, one by one."""
+    """Yield the nodes of a paragraph or of an inline container one by one."""
     for child in element.children:
         if child.name in RUN_ELEMENTS:
             yield from _iterate_run_nodes(child)
         elif child.name in INLINE_CONTAINERS and depth < MAX_TAG_DEPTH:
             opening = [
                 make_literal(child.opening),
-                *(_make_element_fragment(one) for one in child.children if one.name in CONTAINER_PROPERTIES),
+                *(
+                    _make_element_fragment(property_element)
+                    for property_element in child.children
+                    if property_element.name in CONTAINER_PROPERTIES
+                ),
             ]
             inside = nest_tag_pairs(_iterate_ooxml_nodes(child, depth + 1))
             yield FieldNode(InlineNode(opening=opening, children=inside, closing=[make_literal(child.closing)]))
-        elif half := RANGE_MARKER.fullmatch(child.name):
-            key = f"{half[1]} {child.find_attribute('id')}"
+        elif marker := RANGE_MARKER.fullmatch(child.name):
+            key = f"{marker[1]} {child.find_attribute('id')}"
             yield FieldNode(
-                InlineNode(opening=[_make_element_fragment(child)], pair_key=key, is_opening=half[2] == "Start")
+                InlineNode(opening=[_make_element_fragment(child)], pair_key=key, is_opening=marker[2] == "Start")
             )
         elif child.name not in DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not (
             child.name == TEXT_NODE and child.markup.isspace()
@@ -119,22 +120,26 @@ def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]
 
 
 def _make_element_fragment(element: XmlElement, style: RunStyle | None = None) -> OutputFragment:
-    """An element as it will be when all is written."""
+    """Build a fragment that serialises an element when the document is written."""
     return OutputFragment(style, element.serialize)
 
 
 def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
-    """The words of a run, and what stands between them."""
-    looks = "".join(child.serialize() for child in element.children if child.name in RUN_PROPERTIES)
-    opening = element.opening + looks
-    style = RunStyle(looks, opening, element.closing, "", "", "")
+    """Yield the text of a run, and the elements between it."""
+    properties = "".join(child.serialize() for child in element.children if child.name in RUN_PROPERTIES)
+    opening = element.opening + properties
+    style = RunStyle(properties, opening, element.closing, "", "", "")
     for child in element.children:
         if child.name in TEXT_ELEMENTS:
             tag = child.opening
             is_preserved = dict(iterate_attributes(tag)).get("xml:space") == "preserve"
-            spaced = tag if is_preserved else f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
+            tag_with_space = (
+                tag if is_preserved else f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
+            )
             yield FieldNode(
-                InlineNode(child.text_markup, style._replace(before=tag, before_space=spaced, after=child.closing))
+                InlineNode(
+                    child.text_markup, style._replace(before=tag, before_space=tag_with_space, after=child.closing)
+                )
             )
         elif child.name not in RUN_PROPERTIES | DROPPED_ELEMENTS and not (
             child.name == TEXT_NODE and child.markup.isspace()
@@ -151,26 +156,30 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
 
 
 def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
-    """Nodes where a field with its result stands alone; of a link the result is words, which it goes around."""
+    """Merge each field with its result into a standalone node; that of a hyperlink goes around the result's words."""
     ends, opened = {}, []
-    for place, piece in enumerate(field_nodes):
-        if piece.field_role == "begin":
-            opened.append(place)
-        elif piece.field_role == "end" and opened:
-            ends[opened.pop()] = place
-    place, closing = 0, set()
-    while place < len(field_nodes):
-        end = ends.get(place)
+    for index, field_node in enumerate(field_nodes):
+        if field_node.field_role == "begin":
+            opened.append(index)
+        elif field_node.field_role == "end" and opened:
+            ends[opened.pop()] = index
+    index, closing = 0, set()
+    while index < len(field_nodes):
+        end = ends.get(index)
         if end is None:
-            node = field_nodes[place].node
-            yield InlineNode(opening=node.opening, pair_key=f"field {place}") if place in closing else node
-            place += 1
+            node = field_nodes[index].node
+            yield InlineNode(opening=node.opening, pair_key=f"field {index}") if index in closing else node
+            index += 1
             continue
-        result = next((one for one in range(place, end) if field_nodes[one].field_role == "separate"), end)
-        instruction = "".join(piece.instruction for piece in field_nodes[place:result])
+        result = next(
+            (position for position in range(index, end) if field_nodes[position].field_role == "separate"), end
+        )
+        instruction = "".join(field_node.instruction for field_node in field_nodes[index:result])
         link = instruction.split()[:1] == ["HYPERLINK"] and result < end
         last = result if link else end
-        parts = [part for piece in field_nodes[place : last + 1] for part in piece.node.list_fragments()]
-        yield InlineNode(opening=parts, pair_key=f"field {end}" if link else "", is_opening=link)
+        fragments = [
+            fragment for field_node in field_nodes[index : last + 1] for fragment in field_node.node.list_fragments()
+        ]
+        yield InlineNode(opening=fragments, pair_key=f"field {end}" if link else "", is_opening=link)
         closing |= {end} if link else set()
-        place = last + 1
+        index = last + 1

@@ -1,7 +1,7 @@
-"""HTML and XHTML: the text between two block tags is one passage, with the inline tags in it.
+"""HTML, XHTML and EPUB: the text between two block tags is one text, with its inline tags.
 
-The file is cut into tags and text as a browser would; nothing is parsed into a tree and written anew, so what is no
-text stays as it is, mistakes included.
+The file is split into tags and text as in a browser. It is not parsed into a tree and serialised again, so everything
+but the text is copied, mistakes included.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ from regard.documents.xml_tree import XML_TOKEN, check_xml
 
 
 def _make_name_set(text: str) -> frozenset[str]:
-    """Words as a set."""
     return frozenset(text.split())
 
 
-# Every alternative reaches its end or the file's, so that no file makes the search start over and over.
+# Every alternative matches up to its end or the end of the file, so that matching takes linear time.
 HTML_TOKEN = re.compile(
     r"<!--(?:-?>|.*?(?:--!?>|\Z))"
     r"|<[!?][^>]*(?:>|\Z)"
@@ -58,9 +57,7 @@ INLINE_TAGS = _make_name_set(
 )
 SEPARATOR_TAGS = _make_name_set("br img input hr")
 VOID_TAGS = _make_name_set("area base br col embed hr img input link meta param source track wbr")
-RAW_TEXT_TAGS = _make_name_set(
-    "script style textarea title iframe noembed noframes xmp plaintext"
-)  # there are no tags inside
+RAW_TEXT_TAGS = _make_name_set("script style textarea title iframe noembed noframes xmp plaintext")  # no tags inside
 UNTRANSLATED_TAGS = _make_name_set(
     "script style code pre textarea iframe noembed noframes xmp plaintext svg math docauthor"
 )
@@ -72,41 +69,41 @@ NO_TRANSLATE_ATTRIBUTE = re.compile(
 
 @dataclass
 class HtmlToken:
-    """A tag, a stretch of text, or something else."""
+    """A tag, a span of text, or something else (comment, declaration, untranslated element)."""
 
     source: str
-    tag_name: str = ""  # of a tag
+    tag_name: str = ""  # empty if it is not a tag
     is_closing: bool = False
     is_standalone: bool = False
-    text: str = ""  # as strict markup has it
+    text: str = ""  # strictly escaped
 
     @property
     def starts_untranslated(self) -> bool:
-        """Whether it begins something that is not translated."""
+        """True if it begins an element that is not translated."""
         opens = bool(self.tag_name) and not self.is_closing and not self.is_standalone
         return opens and (self.tag_name in UNTRANSLATED_TAGS or bool(NO_TRANSLATE_ATTRIBUTE.search(self.source)))
 
     @property
     def is_inline(self) -> bool:
-        """Whether it stands among words."""
+        """True for text and inline tags."""
         return not self.tag_name or self.tag_name in INLINE_TAGS
 
     def make_node(self) -> InlineNode:
-        """What it is in a passage."""
+        """Convert the token to a node of a tagged text."""
         if self.text:
             return InlineNode(self.text)
-        half = "" if self.is_standalone else self.tag_name
-        part = OutputFragment(None, lambda: self.source)
+        pair_key = "" if self.is_standalone else self.tag_name
+        fragment = OutputFragment(None, lambda: self.source)
         return InlineNode(
-            opening=[part],
-            pair_key=half,
+            opening=[fragment],
+            pair_key=pair_key,
             is_opening=not self.is_closing,
             separates_words=self.tag_name in SEPARATOR_TAGS,
         )
 
 
 class TranslatedAttribute(NamedTuple):
-    """An attribute that people read: its place in a tag with its quotes, and its text."""
+    """A translatable attribute: its position in a tag with its quotes, and its text."""
 
     token: HtmlToken
     start: int
@@ -114,15 +111,15 @@ class TranslatedAttribute(NamedTuple):
     text: str
 
     def format_value(self, translation: str) -> str:
-        """The translation as the tag has it."""
-        written = self.token.source[self.start : self.end]
+        """Write the translation as a value of the attribute, with its quotes."""
+        source_value = self.token.source[self.start : self.end]
         if translation in ("", self.text):
-            return written
-        inside = written[1:-1] if written[0] in "\"'" else written
+            return source_value
+        inside = source_value[1:-1] if source_value[0] in "\"'" else source_value
         value = make_html_escaper(inside, ENTITY.findall(self.text))(replace_line_breaks(translation))
-        if written[0] == "'":
+        if source_value[0] == "'":
             return "'" + value.replace("'", "&#39;") + "'"
-        if written[0] == '"' or not UNQUOTED_VALUE.fullmatch(value):
+        if source_value[0] == '"' or not UNQUOTED_VALUE.fullmatch(value):
             return '"' + value.replace('"', "&quot;") + '"'
         return value
 
@@ -130,160 +127,168 @@ class TranslatedAttribute(NamedTuple):
 def _fill_attributes(attributes: Sequence[tuple[TranslatedAttribute, str]]) -> None:
     """Write the translations of the attributes of one tag into it."""
     token = attributes[0][0].token
-    made, place = [], 0
-    for attribute, answer in attributes:
-        made += [token.source[place : attribute.start], attribute.format_value(answer)]
-        place = attribute.end
-    token.source = "".join(made) + token.source[place:]
+    out, position = [], 0
+    for attribute, translation in attributes:
+        out += [token.source[position : attribute.start], attribute.format_value(translation)]
+        position = attribute.end
+    token.source = "".join(out) + token.source[position:]
 
 
 def parse_html(content: bytes) -> ParsedDocument:
-    """An HTML file."""
+    """Parse an HTML file."""
     source = decode_declared_encoding(content, META_CHARSET)
     return _parse_tokens(source, _iterate_html_tokens(source.text))
 
 
 def parse_xhtml(content: bytes) -> ParsedDocument:
-    """An XHTML file, or another one in XML whose text is between its tags."""
+    """Parse an XHTML file, or another XML file whose text is between its tags."""
     source = decode_declared_encoding(content, XML_DECLARATION)
     check_xml(source.text)
     return _parse_tokens(source, _iterate_xml_tokens(source.text))
 
 
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
-    """A file that is cut into tokens."""
-    stretches = list(_split_at_block_tags(tokens))
-    attributes = [found for stretch in stretches for token in stretch for found in _find_translated_attributes(token)]
-    spoken = {
-        place: TaggedText(token.make_node() for token in stretch)
-        for place, stretch in enumerate(stretches)
-        if any(token.text.strip() for token in stretch)
+    """Build the document of a file that is split into tokens."""
+    spans = list(_split_at_block_tags(tokens))
+    attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
+    with_text = {
+        index: TaggedText(token.make_node() for token in span)
+        for index, span in enumerate(spans)
+        if any(token.text.strip() for token in span)
     }
-    passages = {place: passage for place, passage in spoken.items() if passage.text}
+    tagged_texts = {index: tagged_text for index, tagged_text in with_text.items() if tagged_text.text}
 
     def write(translations: Sequence[str]) -> bytes:
-        filled = zip(attributes, translations[: len(attributes)], strict=True)
-        for _, group in groupby(filled, key=lambda pair: id(pair[0].token)):
+        translated = zip(attributes, translations[: len(attributes)], strict=True)
+        for _, group in groupby(translated, key=lambda pair: id(pair[0].token)):
             _fill_attributes(list(group))
-        out = ["".join(token.source for token in stretch) for stretch in stretches]
-        for (place, passage), answer in zip(passages.items(), translations[len(attributes) :], strict=True):
-            if answer not in ("", passage.text):
-                words = (token.source for token in stretches[place] if token.text)
-                written = "".join(source for source in words if not source.startswith("<![CDATA["))
-                out[place] = passage.write(answer, make_html_escaper(written, ENTITY.findall(passage.text)))
+        out = ["".join(token.source for token in span) for span in spans]
+        for (index, tagged_text), translation in zip(
+            tagged_texts.items(), translations[len(attributes) :], strict=True
+        ):
+            if translation not in ("", tagged_text.text):
+                words = (token.source for token in spans[index] if token.text)
+                source_text = "".join(source for source in words if not source.startswith("<![CDATA["))
+                out[index] = tagged_text.write(
+                    translation, make_html_escaper(source_text, ENTITY.findall(tagged_text.text))
+                )
         return source.encode_like_source("".join(out), is_markup=True)
 
-    return ParsedDocument([*(one.text for one in attributes), *(passage.text for passage in passages.values())], write)
+    return ParsedDocument(
+        [*(attribute.text for attribute in attributes), *(tagged_text.text for tagged_text in tagged_texts.values())],
+        write,
+    )
 
 
 def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
-    """An HTML file, piece by piece."""
-    place = 0
-    while found := HTML_TOKEN.match(source, place):
-        place = found.end()
-        name = (found["name"] or "").lower()
-        if found["text"]:
-            yield HtmlToken(found[0], text=normalize_html_text(found[0]))
+    """Yield the tokens of an HTML file."""
+    position = 0
+    while match := HTML_TOKEN.match(source, position):
+        position = match.end()
+        name = (match["name"] or "").lower()
+        if match["text"]:
+            yield HtmlToken(match[0], text=normalize_html_text(match[0]))
             continue
-        yield HtmlToken(found[0], name, bool(found["close"]), name in VOID_TAGS)
-        if name in RAW_TEXT_TAGS and not found["close"]:
-            end = re.compile(rf"</{name}(?=[\s/>])|\Z", re.IGNORECASE).search(source, place)
-            stop = end.start() if end else len(source)
-            if stop > place:
+        yield HtmlToken(match[0], name, bool(match["close"]), name in VOID_TAGS)
+        if name in RAW_TEXT_TAGS and not match["close"]:
+            end = re.compile(rf"</{name}(?=[\s/>])|\Z", re.IGNORECASE).search(source, position)
+            text_end = end.start() if end else len(source)
+            if text_end > position:
                 yield HtmlToken(
-                    source[place:stop], text=normalize_html_text(source[place:stop]) if name == "title" else ""
+                    source[position:text_end],
+                    text=normalize_html_text(source[position:text_end]) if name == "title" else "",
                 )
-            place = stop
+            position = text_end
 
 
 def _iterate_xml_tokens(source: str) -> Iterator[HtmlToken]:
-    """An XML file, piece by piece; it has been checked."""
-    place = 0
-    while found := XML_TOKEN.match(source, place):
-        place = found.end()
-        if found["text"]:
-            yield HtmlToken(found[0], text=found[0])
-        elif found["data"]:
-            yield HtmlToken(found[0], text=escape_text(found["data"]))
+    """Yield the tokens of an XML file that has been checked."""
+    position = 0
+    while match := XML_TOKEN.match(source, position):
+        position = match.end()
+        if match["text"]:
+            yield HtmlToken(match[0], text=match[0])
+        elif match["data"]:
+            yield HtmlToken(match[0], text=escape_text(match["data"]))
         else:
-            name = (found["name"] or "").rpartition(":")[2].lower()
-            yield HtmlToken(found[0], name, bool(found["close"]), found[0].endswith("/>"))
+            name = (match["name"] or "").rpartition(":")[2].lower()
+            yield HtmlToken(match[0], name, bool(match["close"]), match[0].endswith("/>"))
 
 
 def _split_at_block_tags(tokens: Iterable[HtmlToken]) -> Iterator[list[HtmlToken]]:
-    """Stretches of inline tokens, and everything between them."""
-    stretch: list[HtmlToken] = []
+    """Yield spans of inline tokens, and the block tags between them."""
+    span: list[HtmlToken] = []
     for token in _merge_untranslated_elements(iter(tokens)):
         if token.is_inline:
-            stretch.append(token)
+            span.append(token)
         else:
-            yield from _split_at_unbalanced_tags(stretch)
+            yield from _split_at_unbalanced_tags(span)
             yield [token]
-            stretch = []
-    yield from _split_at_unbalanced_tags(stretch)
+            span = []
+    yield from _split_at_unbalanced_tags(span)
 
 
 def _split_at_unbalanced_tags(stretch: Sequence[HtmlToken]) -> Iterator[list[HtmlToken]]:
-    """A stretch, cut at each tag whose other half is outside: among moving words, halves could pass each other."""
-    place = 0
+    """Split a span at each tag whose other half is outside: in reordered words, halves could cross."""
+    position = 0
     for bound in sorted(_find_unbalanced_tags(stretch)):
-        yield list(stretch[place:bound])
+        yield list(stretch[position:bound])
         yield [stretch[bound]]
-        place = bound + 1
-    yield list(stretch[place:])
+        position = bound + 1
+    yield list(stretch[position:])
 
 
 def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
-    """The places of tags that have no other half in a stretch, cross others, are too deep, or go around such a one."""
-    found: set[int] = set()
+    """Find tags without their other half, that cross others, are nested too deeply, or enclose such tags."""
+    unbalanced: set[int] = set()
     opened: list[int] = []
     names: Counter[str] = Counter()
-    last = -1
-    for place, token in enumerate(stretch):
+    last_unbalanced = -1
+    for index, token in enumerate(stretch):
         if not token.tag_name or token.is_standalone:
             continue
         if not token.is_closing:
-            opened.append(place)
+            opened.append(index)
             names[token.tag_name] += 1
         elif not names[token.tag_name]:
-            found.add(place)
-            last = place
+            unbalanced.add(index)
+            last_unbalanced = index
         else:
-            inner, deep = set(), len(opened) > MAX_TAG_DEPTH
+            inner, is_too_deep = set(), len(opened) > MAX_TAG_DEPTH
             while stretch[start := opened.pop()].tag_name != token.tag_name:
                 names[stretch[start].tag_name] -= 1
                 inner.add(start)
             names[token.tag_name] -= 1
-            if inner or deep or last > start:
-                found.update(inner, (start, place))
-                last = place
-    return found | set(opened)
+            if inner or is_too_deep or last_unbalanced > start:
+                unbalanced.update(inner, (start, index))
+                last_unbalanced = index
+    return unbalanced | set(opened)
 
 
 def _merge_untranslated_elements(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:
-    """The tokens, where all of what is not translated is one."""
+    """Yield the tokens, with each untranslated element merged into one."""
     for token in tokens:
         if not token.starts_untranslated:
             yield token
             continue
-        pieces, depth = [token.source], 1
+        sources, depth = [token.source], 1
         while depth and (following := next(tokens, None)):
-            pieces.append(following.source)
+            sources.append(following.source)
             if following.tag_name == token.tag_name and not following.is_standalone:
                 depth += -1 if following.is_closing else 1
-        yield HtmlToken("".join(pieces), "" if token.is_inline else token.tag_name, is_standalone=True)
+        yield HtmlToken("".join(sources), "" if token.is_inline else token.tag_name, is_standalone=True)
 
 
 def _find_translated_attributes(token: HtmlToken) -> Iterator[TranslatedAttribute]:
-    """The attributes of a tag that people read."""
+    """Yield the translatable attributes of a tag."""
     if token.is_closing or not token.tag_name or token.tag_name in TAGS_WITHOUT_TRANSLATED_ATTRIBUTES:
         return
-    for found in HTML_ATTRIBUTE.finditer(token.source, len(token.tag_name) + 1):
-        value = found["value"]
-        if value and found["name"].lower() in TRANSLATED_ATTRIBUTES:
+    for attribute in HTML_ATTRIBUTE.finditer(token.source, len(token.tag_name) + 1):
+        value = attribute["value"]
+        if value and attribute["name"].lower() in TRANSLATED_ATTRIBUTES:
             text = normalize_html_text(value[1:-1] if value[0] in "\"'" else value)
             if has_translatable_words(unescape_markup(text)):
-                yield TranslatedAttribute(token, *found.span("value"), replace_line_breaks(text))
+                yield TranslatedAttribute(token, *attribute.span("value"), replace_line_breaks(text))
 
 
 EPUB_MIMETYPE = b"application/epub+zip"
@@ -291,9 +296,9 @@ XHTML_EXTENSIONS = (".xhtml", ".html", ".htm", ".xht", ".ncx")
 
 
 def parse_epub(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """An .epub file."""
+    """Parse an .epub file."""
     if "mimetype" not in entries or entries["mimetype"].data.strip() != EPUB_MIMETYPE:
-        raise DocumentError(f"is not what its ending says: its type is not {EPUB_MIMETYPE.decode()!r}")
+        raise DocumentError(f"does not match its extension: its type is not {EPUB_MIMETYPE.decode()!r}")
     return parse_zip_document(
         entries, {name: parse_xhtml for name in entries if name.lower().endswith(XHTML_EXTENSIONS)}, limits
     )

@@ -1,7 +1,7 @@
-"""Markdown: paragraphs, headings, list items and table cells are texts; everything else stays as it is written.
+"""Markdown: translate paragraphs, headings, list items and table cells; copy everything else.
 
 The file is read line by line, and only what is certain to be text is translated. Code, front matter, blocks of HTML,
-link definitions, formulas, templates and whatever is not understood stay byte for byte.
+link definitions, formulas, templates and whatever is not recognised are copied byte for byte.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*[\r\n](?:.*?[\r\n])??(?:\1|\.\.\.)[ \t]*(?=[\r\n]|\Z)", re.DOTALL)
 BLOCK_QUOTE = re.compile(r" {0,3}>[ \t]?")
 LIST_ITEM = re.compile(r"(?P<indent>[ \t]*)(?:[-+*]|\d{1,9}[.)])(?:[ \t]+|\Z)(?:\[[ xX]\][ \t]+)?")
-FOOTNOTE_OR_DEFINITION = re.compile(
-    r" {0,3}(?:\[\^[^\]\s]+\]:|:)[ \t]+"
-)  # a footnote, or a definition in a list of them
+FOOTNOTE_OR_DEFINITION = re.compile(r" {0,3}(?:\[\^[^\]\s]+\]:|:)[ \t]+")  # definition: of a definition list
 CODE_FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}(?=[^`]*\Z)|~{3,}|\$\$(?!.*\$\$))")
 HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]+|\Z)")
-BLANKS = r"(?:(?<![ \t])[ \t]++)"  # from their beginning on: nothing is tried from each of them
+BLANKS = r"(?:(?<![ \t])[ \t]++)"  # matched from their beginning only, so that matching takes linear time
 HEADING_END = re.compile(rf"(?:{BLANKS}#++)?(?:{BLANKS}?\{{[^{{}}]*+\}})?{BLANKS}?\Z")
 THEMATIC_BREAK = re.compile(r"[ \t]*(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*|-+[ \t]*)\Z")
 LINK_DEFINITION = re.compile(r" {0,3}\[(?!\^)(?P<label>(?:[^\[\]\\]|\\.)+)\]:")
 DELIMITER_ROW = re.compile(r"[ \t]*+\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+\Z")
 TABLE_CELL = re.compile(r"(?:[^|\\]|\\.|\\\Z)+")
-# What stays as it is: blocks of HTML, admonitions and formulas, up to an empty line; lines of templates and directives.
+# Copied: blocks of HTML, admonitions and formulas, up to an empty line; lines of templates and directives.
 OPAQUE_BLOCK = re.compile(r"[ \t]*(?:<[A-Za-z!?/]|!!!|\?\?\?|\\begin\{|\\\[|\$\$)")
 OPAQUE_LINE = re.compile(r"[ \t]*(?::::|\*\[[^\]]*\]:|(?:\{[%{<].*[%}>]\}|\{[#:.].*\}|\\[A-Za-z]+)[ \t]*\Z)")
 INLINE_HTML = re.compile(
@@ -38,14 +36,14 @@ INLINE_HTML = re.compile(
     re.IGNORECASE,
 )
 HTML_ENDS = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "<pre": "</pre>", "<textarea": "</textarea>"}
-# What would begin a list, a heading or another block at the beginning of a line.
+# Texts that begin a list, a heading or another block at the beginning of a line.
 BLOCK_START = re.compile(r"(?:[-+*]|#{1,6}|:)(?=\s|\Z)|>|[=-]+\s*\Z|~~~|```|\||(?P<number>\d{1,9})[.)](?=\s|\Z)")
 CODE_INDENT = 4
-MAX_PARAGRAPH_LENGTH = 20_000  # characters of a paragraph; a longer one stays as it is
+MAX_PARAGRAPH_LENGTH = 20_000  # characters; a longer paragraph is copied
 
 
 class Paragraph(NamedTuple):
-    """A text, on one line or several: what is between its lines is the end of one and the prefix of the next."""
+    """A text of one or several lines; a separator is the end of a line and the prefix of the next."""
 
     lines: list[str]
     separators: list[str]
@@ -54,85 +52,89 @@ class Paragraph(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The paragraph as it is written."""
+        """The paragraph as written in the source."""
         return self.lines[0] + "".join(map("".join, zip(self.separators, self.lines[1:], strict=True)))
 
     def write(self, translation: str) -> str:
-        """The paragraph with a translation; an empty one leaves it as it is."""
+        """Write the paragraph with its translation; an empty one leaves it unchanged."""
         if translation in ("", self.tagged_text.text):
             return self.source
         text = self.tagged_text.write(translation, self.escape_style.make_markdown_escaper())
         first, *others = EMPTY_EMPHASIS.sub("", text).replace("\0", "").split("\n")
-        made = _escape_block_start(first)
-        for line, between in zip(others, self.separators, strict=False):
-            if BLOCK_START.match(line) and not made.endswith(("  ", "\\")):
-                made += f" {line}"  # one line: at the beginning of another one it would be a list or the like
+        out = _escape_block_start(first)
+        for line, separator in zip(others, self.separators, strict=False):
+            if BLOCK_START.match(line) and not out.endswith(("  ", "\\")):
+                out += f" {line}"  # on the same line: at the beginning of a line it would be a list or another block
             else:
-                made += between + _escape_block_start(line)
-        return made
+                out += separator + _escape_block_start(line)
+        return out
 
 
 def _escape_block_start(line: str) -> str:
-    """Put a backslash before what would begin a list, a heading or another block."""
-    found = BLOCK_START.match(line)
-    if not found:
+    """Put a backslash before a text that would begin a list, a heading or another block."""
+    start = BLOCK_START.match(line)
+    if not start:
         return line
-    place = found.end("number") if found["number"] else 0
-    return f"{line[:place]}\\{line[place:]}"
+    position = start.end("number") if start["number"] else 0
+    return f"{line[:position]}\\{line[position:]}"
 
 
 def parse_markdown(content: bytes) -> ParsedDocument:
-    """Read a Markdown file."""
+    """Parse a Markdown file."""
     source = decode_utf8(content)
     head = FRONT_MATTER.match(source.text)
     start = head.end() if head else 0
     lines = LINE.findall(source.text, start)
     labels = {
-        normalize_link_label(found["label"]) for found in (LINK_DEFINITION.match(line) for line, _ in lines) if found
+        normalize_link_label(definition["label"])
+        for definition in (LINK_DEFINITION.match(line) for line, _ in lines)
+        if definition
     }
     parts = [source.text[:start], *MarkdownBlockParser(lines, labels).iterate_blocks()]
     texts = [part.tagged_text.text for part in parts if isinstance(part, Paragraph) and part.tagged_text.text]
 
     def write(translations: Sequence[str]) -> bytes:
-        rest = iter(translations)
-        made = []
+        remaining = iter(translations)
+        out = []
         for part in parts:
             if isinstance(part, str):
-                made.append(part)
+                out.append(part)
             else:
-                made.append(part.write(next(rest)) if part.tagged_text.text else part.source)
-        return source.encode_like_source("".join(made))
+                out.append(part.write(next(remaining)) if part.tagged_text.text else part.source)
+        return source.encode_like_source("".join(out))
 
     return ParsedDocument(texts, write)
 
 
 class MarkdownBlockParser:
-    """Split lines into paragraphs to translate and parts that stay as they are."""
+    """Split lines into paragraphs to translate and parts to copy."""
 
     def __init__(self, lines: Sequence[tuple[str, str]], link_labels: Collection[str]) -> None:
         self.lines = lines
         self.link_labels = link_labels
-        self.paragraph_lines: list[str] = []  # of the paragraph that is open
+        self.paragraph_lines: list[str] = []  # of the open paragraph
         self.separators: list[str] = []
         self.line_end = ""  # of its last line
-        self.content_column = 0  # columns before the content of the list item that lines may belong to
+        self.content_column = 0  # column of the content of the list item that lines may belong to
 
     def iterate_blocks(self) -> Iterator[str | Paragraph]:
-        """All of the file, in order."""
-        place, until, table = 0, "", False
-        while place < len(self.lines):
-            line, end = self.lines[place]
-            place += 1
-            if until:  # inside a block that ends with a certain text
-                closed = line.lstrip("> \t").startswith(until) if until[0] in "`~$" else until in line.lower()
-                until = "" if closed else until
+        """Yield all parts of the file, in order."""
+        index, end_marker, table = 0, "", False
+        while index < len(self.lines):
+            line, end = self.lines[index]
+            index += 1
+            if end_marker:  # inside a block with an end marker
+                is_closed = (
+                    line.lstrip("> \t").startswith(end_marker) if end_marker[0] in "`~$" else end_marker in line.lower()
+                )
+                end_marker = "" if is_closed else end_marker
                 yield line + end
                 continue
             prefix, is_item = self.find_prefix(line)
             rest = line[len(prefix) :]
             if is_item or not rest.strip():
                 yield from self.flush_paragraph()
-            following = self.lines[place][0] if place < len(self.lines) else ""
+            following = self.lines[index][0] if index < len(self.lines) else ""
             if table and "|" in rest:
                 yield from self.parse_table_row(prefix, rest, end)
                 continue
@@ -140,11 +142,11 @@ class MarkdownBlockParser:
             if "|" in rest and not self.paragraph_lines and self.is_delimiter_row(following):
                 table = True
                 yield from self.parse_table_row(prefix, rest, end)
-                yield "".join(self.lines[place])
-                place += 1
+                yield "".join(self.lines[index])
+                index += 1
             elif fence := CODE_FENCE.match(rest):
                 yield from self.flush_paragraph()
-                until = fence["mark"]
+                end_marker = fence["mark"]
                 yield line + end
             elif (
                 self.is_indented_code(rest)
@@ -158,21 +160,21 @@ class MarkdownBlockParser:
             elif OPAQUE_BLOCK.match(rest) and not INLINE_HTML.match(rest):
                 yield from self.flush_paragraph()
                 yield line + end
-                begun = rest.strip().lower()
-                until = next((end for start, end in HTML_ENDS.items() if begun.startswith(start)), "")
-                if until:
-                    until = "" if until in begun else until
+                start_text = rest.strip().lower()
+                end_marker = next((end for start, end in HTML_ENDS.items() if start_text.startswith(start)), "")
+                if end_marker:
+                    end_marker = "" if end_marker in start_text else end_marker
                     continue
-                while place < len(self.lines) and self.lines[place][0].strip():
-                    yield "".join(self.lines[place])
-                    place += 1
+                while index < len(self.lines) and self.lines[index][0].strip():
+                    yield "".join(self.lines[index])
+                    index += 1
             elif heading := HEADING.match(rest):
                 yield from self.flush_paragraph()
                 tail = HEADING_END.search(rest, heading.end())
-                stop = tail.start() if tail else len(rest)
+                text_end = tail.start() if tail else len(rest)
                 yield prefix + heading[0]
-                yield self.make_paragraph([rest[heading.end() : stop]], [])
-                yield rest[stop:] + end
+                yield self.make_paragraph([rest[heading.end() : text_end]], [])
+                yield rest[text_end:] + end
             else:
                 indent = len(rest) - len(rest.lstrip()) if self.paragraph_lines else 0
                 if self.paragraph_lines:
@@ -184,31 +186,33 @@ class MarkdownBlockParser:
         yield from self.flush_paragraph()
 
     def find_prefix(self, line: str) -> tuple[str, bool]:
-        """Return what is before the content of a line (quotes, list markers), and whether a new block begins there."""
-        place, columns, is_item = 0, 0, False
+        """Return the prefix of a line (quotes, list markers), and True if a new block begins there."""
+        position, columns, is_item = 0, 0, False
         core = line.rstrip(" \t")
-        rule = len(core.rstrip(core[-1:] + " \t"))  # from here on the line has but one kind of mark, as a rule has
+        break_start = len(
+            core.rstrip(core[-1:] + " \t")
+        )  # from here on the line has one kind of character, as a thematic break has
         while True:
-            if found := BLOCK_QUOTE.match(line, place):
+            if match := BLOCK_QUOTE.match(line, position):
                 pass
-            elif place >= rule and THEMATIC_BREAK.match(line, place):
+            elif position >= break_start and THEMATIC_BREAK.match(line, position):
                 break
-            elif (found := LIST_ITEM.match(line, place)) and _count_columns(
-                found["indent"]
+            elif (match := LIST_ITEM.match(line, position)) and _count_columns(
+                match["indent"]
             ) < self.content_column + CODE_INDENT:
                 is_item = True
-                self.content_column = columns + _count_columns(found[0], columns)
-            elif (found := FOOTNOTE_OR_DEFINITION.match(line, place)) and (
-                found[0].lstrip()[0] == ":" or not self.paragraph_lines
+                self.content_column = columns + _count_columns(match[0], columns)
+            elif (match := FOOTNOTE_OR_DEFINITION.match(line, position)) and (
+                match[0].lstrip()[0] == ":" or not self.paragraph_lines
             ):
                 is_item = True
                 self.content_column = CODE_INDENT
             else:
                 break
-            place, columns = found.end(), columns + _count_columns(found[0], columns)
-        if not is_item and not self.paragraph_lines and line[place:].strip() and not line[place].isspace():
+            position, columns = match.end(), columns + _count_columns(match[0], columns)
+        if not is_item and not self.paragraph_lines and line[position:].strip() and not line[position].isspace():
             self.content_column = 0
-        return line[:place], is_item
+        return line[:position], is_item
 
     def is_indented_code(self, rest: str) -> bool:
         """Return True for a line of indented code."""
@@ -216,40 +220,40 @@ class MarkdownBlockParser:
         return not self.paragraph_lines and _count_columns(indent) >= self.content_column + CODE_INDENT
 
     def is_delimiter_row(self, line: str) -> bool:
-        """Return True for the line of dashes under the head of a table."""
+        """Return True for the line of dashes under a table head."""
         prefix = BLOCK_QUOTE.match(line)
         rest = line[prefix.end() :] if prefix else line
         return "-" in rest and "|" in rest and bool(DELIMITER_ROW.match(rest))
 
     def parse_table_row(self, prefix: str, row: str, line_end: str) -> Iterator[str | Paragraph]:
-        """The cells of a row of a table."""
+        """Yield the cells of a table row, and the text between them."""
         yield prefix
-        place = 0
-        for found in TABLE_CELL.finditer(row):
-            if found[0].count("`") % 2 == 0:  # else code goes on behind the |
-                yield row[place : found.start()]
-                yield self.make_paragraph([found[0]], [], in_table=True)
-                place = found.end()
-        yield row[place:] + line_end
+        position = 0
+        for cell in TABLE_CELL.finditer(row):
+            if cell[0].count("`") % 2 == 0:  # else code continues after the |
+                yield row[position : cell.start()]
+                yield self.make_paragraph([cell[0]], [], in_table=True)
+                position = cell.end()
+        yield row[position:] + line_end
 
     def flush_paragraph(self) -> Iterator[str | Paragraph]:
-        """The paragraph that is open, which ends."""
+        """Yield the open paragraph, if any, and close it."""
         if self.paragraph_lines:
             yield self.make_paragraph(self.paragraph_lines, self.separators)
             yield self.line_end
             self.paragraph_lines, self.separators = [], []
 
     def make_paragraph(self, lines: list[str], separators: list[str], in_table: bool = False) -> Paragraph:
-        """A paragraph of these lines."""
+        """Build a paragraph from its lines."""
         text = "\n".join(lines)
-        notation = EscapeStyle(text, in_table)
-        passage = TaggedText(
-            parse_inline(text, self.link_labels, notation) if len(text) <= MAX_PARAGRAPH_LENGTH else ()
+        escape_style = EscapeStyle(text, in_table)
+        tagged_text = TaggedText(
+            parse_inline(text, self.link_labels, escape_style) if len(text) <= MAX_PARAGRAPH_LENGTH else ()
         )
-        return Paragraph(lines, separators, passage, notation)
+        return Paragraph(lines, separators, tagged_text, escape_style)
 
 
 def _count_columns(text: str, start_column: int = 0) -> int:
-    """The width of a text behind so many columns, in which a tab counts to the next multiple of four."""
+    """Return the width of a text that starts at a column; tabs go to the next multiple of four."""
     offset = start_column % CODE_INDENT
     return len((" " * offset + text).expandtabs(CODE_INDENT)) - offset

@@ -14,9 +14,9 @@ from regard.documents.tagged_text import InlineNode, make_literal
 
 
 def _build_span_pattern(opening: str, closing: str) -> str:
-    """Build a pattern for everything from an opening to the next closing text, with at most three more openings in it.
+    """Build a pattern from an opening to the next closing text, with at most three more openings in between.
 
-    Without that limit, a text full of openings that nothing closes would be searched to its end for each of them.
+    Without that limit, a text full of openings that are never closed would be searched to its end for each of them.
     """
     start, end = re.escape(opening), re.escape(closing)
     stretch = rf"(?:(?!{start}).)"
@@ -42,26 +42,26 @@ INLINE_TOKEN = re.compile(
     r"|(?P<run>\*+|_+|~~)",
     re.DOTALL,
 )
-MAX_LABEL_LENGTH = 999  # characters of the name of a link definition, as in CommonMark
+MAX_LABEL_LENGTH = 999  # characters of a link label, as in CommonMark
 VOID_TAGS = frozenset(("br", "hr", "img", "input", "wbr"))
 SEPARATOR_TAGS = frozenset(("br", "hr", "img"))
 SPECIAL_CHARACTER = re.compile(r"[\\`*\[\]]|(?<![^\W_])_|_(?![^\W_])|~~")
 TAG_START = re.compile(r"<(?=[A-Za-z/!?]|[^\s<>@]+@)")
-# A pair of runs has a NUL, which no text has, before and after it. Around nothing it would be other markup: `****`.
+# A NUL, which no text has, is before and after each pair of runs. Empty emphasis would be other markup: `****`.
 EMPTY_EMPHASIS = re.compile(r"\0(?P<run>[*_~]{1,100})(?P=run)\0")
 
 
 class EscapeStyle:
-    """How a paragraph writes characters that could be markup: bare, with a backslash, or as entities."""
+    """Spelling of special characters in a paragraph: bare, with a backslash, or as entities."""
 
     def __init__(self, text: str, in_table: bool) -> None:
         self.in_table = in_table
-        self.unescaped: set[str] = set()  # special characters that are text without a backslash
-        self.backslashed: set[str] = set()  # those with one
+        self.unescaped: set[str] = set()  # special characters that occur as text without a backslash
+        self.backslashed: set[str] = set()  # with a backslash
         self.entities = {
-            found: _decode_entity(found) for found in ENTITY.findall(text) if _decode_entity(found) != found
+            entity: _decode_entity(entity) for entity in ENTITY.findall(text) if _decode_entity(entity) != entity
         }
-        # How each &, < and >, and each sign that is an entity somewhere, is written, in the order of the text.
+        # Spellings of each &, < and >, and of each character that is an entity somewhere, in the order of the text.
         signs = {"&", "<", ">", *self.entities.values()} - set(string.ascii_letters + string.digits + " \t\r\n")
         self.source_spellings: dict[str, list[str]] = {sign: [] for sign in signs}
         single = "".join(re.escape(sign) for sign in sorted(signs) if len(sign) == 1)
@@ -69,72 +69,74 @@ class EscapeStyle:
         self.sign_pattern = re.compile("|".join([ENTITY.pattern, f"[{single}]", *longer]))
 
     def convert_to_markup(self, text: str) -> str:
-        """Turn text into markup, in which & and < are entities; what is no entity in Markdown is none there."""
+        """Convert text to markup, with & and < as entities; only Markdown's entities stay entities."""
         self.unescaped.update(SPECIAL_CHARACTER.findall(text))
-        out, place = [], 0
-        for found in self.sign_pattern.finditer(text):
-            character = _decode_entity(found[0])
+        out, position = [], 0
+        for match in self.sign_pattern.finditer(text):
+            character = _decode_entity(match[0])
             if character in self.source_spellings:
-                self.source_spellings[character].append(found[0])
-            elif character == found[0]:  # it only looks like an entity
+                self.source_spellings[character].append(match[0])
+            elif character == match[0]:  # it only looks like an entity
                 self.source_spellings["&"].append("&")
-            is_text = character == found[0]
-            out += [escape_text(text[place : found.start()]), escape_text(found[0]) if is_text else found[0]]
-            place = found.end()
-        return "".join(out) + escape_text(text[place:])
+            is_text = character == match[0]
+            out += [escape_text(text[position : match.start()]), escape_text(match[0]) if is_text else match[0]]
+            position = match.end()
+        return "".join(out) + escape_text(text[position:])
 
     def convert_escape_to_markup(self, character: str) -> str:
-        """Turn a character that has a backslash into markup."""
+        """Convert a character with a backslash to markup."""
         self.backslashed.add(character)
         if character in self.source_spellings:
             self.source_spellings[character].append(f"\\{character}")
         return escape_text(character)
 
     def make_markdown_escaper(self) -> Callable[[str], str]:
-        """Build a function that writes markup as Markdown, the nth & as the nth one of the source, and so on."""
-        forms = {character: iter(found) for character, found in self.source_spellings.items()}
+        """Build a function that writes markup as Markdown, the nth & like the nth one of the source, and so on."""
+        spellings = {character: iter(match) for character, match in self.source_spellings.items()}
 
         def write_markdown(markup: str) -> str:
-            out, text, place = "", "", 0
-            for found in self.sign_pattern.finditer(markup):
-                text += markup[place : found.start()]
-                place = found.end()
-                character = _decode_entity(found[0])
-                is_kept = found[0] in self.entities and character not in ("&", "<", ">")
-                form = next(forms.get(character, iter(())), found[0] if is_kept else character)
-                if form == character:
+            out, text, position = "", "", 0
+            for match in self.sign_pattern.finditer(markup):
+                text += markup[position : match.start()]
+                position = match.end()
+                character = _decode_entity(match[0])
+                is_kept = match[0] in self.entities and character not in ("&", "<", ">")
+                spelling = next(spellings.get(character, iter(())), match[0] if is_kept else character)
+                if spelling == character:
                     text += character
                 else:
-                    out += self.escape_special_characters(text) + form
+                    out += self.escape_special_characters(text) + spelling
                     text = ""
-            return out + self.escape_special_characters(text + markup[place:])
+            return out + self.escape_special_characters(text + markup[position:])
 
         return write_markdown
 
     def escape_special_characters(self, text: str) -> str:
-        """Put a backslash before what would be markup, unless the source has it in its text without one."""
+        """Put a backslash before special characters, unless the source has them in its text without one."""
         bare = self.unescaped - self.backslashed
-        made = SPECIAL_CHARACTER.sub(lambda found: found[0] if found[0] in bare else f"\\{found[0]}", text)
-        made = TAG_START.sub(r"\\<", made)
-        made = ENTITY.sub(lambda found: found[0] if _decode_entity(found[0]) == found[0] else f"\\{found[0]}", made)
-        return re.sub(r"(?<!\\)\|", r"\\|", made) if self.in_table else made
+        escaped = SPECIAL_CHARACTER.sub(lambda match: match[0] if match[0] in bare else f"\\{match[0]}", text)
+        escaped = TAG_START.sub(r"\\<", escaped)
+        escaped = ENTITY.sub(
+            lambda match: match[0] if _decode_entity(match[0]) == match[0] else f"\\{match[0]}", escaped
+        )
+        return re.sub(r"(?<!\\)\|", r"\\|", escaped) if self.in_table else escaped
 
 
 def _decode_entity(entity: str) -> str:
-    """Return the character of an entity; anything else, and what only looks like an entity, as it is."""
+    """Return the character of an entity; anything else unchanged."""
     return (html.unescape(entity) if entity[1:2] == "#" or entity[1:] in html5 else "") or entity
 
 
 def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeStyle) -> Iterator[InlineNode]:
-    """Words, and the markup among them; how special characters are written is added to `notation`."""
-    found = list(INLINE_TOKEN.finditer(text))
-    closing = _find_links(text, found, link_labels)
-    pairs = _find_emphasis(text, found, closing)
+    """Yield the text and inline markup of a paragraph; record the spelling of special characters in `escape_style`."""
+    tokens = list(INLINE_TOKEN.finditer(text))
+    closing = _find_links(text, tokens, link_labels)
+    pairs = _find_emphasis(text, tokens, closing)
     openings = {start for start, _ in closing.values()}
-    place = 0
-    for number, token in enumerate(found):
-        yield InlineNode(escape_style.convert_to_markup(text[place : token.start()]))
-        place = token.end()
+    position = 0
+    for number, token in enumerate(tokens):
+        yield InlineNode(escape_style.convert_to_markup(text[position : token.start()]))
+        position = token.end()
         if token["code"] or token["opaque"]:
             yield InlineNode(opening=[make_literal(token[0])])
         elif token["hard"]:
@@ -143,18 +145,18 @@ def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeSt
             yield InlineNode(escape_style.convert_escape_to_markup(token["escape"]))
         elif token["tag"]:
             name = token["tag"].lower()
-            half = "" if name in VOID_TAGS or token[0].endswith("/>") else name
+            pair_key = "" if name in VOID_TAGS or token[0].endswith("/>") else name
             yield InlineNode(
                 opening=[make_literal(token[0])],
-                pair_key=half,
+                pair_key=pair_key,
                 is_opening=not token["close"],
                 separates_words=name in SEPARATOR_TAGS,
             )
         elif number in openings:
             yield InlineNode(opening=[make_literal(token[0])], pair_key=f"[{number}", is_opening=True)
         elif number in closing:
-            start, written = closing[number]
-            yield InlineNode(opening=[make_literal(written)], pair_key=f"[{start}")
+            start, end_text = closing[number]
+            yield InlineNode(opening=[make_literal(end_text)], pair_key=f"[{start}")
         elif number in pairs:
             opens = pairs[number] == number
             run = f"\0{token[0]}" if opens else f"{token[0]}\0"
@@ -162,20 +164,20 @@ def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeSt
         else:
             escape_style.unescaped.update(token[0], [token[0]])
             yield InlineNode(escape_style.convert_to_markup(token[0]))
-    yield InlineNode(escape_style.convert_to_markup(text[place:]))
+    yield InlineNode(escape_style.convert_to_markup(text[position:]))
 
 
 def normalize_link_label(label: str) -> str:
-    """Return a link label in the form in which labels are compared."""
+    """Normalise a link label for comparison."""
     return " ".join(label.casefold().split())
 
 
 def _find_links(text: str, tokens: Sequence[re.Match[str]], link_labels: Collection[str]) -> dict[int, tuple[int, str]]:
-    """Find the ends of links and images: the number of the bracket that opens each, and how its end is written.
+    """Find the ends of links and images: the index of the opening bracket, and the text of the end.
 
     `[text]` alone refers to a definition by its text, which is translated: it becomes `[text][definition]`.
     """
-    made: dict[int, tuple[int, str]] = {}
+    links: dict[int, tuple[int, str]] = {}
     opened: list[int] = []
     for number, token in enumerate(tokens):
         if token["open"]:
@@ -184,25 +186,25 @@ def _find_links(text: str, tokens: Sequence[re.Match[str]], link_labels: Collect
             start = opened.pop()
             inside = text[tokens[start].end() : token.start()]
             if token[0].startswith("]("):
-                made[number] = start, token[0]
+                links[number] = start, token[0]
             else:
-                named = token[0][2:-1] or inside
-                if len(named) <= MAX_LABEL_LENGTH and normalize_link_label(named) in link_labels:
-                    made[number] = start, f"][{named}]"
-    return made
+                label = token[0][2:-1] or inside
+                if len(label) <= MAX_LABEL_LENGTH and normalize_link_label(label) in link_labels:
+                    links[number] = start, f"][{label}]"
+    return links
 
 
 def _find_emphasis(text: str, tokens: Sequence[re.Match[str]], link_ends: dict[int, tuple[int, str]]) -> dict[int, int]:
-    """Find pairs of equal runs of `*`, `_` or `~~`, both in one link or in none: the number of the opening one."""
-    made: dict[int, int] = {}
+    """Find pairs of equal runs of `*`, `_` or `~~`, both in the same link or in none: the index of the opening."""
+    pairs: dict[int, int] = {}
     starts = {start for start, _ in link_ends.values()}
-    stack: list[list[int]] = [[]]  # the runs that are open, in each link that is
-    counts: list[Counter[str]] = [Counter()]  # of these
-    for number, token in enumerate(tokens):
-        if number in starts:
+    stack: list[list[int]] = [[]]  # open runs, for each open link
+    counts: list[Counter[str]] = [Counter()]  # number of open runs by their text
+    for index, token in enumerate(tokens):
+        if index in starts:
             stack.append([])
             counts.append(Counter())
-        elif number in link_ends:
+        elif index in link_ends:
             stack.pop()
             counts.pop()
         elif run := token["run"]:
@@ -216,8 +218,8 @@ def _find_emphasis(text: str, tokens: Sequence[re.Match[str]], link_ends: dict[i
                     counts[-1][tokens[other][0]] -= 1
                     if tokens[other][0] == run:
                         break
-                made[other] = made[number] = other
+                pairs[other] = pairs[index] = other
             elif opens:
-                stack[-1].append(number)
+                stack[-1].append(index)
                 counts[-1][run] += 1
-    return made
+    return pairs

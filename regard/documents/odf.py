@@ -1,4 +1,4 @@
-"""LibreOffice's documents, .odt and .odp: each paragraph is a passage."""
+"""OpenDocument files of LibreOffice (.odt, .odp): each paragraph is a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ODF_MIMETYPE_PREFIX = "application/vnd.oasis.opendocument."
 TEXT_PARTS = ("content.xml", "styles.xml")  # headers and footers are in the second
 PARAGRAPH_ELEMENTS = frozenset(("text:p", "text:h"))
 INLINE_CONTAINERS = frozenset(("text:span", "text:a", "text:meta"))
-DROPPED_ELEMENTS = frozenset(("text:soft-page-break",))  # where a page ended with the old words
+DROPPED_ELEMENTS = frozenset(("text:soft-page-break",))  # page breaks of the source text
 SEPARATOR_ELEMENTS = frozenset(("text:tab", "text:line-break", "text:s"))
 TRACKED_CHANGES = frozenset(("text:tracked-changes",))
 RANGE_MARKER = re.compile(
@@ -31,21 +31,21 @@ RANGE_MARKER = re.compile(
 
 
 def parse_odt(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """An .odt file."""
+    """Parse an .odt file."""
     return _parse_odf_document(entries, "text", limits)
 
 
 def parse_odp(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """An .odp file."""
+    """Parse an .odp file."""
     return _parse_odf_document(entries, "presentation", limits)
 
 
 def _parse_odf_document(entries: Mapping[str, ZipEntry], document_type: str, limits: DocumentLimits) -> ParsedDocument:
-    """A document of a kind."""
-    said = entries["mimetype"].data[:100].decode("ascii", "replace").strip() if "mimetype" in entries else "nothing"
-    if said not in (ODF_MIMETYPE_PREFIX + document_type, f"{ODF_MIMETYPE_PREFIX}{document_type}-template"):
+    """Check the type of a document and parse its parts with text."""
+    mimetype = entries["mimetype"].data[:100].decode("ascii", "replace").strip() if "mimetype" in entries else "nothing"
+    if mimetype not in (ODF_MIMETYPE_PREFIX + document_type, f"{ODF_MIMETYPE_PREFIX}{document_type}-template"):
         raise DocumentError(
-            f"is not what its ending says: its type is {said!r} and not {ODF_MIMETYPE_PREFIX + document_type!r}"
+            f"does not match its extension: its type is {mimetype!r}, not {ODF_MIMETYPE_PREFIX + document_type!r}"
         )
     if "META-INF/manifest.xml" in entries and b"encryption-data" in entries["META-INF/manifest.xml"].data:
         raise DocumentError("is protected by a password")
@@ -55,14 +55,13 @@ def _parse_odf_document(entries: Mapping[str, ZipEntry], document_type: str, lim
 
 
 def _parse_odf_part(content: bytes) -> ParsedDocument:
-    """A part of such a document."""
     source, root = parse_xml(content, NAMESPACES)
-    found = root.find_descendants(PARAGRAPH_ELEMENTS, excluding=TRACKED_CHANGES)
-    return parse_xml_paragraphs(source, root, found, lambda element: TaggedText(_iterate_odf_nodes(element, 0)))
+    paragraphs = root.find_descendants(PARAGRAPH_ELEMENTS, excluding=TRACKED_CHANGES)
+    return parse_xml_paragraphs(source, root, paragraphs, lambda element: TaggedText(_iterate_odf_nodes(element, 0)))
 
 
 def _iterate_odf_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
-    """What is inside a paragraph, or inside something in it that goes around words."""
+    """Yield the nodes of a paragraph or of an inline container."""
     for child in element.children:
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
@@ -71,11 +70,11 @@ def _iterate_odf_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
             yield InlineNode(
                 opening=[make_literal(child.opening)], children=inside, closing=[make_literal(child.closing)]
             )
-        elif half := RANGE_MARKER.fullmatch(child.name):
+        elif marker := RANGE_MARKER.fullmatch(child.name):
             name = child.find_attribute("name") or child.find_attribute("id") or child.find_attribute("change-id")
-            key = f"{half[1]} {name}"
+            key = f"{marker[1]} {name}"
             yield InlineNode(
-                opening=[OutputFragment(None, child.serialize)], pair_key=key, is_opening=half[2] == "start"
+                opening=[OutputFragment(None, child.serialize)], pair_key=key, is_opening=marker[2] == "start"
             )
         elif child.name not in DROPPED_ELEMENTS:
             yield InlineNode(

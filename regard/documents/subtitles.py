@@ -1,4 +1,7 @@
-"""Who speaks, as lines of subtitles say it: `- `, `>> `, `JOHN: `, `<v John>`."""
+"""Subtitles (.srt, .vtt): cues, speakers and line breaks.
+
+Speakers are marked as `- `, `>> `, `JOHN: ` or `<v John>` at the beginning of a line.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ from regard.tokenizers.urls import remove_urls
 
 MUSIC_NOTES = "♩♪♫♬"
 VOICE_TAG = r"<v[.\s][^<>]*>"
-MID_LINE_VOICE = re.compile(
-    rf"(?<=\S)(?={VOICE_TAG})|(?<=\S[ \t])(?={VOICE_TAG})"
-)  # where another begins in the middle of a line
+MID_LINE_VOICE = re.compile(rf"(?<=\S)(?={VOICE_TAG})|(?<=\S[ \t])(?={VOICE_TAG})")  # new voice inside a line
 LEADING_MARKUP = rf"(?:<[^<>]*+>|\{{\\[^{{}}]*+\}}|[\s{MUSIC_NOTES}])*+"
 SPEAKER_DASH = r"(?:[-–—]+|(?:>|&gt;){2,})\s*(?=\S)"
 SPEAKER_NAME = r"[\[(]?[^\W\d_][^:：<>]{0,40}?"
@@ -24,41 +25,40 @@ CLOSING_TAGS = r"(?:\s*</[^<>]*>)*"
 SPEAKER_LABEL = rf"(?P<name>{SPEAKER_NAME}){CLOSING_TAGS}[ \xa0\u202f]?(?::(?=[\s<]|\Z)|：){CLOSING_TAGS}\s*"
 SPEAKER_PREFIX = re.compile(rf"{LEADING_MARKUP}(?P<dash>{SPEAKER_DASH})?{LEADING_MARKUP}(?P<label>{SPEAKER_LABEL})?")
 NAME_REMARK = re.compile(r"(?<=\S)\s*[\[(][^\[\]()]*[\])]")  # JOHN (on the phone)
-MAX_NAME_WORDS = 4  # that a name may have
-MIN_TRANSCRIPT_LINES = 3  # lines with a name make a transcript, where they are half of all
+MAX_NAME_WORDS = 4
+MIN_TRANSCRIPT_LINES = 3  # lines with a name, and at least half of all lines
 
 
 def _find_speaker_prefix(line: str, in_transcript: bool) -> str:
-    """What a line begins with where that says that another speaks, else nothing."""
-    found = SPEAKER_PREFIX.match(line)
-    if found is None:
+    """Return the beginning of a line that marks a new speaker; "" if there is none."""
+    match = SPEAKER_PREFIX.match(line)
+    if match is None:
         return ""
-    if found["label"] and (_is_uppercase_name(found["name"]) or (in_transcript and _is_possible_name(found["name"]))):
-        return line[: found.end("label")]
-    tags = line[: found.start("label") if found["label"] else found.end()]
+    if match["label"] and (_is_uppercase_name(match["name"]) or (in_transcript and _is_possible_name(match["name"]))):
+        return line[: match.end("label")]
+    tags = line[: match.start("label") if match["label"] else match.end()]
     voices = [voice.end() for voice in re.finditer(VOICE_TAG, tags)]
-    return line[: max(found.end("dash"), *voices, 0)]
+    return line[: max(match.end("dash"), *voices, 0)]
 
 
 def _is_uppercase_name(name: str) -> bool:
-    """Whether a name is written in capitals, but for a remark behind it: common words with a colon seldom are."""
+    """Return True for a name in capitals, except for a remark: common words before a colon rarely are."""
     return _has_name_length(name) and NAME_REMARK.sub("", name).isupper()
 
 
 def _is_possible_name(name: str) -> bool:
-    """Whether it may be a name where nearly every line has one."""
+    """Return True if it may be a name in a file where nearly every line has one."""
     return _has_name_length(name) and not name[0].islower()
 
 
 def _has_name_length(name: str) -> bool:
-    """Whether it has no more words than a name has."""
     return len(NAME_REMARK.sub("", name).split()) <= MAX_NAME_WORDS
 
 
 def _is_transcript(lines: Sequence[str]) -> bool:
-    """Whether so many lines begin with a name and a colon that those are who speaks, capitals or not."""
+    """Return True if so many lines begin with a name and a colon that these are speakers, in capitals or not."""
     openings = [SPEAKER_PREFIX.match(line) for line in lines]
-    count = sum(bool(found and found["label"] and _is_possible_name(found["name"])) for found in openings)
+    count = sum(bool(match and match["label"] and _is_possible_name(match["name"])) for match in openings)
     return count >= max(MIN_TRANSCRIPT_LINES, len(lines) / 2)
 
 
@@ -69,39 +69,39 @@ SUBTITLE_TAG = re.compile(
 )
 TAG_OR_MUSIC_NOTE = re.compile(
     rf"{SUBTITLE_TAG.pattern}|[{MUSIC_NOTES}]+", re.IGNORECASE
-)  # what stands among the words and is none
+)  # inline parts that are not words
 BREAKABLE_SPACE = re.compile(
     rf"{SUBTITLE_TAG.pattern}|(?<=[^-–—{MUSIC_NOTES}\s])(?P<space> +)(?=[^{MUSIC_NOTES}\s])", re.IGNORECASE
 )
-# Without groups: inside a possessive repeat, Python 3.11 may end in a SystemError by them.
+# Without groups: inside a possessive repeat they may raise a SystemError in Python 3.11.
 SUBTITLE_TAG_WITHOUT_GROUPS = re.sub(r"\?P<\w+>", "?:", SUBTITLE_TAG.pattern)
 SONG_START = re.compile(rf"(?:{SUBTITLE_TAG_WITHOUT_GROUPS}|\s)*+[{MUSIC_NOTES}]", re.IGNORECASE)
-MAX_CUE_LINES = 8  # of a cue; more are not shown at once, and come back as one
+MAX_CUE_LINES = 8  # a longer speech is joined to one line
 
 MarkupFunction = Callable[[str], str]
 
 
 class CueLine(NamedTuple):
-    """A line of a cue: what it begins with that says who speaks, and the rest with its end."""
+    """A line of a cue: its speaker prefix, and the rest with its line end."""
 
     speaker_prefix: str
     text: str
 
     @property
     def is_standalone(self) -> bool:
-        """Whether there is nothing to say in it, and it stays a line by itself."""
+        """True if it has no words, and stays a line by itself."""
         return not TAG_OR_MUSIC_NOTE.sub("", remove_urls(self.text)).strip()
 
 
 class Speech(NamedTuple):
-    """Lines that are said by one, from a place in the file on."""
+    """Consecutive lines of one speaker, and the index of the first one."""
 
     first_line: int
     lines: Sequence[CueLine]
     tagged_text: TaggedText
 
     def format_lines(self, translation: str) -> list[str]:
-        """The lines with something else said in them; one that would be empty would end the cue."""
+        """Return the lines with a translation; an empty one leaves them, since an empty line would end the cue."""
         return (
             _split_into_lines(translation, self.lines)
             if translation.strip()
@@ -110,63 +110,67 @@ class Speech(NamedTuple):
 
 
 def parse_srt(content: bytes) -> ParsedDocument:
-    """An .srt file, whose text is text."""
+    """Parse an .srt file, whose text is plain."""
     source = decode_utf8(content)
     if source.text.strip() and not any(map(CUE_TIME.match, LINE.findall(source.text))):
-        raise DocumentError("has no times as subtitles have them, like 00:00:01,000 --> 00:00:02,500")
+        raise DocumentError("has no subtitle times like 00:00:01,000 --> 00:00:02,500")
     return _parse_cues(source, escape_text, unescape_markup)
 
 
 def parse_vtt(content: bytes) -> ParsedDocument:
-    """A .vtt file, whose text is markup."""
+    """Parse a .vtt file, whose text is markup."""
     source = decode_utf8(content)
     if source.text.strip() and not re.match(r"WEBVTT(?!\S)", source.text):
-        raise DocumentError("is not what its ending says: it does not begin with WEBVTT")
+        raise DocumentError("does not match its extension: it does not begin with WEBVTT")
     return _parse_cues(source, normalize_html_text)
 
 
 def _parse_cues(source: EncodedText, to_markup: MarkupFunction, escape: EscapeFunction | None = None) -> ParsedDocument:
-    """A file whose words are read, and spelled again, in a certain way."""
-    lines = [piece for line in LINE.findall(source.text) for piece in MID_LINE_VOICE.split(line)]
+    """Parse the cues of a file; `to_markup` and `escape` convert its text to markup and back."""
+    lines = [part for line in LINE.findall(source.text) for part in MID_LINE_VOICE.split(line)]
     speeches = [speech for speech in _iterate_speeches(lines, to_markup) if speech.tagged_text.text]
 
     def write(translations: Sequence[str]) -> bytes:
-        made = list(lines)
-        for speech, answer in zip(speeches, translations, strict=True):
-            parts = speech.format_lines(replace_line_breaks(speech.tagged_text.write(answer, escape)) if answer else "")
+        out = list(lines)
+        for speech, translation in zip(speeches, translations, strict=True):
+            parts = speech.format_lines(
+                replace_line_breaks(speech.tagged_text.write(translation, escape)) if translation else ""
+            )
             count = len(speech.lines)
-            made[speech.first_line : speech.first_line + count] = [*parts, *[""] * (count - len(parts))]
-        return source.encode_like_source("".join(made))
+            out[speech.first_line : speech.first_line + count] = [*parts, *[""] * (count - len(parts))]
+        return source.encode_like_source("".join(out))
 
     return ParsedDocument([speech.tagged_text.text for speech in speeches], write)
 
 
 def _iterate_speeches(lines: Sequence[str], to_markup: MarkupFunction) -> Iterator[Speech]:
-    """What is said, cue by cue: all its lines together, but for those where another begins to speak or to sing."""
+    """Yield the speeches of each cue: all its lines together, split where another speaker or a song begins."""
     cues = list(_iterate_cues(lines))
     transcript = _is_transcript([lines[start] for start, _ in cues])
     for start, end in cues:
         cue = [
-            CueLine(begun := _find_speaker_prefix(line, transcript), line[len(begun) :]) for line in lines[start:end]
+            CueLine(prefix := _find_speaker_prefix(line, transcript), line[len(prefix) :]) for line in lines[start:end]
         ]
-        for first, last in pairwise([*(place for place in range(len(cue)) if _starts_speech(cue, place)), len(cue)]):
-            said = cue[first:last]
-            text = "".join(line.text for line in said)
-            yield Speech(start + first, said, TaggedText(_iterate_subtitle_nodes(text.rstrip("\r\n"), to_markup)))
+        for first, last in pairwise([*(index for index in range(len(cue)) if _starts_speech(cue, index)), len(cue)]):
+            speech_lines = cue[first:last]
+            text = "".join(line.text for line in speech_lines)
+            yield Speech(
+                start + first, speech_lines, TaggedText(_iterate_subtitle_nodes(text.rstrip("\r\n"), to_markup))
+            )
 
 
 def _iterate_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where the lines of each cue begin and end: behind its times, before an empty line or the next number."""
-    times = [place for place, line in enumerate(lines) if CUE_TIME.match(line)]
+    """Yield first and last line of each cue: after its times, before an empty line or the next number."""
+    times = [index for index, line in enumerate(lines) if CUE_TIME.match(line)]
     for time, following in pairwise([*times, len(lines)]):
         last = following - (following < len(lines) and lines[following - 1].strip().isdigit())
-        end = next((place for place in range(time + 1, last) if not lines[place].strip()), last)
+        end = next((index for index in range(time + 1, last) if not lines[index].strip()), last)
         if end > time + 1:
             yield time + 1, end
 
 
 def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
-    """Whether a line of a cue does not go on with what the one before it says."""
+    """Return True if a line of a cue does not continue the previous one."""
     line = cue[index]
     return (
         not index
@@ -177,28 +181,28 @@ def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
 
 
 def _iterate_subtitle_nodes(text: str, to_markup: MarkupFunction) -> Iterator[InlineNode]:
-    """Words, and what stands among them."""
-    place = 0
-    for found in TAG_OR_MUSIC_NOTE.finditer(text):
-        yield InlineNode(to_markup(text[place : found.start()]))
-        place = found.end()
-        name = (found["name"] or "").lower()
-        yield InlineNode(opening=[make_literal(found[0])], pair_key=name, is_opening=not found["close"])
-    yield InlineNode(to_markup(text[place:]))
+    """Yield the text, the tags and the music notes of a speech."""
+    position = 0
+    for match in TAG_OR_MUSIC_NOTE.finditer(text):
+        yield InlineNode(to_markup(text[position : match.start()]))
+        position = match.end()
+        name = (match["name"] or "").lower()
+        yield InlineNode(opening=[make_literal(match[0])], pair_key=name, is_opening=not match["close"])
+    yield InlineNode(to_markup(text[position:]))
 
 
 def _split_into_lines(text: str, lines: Sequence[CueLine]) -> list[str]:
-    """What is said, in as many lines as before where it has the words, of about the same length, with their ends."""
-    parts, rest, before = [], text, len(lines[0].speaker_prefix)
-    for left in range(len(lines) if len(lines) <= MAX_CUE_LINES else 1, 1, -1):
-        spaces = [found for found in BREAKABLE_SPACE.finditer(rest) if found["space"]]
+    """Split a translation into as many lines as the source if possible, of about equal length."""
+    parts, remaining, prefix_length = [], text, len(lines[0].speaker_prefix)
+    for lines_left in range(len(lines) if len(lines) <= MAX_CUE_LINES else 1, 1, -1):
+        spaces = [match for match in BREAKABLE_SPACE.finditer(remaining) if match["space"]]
         if not spaces:
             break
-        wanted = (before + len(rest)) / left - before
-        middle = min(spaces, key=lambda space: abs(space.start() - wanted))
-        parts.append(rest[: middle.start()])
-        rest, before = rest[middle.end() :], 0
-    parts.append(rest)
+        target = (prefix_length + len(remaining)) / lines_left - prefix_length
+        best = min(spaces, key=lambda space: abs(space.start() - target))
+        parts.append(remaining[: best.start()])
+        remaining, prefix_length = remaining[best.end() :], 0
+    parts.append(remaining)
     ends = [line.text[len(line.text.rstrip("\r\n")) :] for line in lines]
-    made = [part + end for part, end in zip(parts, [*ends[: len(parts) - 1], ends[-1]], strict=True)]
-    return [lines[0].speaker_prefix + made[0], *made[1:]]
+    out = [part + end for part, end in zip(parts, [*ends[: len(parts) - 1], ends[-1]], strict=True)]
+    return [lines[0].speaker_prefix + out[0], *out[1:]]

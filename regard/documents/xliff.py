@@ -1,4 +1,4 @@
-"""XLIFF, 1.x and 2.x, also as Trados and memoQ write it: targets that are missing, empty or untranslated are filled.
+"""XLIFF 1.x and 2.x, also of Trados and memoQ: fill in targets that are missing, empty or untranslated.
 
 In 1.x a `<trans-unit>` is one text, or each of its segments (`<mrk mtype="seg">` in a `<seg-source>`) is one.
 """
@@ -28,9 +28,9 @@ NAMESPACES = {"": "x", "http://sdl.com/FileTypes/SdlXliff/1.0": "sdl"} | {
 }
 UNIT_ELEMENTS = frozenset(("x:trans-unit", "x:segment"))
 INLINE_CONTAINERS = frozenset(("x:g", "x:pc", "x:mrk"))
-FILLED_STATES = {"x:target": "needs-review-translation", "x:segment": "translated"}  # the state of what was filled
+FILLED_STATES = {"x:target": "needs-review-translation", "x:segment": "translated"}  # state of filled targets
 MEMOQ_STATUS = "mq:status"  # of a trans-unit
-# Trados: how well a translation memory's match, which the new translation is not, fitted.
+# Trados: attributes of a translation memory match, which do not apply to the new translation.
 TRADOS_MATCH_ATTRIBUTES = re.compile(
     r"""\s(?:origin-system|percent|struct-match|text-match)\s*=\s*(?:"[^"]*"|'[^']*')"""
 )
@@ -38,47 +38,48 @@ OPENING_CODES, CLOSING_CODES = frozenset(("x:bpt", "x:bx", "x:sc")), frozenset((
 
 
 class UntranslatedUnit(NamedTuple):
-    """A source that lacks its translation."""
+    """A source without a translation."""
 
     element: XmlElement
     tagged_text: TaggedText
-    segment_id: str = ""  # the mid of a segment, if it is not all of the holder's source
+    segment_id: str = ""  # mid of a segment; empty: the whole source of the element
 
 
 def parse_xliff(content: bytes) -> ParsedDocument:
-    """An XLIFF file."""
+    """Parse an XLIFF file."""
     source, root = parse_xml(content, NAMESPACES)
     xliff = root.find_child("x:xliff")
     if not xliff:
-        raise DocumentError("is not what its ending says: its first element is not <xliff>")
-    found = [unit for unit in _iterate_untranslated_units(root) if unit.tagged_text.text]
+        raise DocumentError("does not match its extension: its first element is not <xliff>")
+    units = [unit for unit in _iterate_untranslated_units(root) if unit.tagged_text.text]
     has_states = xliff.find_attribute("version") != "1.0"
 
     def write(translations: Sequence[str]) -> bytes:
-        for _, group in groupby(zip(found, translations, strict=True), key=lambda pair: id(pair[0].element)):
-            _fill_target([(unit, unit.tagged_text.write(answer)) for unit, answer in group if answer], has_states)
+        for _, group in groupby(zip(units, translations, strict=True), key=lambda pair: id(pair[0].element)):
+            _fill_target(
+                [(unit, unit.tagged_text.write(translation)) for unit, translation in group if translation], has_states
+            )
         return source.encode_like_source(root.serialize(), is_markup=True)
 
-    return ParsedDocument([unit.tagged_text.text for unit in found], write, _find_languages(xliff))
+    return ParsedDocument([unit.tagged_text.text for unit in units], write, _find_languages(xliff))
 
 
 def _find_languages(xliff: XmlElement) -> tuple[str, str]:
-    """Return the source and target language that the file states, in 1.x for its first <file>; "" if it does not."""
+    """Return the source and target language that the file declares, in 1.x in its first <file>; "" if none."""
     file = xliff.find_child("x:file") or xliff
     source = xliff.find_attribute("srcLang") or file.find_attribute("source-language")
     return source, xliff.find_attribute("trgLang") or file.find_attribute("target-language")
 
 
 def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
-    """Those without a translation; what must not be translated is there for context."""
-    left = [root]
-    while left:
-        element = left.pop()
-        left += [child for child in reversed(element.children) if child.find_attribute("translate") != "no"]
+    """Yield the units without a translation, except those that must not be translated or are locked."""
+    pending = [root]
+    while pending:
+        element = pending.pop()
+        pending += [child for child in reversed(element.children) if child.find_attribute("translate") != "no"]
         source, target = element.find_child("x:source"), element.find_child("x:target")
-        if (
-            element.name not in UNIT_ELEMENTS or not source or element.find_attribute("locked") == "locked"
-        ):  # as memoQ writes it
+        # memoQ marks locked units with an attribute of the unit.
+        if element.name not in UNIT_ELEMENTS or not source or element.find_attribute("locked") == "locked":
             continue
         segmented = element.find_child("x:seg-source")
         if segmented and (parts := _find_segments(segmented)):
@@ -93,52 +94,58 @@ def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
 
 
 def _find_untranslated_segments(unit: XmlElement, target: XmlElement | None, segment_ids: Collection[str]) -> set[str]:
-    """The segments without a translation that are not locked; of a target without segments all or none."""
+    """Return the ids of unlocked segments without a translation; of a target without segments all or none."""
     locked = {seg.find_attribute("id") for seg in _find_trados_segments(unit) if seg.find_attribute("locked") == "true"}
-    if target and (known := _find_segments(target)):
+    if target and (target_segments := _find_segments(target)):
         done = {
-            mid for mid, part in known.items() if not _is_marked_untranslated(target) and _is_translated(unit, part)
+            mid
+            for mid, part in target_segments.items()
+            if not _is_marked_untranslated(target) and _is_translated(unit, part)
         }
         return set(segment_ids) - done - locked
     return set() if target and _is_translated(unit, target) else set(segment_ids) - locked
 
 
 def _find_segments(element: XmlElement) -> dict[str, XmlElement]:
-    """The segments of a <seg-source> or of its target, by their mid; one inside another is a part of that."""
-    found: dict[str, XmlElement] = {}
-    left = [element]
-    while left:
-        one = left.pop()
-        mid = one.find_attribute("mid") if one.name == "x:mrk" and one.find_attribute("mtype") == "seg" else ""
+    """Return the outermost segments of a <seg-source> or of a target, by their mid."""
+    segments: dict[str, XmlElement] = {}
+    pending = [element]
+    while pending:
+        current = pending.pop()
+        mid = (
+            current.find_attribute("mid")
+            if current.name == "x:mrk" and current.find_attribute("mtype") == "seg"
+            else ""
+        )
         if mid:
-            found.setdefault(mid, one)
+            segments.setdefault(mid, current)
         else:
-            left += reversed(one.children)
-    return found
+            pending += reversed(current.children)
+    return segments
 
 
 def _find_trados_segments(unit: XmlElement) -> list[XmlElement]:
-    """Trados' elements with the status of each segment."""
-    defined = unit.find_child("sdl:seg-defs")
-    return [seg for seg in defined.children if seg.name == "sdl:seg"] if defined else []
+    """Return Trados' elements with the status of each segment."""
+    definitions = unit.find_child("sdl:seg-defs")
+    return [seg for seg in definitions.children if seg.name == "sdl:seg"] if definitions else []
 
 
 def _is_translated(unit: XmlElement, target: XmlElement) -> bool:
-    """Whether there is text in a target that is not said to be new, in which tools put the source."""
+    """Return True if a target has text and is not marked as new (tools may copy the source there)."""
     return not (_is_marked_untranslated(unit) or _is_marked_untranslated(target)) and any(
-        one.text_markup.strip() for one in [target, *target.find_descendants(INLINE_CONTAINERS)]
+        part.text_markup.strip() for part in [target, *target.find_descendants(INLINE_CONTAINERS)]
     )
 
 
 def _is_marked_untranslated(element: XmlElement) -> bool:
-    """Whether a target, or a segment, is marked as untranslated."""
+    """Return True if a target, or a segment, is marked as untranslated."""
     return element.name in FILLED_STATES and element.find_attribute("state") in UNTRANSLATED_STATES
 
 
 def _iterate_xliff_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
-    """Words and inline elements."""
+    """Yield the text and inline elements of a source."""
     for child in element.children:
-        part = OutputFragment(None, child.serialize)
+        fragment = OutputFragment(None, child.serialize)
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
         elif (
@@ -153,29 +160,26 @@ def _iterate_xliff_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode
             )
         elif child.name in OPENING_CODES | CLOSING_CODES:
             key = child.find_attribute("startRef") or child.find_attribute("rid") or child.find_attribute("id")
-            yield InlineNode(opening=[part], pair_key=f"code {key}", is_opening=child.name in OPENING_CODES)
+            yield InlineNode(opening=[fragment], pair_key=f"code {key}", is_opening=child.name in OPENING_CODES)
         else:
-            yield InlineNode(opening=[part])
+            yield InlineNode(opening=[fragment])
 
 
 def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_states: bool) -> None:
-    """Puts the translations of a holder into its target, which comes after the source where there was none.
-
-    The states are set as well.
-    """
+    """Write the translations of a unit into its target, which is inserted if missing, and set the states."""
     if not translated_units:
         return
-    holder, segments = translated_units[0][0].element, {unit.segment_id for unit, _ in translated_units}
-    target = holder.find_child("x:target") or _insert_target(holder)
-    known = _find_segments(target) if segments != {""} else {}
-    if not segments <= {"", *known}:
-        _insert_segments(target, _copy_segments(holder))
-        known = _find_segments(target)
-    for unit, made in translated_units:
-        (known[unit.segment_id] if unit.segment_id else target).replace_content(made)
-    if holder.name == "x:segment":
-        _set_attribute(holder, "state", FILLED_STATES["x:segment"])
-    elif statuses := _find_trados_segments(holder):
+    element, segments = translated_units[0][0].element, {unit.segment_id for unit, _ in translated_units}
+    target = element.find_child("x:target") or _insert_target(element)
+    target_segments = _find_segments(target) if segments != {""} else {}
+    if not segments <= {"", *target_segments}:
+        _insert_segments(target, _copy_segments(element))
+        target_segments = _find_segments(target)
+    for unit, translation in translated_units:
+        (target_segments[unit.segment_id] if unit.segment_id else target).replace_content(translation)
+    if element.name == "x:segment":
+        _set_attribute(element, "state", FILLED_STATES["x:segment"])
+    elif statuses := _find_trados_segments(element):
         for seg in statuses:
             if seg.find_attribute("id") in segments:
                 seg.opening = TRADOS_MATCH_ATTRIBUTES.sub("", seg.opening)
@@ -183,44 +187,44 @@ def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_s
                 _set_attribute(seg, "origin", "mt")
     elif has_states:
         _set_attribute(target, "state", FILLED_STATES["x:target"])
-    if MEMOQ_STATUS in dict(iterate_attributes(holder.opening)):
-        _set_attribute(holder, MEMOQ_STATUS, "MachineTranslated")
-    if holder.find_attribute("approved") == "yes":
-        _set_attribute(holder, "approved", "no")
+    if MEMOQ_STATUS in dict(iterate_attributes(element.opening)):
+        _set_attribute(element, MEMOQ_STATUS, "MachineTranslated")
+    if element.find_attribute("approved") == "yes":
+        _set_attribute(element, "approved", "no")
 
 
 def _insert_target(unit: XmlElement) -> XmlElement:
-    """Put an empty target behind the source, with the white space that is before that."""
-    inside, source = unit.children, unit.find_child("x:source")
+    """Insert an empty target after the source, with the same white space before it."""
+    children, source = unit.children, unit.find_child("x:source")
     before = unit.find_child("x:seg-source") or source
-    place = next(place for place, child in enumerate(inside) if child is before)
-    space = [child for child in inside[:place][-1:] if child.name == TEXT_NODE]
+    index = next(index for index, child in enumerate(children) if child is before)
+    space = [child for child in children[:index][-1:] if child.name == TEXT_NODE]
     prefix = source.prefix if source else ""
     target = XmlElement("x:target", f"<{prefix}target>", f"</{prefix}target>")
-    inside[place + 1 : place + 1] = [*space, target]
+    children[index + 1 : index + 1] = [*space, target]
     return target
 
 
 def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
-    """Put the segments that a target lacks, out of a copy of its <seg-source>, beside their neighbours there."""
-    known = _find_segments(target)
-    if not known:
+    """Insert missing segments into a target, from a copy of its <seg-source>, beside their neighbours."""
+    existing = _find_segments(target)
+    if not existing:
         target.replace_content("")
         target.children = source_copy
         return
     whole = XmlElement("", "", children=source_copy)
     copies, positions = _find_segments(whole), _find_positions(whole)
-    first: XmlElement | None = None  # that is in the target
+    first: XmlElement | None = None  # segment of the target
     last: XmlElement | None = None
-    leading: list[XmlElement] = []  # what comes before that
-    following: dict[int, list[XmlElement]] = {}  # what comes behind one that is in the target, by its id
+    leading: list[XmlElement] = []  # inserted before `first`
+    following: dict[int, list[XmlElement]] = {}  # inserted after a segment of the target, by its id
     for mid, segment in copies.items():
-        if mid in known:
-            last = known[mid]
+        if mid in existing:
+            last = existing[mid]
             first = first or last
             continue
-        siblings, place = positions[id(segment)]
-        gap = filter(_is_white_space, siblings[max(place - 1, 0) : place])
+        siblings, index = positions[id(segment)]
+        gap = filter(_is_white_space, siblings[max(index - 1, 0) : index])
         if last:
             following.setdefault(id(last), []).extend([*gap, segment])
         else:
@@ -229,47 +233,46 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
         target.children += leading
         return
     if leading:
-        siblings, place = positions[id(leading[0])]
-        leading += filter(_is_white_space, siblings[place + 1 : place + 2])
-    left = [target]
-    while left:
-        inside = left.pop().children
-        left += inside
-        inside[:] = [
-            one
-            for child in inside
-            for one in [*(leading if child is first else ()), child, *following.get(id(child), ())]
+        siblings, index = positions[id(leading[0])]
+        leading += filter(_is_white_space, siblings[index + 1 : index + 2])
+    pending = [target]
+    while pending:
+        children = pending.pop().children
+        pending += children
+        children[:] = [
+            new_child
+            for child in children
+            for new_child in [*(leading if child is first else ()), child, *following.get(id(child), ())]
         ]
 
 
 def _find_positions(root: XmlElement) -> dict[int, tuple[list[XmlElement], int]]:
-    """Find everything in an element: for the id of each the list that it is in, and its index there."""
-    found: dict[int, tuple[list[XmlElement], int]] = {}
-    left = [root]
-    while left:
-        inside = left.pop().children
-        found.update((id(child), (inside, place)) for place, child in enumerate(inside))
-        left += inside
-    return found
+    """Return, for the id of each descendant, the list that contains it and its index there."""
+    positions: dict[int, tuple[list[XmlElement], int]] = {}
+    pending = [root]
+    while pending:
+        children = pending.pop().children
+        positions.update((id(child), (children, index)) for index, child in enumerate(children))
+        pending += children
+    return positions
 
 
 def _is_white_space(element: XmlElement) -> bool:
-    """Return True for text without words."""
     return element.name == TEXT_NODE and not element.markup.strip()
 
 
 def _copy_segments(unit: XmlElement) -> list[XmlElement]:
-    """Copy what is in a <seg-source>, for the target; segments that have words are empty."""
+    """Copy the content of a <seg-source> for the target, with empty segments except for those without words."""
     source = unit.find_child("x:seg-source")
-    made = copy.deepcopy(source.children) if source else []
-    for mrk in _find_segments(XmlElement("", "", children=made)).values():
+    copies = copy.deepcopy(source.children) if source else []
+    for mrk in _find_segments(XmlElement("", "", children=copies)).values():
         if TaggedText(_iterate_xliff_nodes(mrk, 0)).text:
             mrk.replace_content("")
-    return made
+    return copies
 
 
 def _set_attribute(element: XmlElement, name: str, value: str) -> None:
-    """Write an attribute into the tag of an element: a new value, or the attribute at the end."""
+    """Set an attribute in the tag of an element, or append it."""
     pattern = re.compile(rf"""(\s{name}\s*=\s*)(["'])[^"']*\2""")
     if pattern.search(element.opening):
         element.opening = pattern.sub(rf"\g<1>\g<2>{value}\g<2>", element.opening, count=1)
