@@ -395,7 +395,7 @@ def test_forced_decoding_scores_like_the_search() -> None:
             assert likeliest == (others.index(max(others)) == one.hypothesis.tokens[position])
     with pytest.raises(ValueError, match="2 targets for 3 sources"):
         score_targets(models, SOURCE, LENGTHS, [[EOS]] * 2)
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="non-empty"):
         score_targets(models, SOURCE, LENGTHS, [[EOS], [EOS], []])
 
 
@@ -460,16 +460,16 @@ def test_impossible_beam_sizes_and_lengths_are_refused() -> None:
             {"prefix": [[A, A], [], []], "max_length": 2},
             "a prefix of 2 tokens leaves no room for EOS within max_length 2",
         ),
-        ({"prefix": [[EOS], [], []]}, "a prefix holds words"),
+        ({"prefix": [[EOS], [], []]}, "a prefix must not contain PAD"),
         ({"prefix": [[A]]}, "prefix has 1 entries for 3 sources"),
         ({"force": [[[A, A]], [], []], "max_length": 2}, "2 tokens to force do not fit, with EOS, into max_length 2"),
         (
             {"force": [[[A, A], [B]], [], []], "max_length": 3},
             "3 tokens to force do not fit, with EOS, into max_length 3",
         ),
-        ({"force": [[[]], [], []]}, "holds words and no EOS"),
-        ({"forbid": [[]]}, "is empty"),
-        ({"no_repeat": 0}, "at least 1 token, not 0"),
+        ({"force": [[[]], [], []]}, "must have tokens and no EOS"),
+        ({"forbid": [[]]}, "an empty sequence"),
+        ({"no_repeat": 0}, "no_repeat must be at least 1, not 0"),
     ],
 )
 def test_impossible_constraints_are_refused(options: dict[str, Any], message: str) -> None:

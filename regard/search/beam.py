@@ -400,5 +400,5 @@ def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str)
     if given is None:
         return [()] * batch
     if len(given) != batch:
-        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; there is one for each")
+        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; pass one for each")
     return given

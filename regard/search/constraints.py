@@ -54,7 +54,7 @@ class NoRepeatNgram:
 
     def __init__(self, size: int) -> None:
         if size < 1:
-            raise ValueError(f"no_repeat is at least 1 token, not {size}")
+            raise ValueError(f"no_repeat must be at least 1, not {size}")
         self.size = size
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> None:
@@ -73,7 +73,7 @@ class ForbiddenSequences:
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
         if not all(sequences):
-            raise ValueError("a sequence of tokens to forbid is empty")
+            raise ValueError("forbid contains an empty sequence")
         single_tokens = [sequence[0] for sequence in sequences if len(sequence) == 1]
         self.single_tokens = torch.tensor(single_tokens, dtype=torch.long)
         self.sequences = [sequence for sequence in sequences if len(sequence) > 1]
@@ -106,7 +106,7 @@ class Prefix:
                     f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
                 )
             if {PAD, BOS, EOS} & set(prefix):
-                raise ValueError(f"a prefix holds words, not PAD, BOS or EOS: {list(prefix)}")
+                raise ValueError(f"a prefix must not contain PAD, BOS or EOS: {list(prefix)}")
         self.max_length = max(map(len, prefixes), default=0)
         padded = [[*prefix, *[PAD] * (self.max_length - len(prefix))] for prefix in prefixes]
         self.tokens = torch.tensor(padded, dtype=torch.long, device=device)
@@ -158,19 +158,19 @@ class PhraseProgress(NamedTuple):
 
     def next_tokens(self, phrases: Sequence[Phrase]) -> set[int]:
         """Return the tokens that would continue a phrase."""
-        both = zip(phrases, self.counts, strict=True)
-        return {phrase.tokens[count] for phrase, count in both if count < len(phrase.tokens)}
+        pairs = zip(phrases, self.counts, strict=True)
+        return {phrase.tokens[count] for phrase, count in pairs if count < len(phrase.tokens)}
 
     def word_ends(self, phrases: Sequence[Phrase]) -> list[frozenset[int]]:
         """Return, for each phrase whose tokens are there but may continue as a longer word, the tokens that end it."""
-        both = zip(phrases, self.counts, strict=True)
-        return [phrase.ends for phrase, count in both if count == len(phrase.tokens) and phrase.ends is not None]
+        pairs = zip(phrases, self.counts, strict=True)
+        return [phrase.ends for phrase, count in pairs if count == len(phrase.tokens) and phrase.ends is not None]
 
     def num_met(self, phrases: Sequence[Phrase]) -> int:
         """Return the bank: the tokens of ended phrases, plus one for each, and those of the longest begun one."""
-        both = list(zip(phrases, self.counts, strict=True))
-        ended = sum(count for phrase, count in both if count > len(phrase.tokens))
-        return ended + max((count for phrase, count in both if count <= len(phrase.tokens)), default=0)
+        pairs = list(zip(phrases, self.counts, strict=True))
+        ended = sum(count for phrase, count in pairs if count > len(phrase.tokens))
+        return ended + max((count for phrase, count in pairs if count <= len(phrase.tokens)), default=0)
 
 
 def _advance_phrase(phrase: Phrase, count: int, token: int) -> int:
@@ -215,7 +215,7 @@ class ForcedPhrases:
         """Add the phrases of a source."""
         for phrase in phrases:
             if not phrase.tokens or EOS in phrase.tokens:
-                raise ValueError(f"a phrase to force holds words and no EOS: {list(phrase.tokens)}")
+                raise ValueError(f"a forced phrase must have tokens and no EOS: {list(phrase.tokens)}")
         if phrases:
             self.phrases[source] = phrases
             self.progress[source] = [PhraseProgress.of_tokens((), phrases)] * self.beam

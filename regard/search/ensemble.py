@@ -99,7 +99,7 @@ class Ensemble:
 
     def concat_states(self, states: list[Any], others: list[Any]) -> list[Any]:
         """Append the rows of other states."""
-        return [decoder.concat_states(*both) for decoder, *both in zip(self.decoders, states, others, strict=True)]
+        return [decoder.concat_states(*pair) for decoder, *pair in zip(self.decoders, states, others, strict=True)]
 
     def trim_padding(self, states: list[Any], source: int, target: int) -> list[Any]:
         """Drop padding: no row has more source positions, or previous target tokens, than this."""

@@ -117,9 +117,9 @@ class ActiveSentences:
 
 def _masked_topk(log_probs: Tensor, count: int, forbid_eos: bool) -> tuple[RealArray, IntArray]:
     """Return the log-probabilities and ids (R, count) of the most probable allowed tokens of each row (R, V)."""
-    kind = torch.promote_types(log_probs.dtype, torch.float32)  # NumPy has no bf16
+    dtype = torch.promote_types(log_probs.dtype, torch.float32)  # NumPy has no bf16
     # A copy: the decoder may still need its own, or share it between threads.
-    allowed = log_probs.to(kind, copy=True, memory_format=torch.contiguous_format)
+    allowed = log_probs.to(dtype, copy=True, memory_format=torch.contiguous_format)
     for token in (PAD, BOS, EOS) if forbid_eos else (PAD, BOS):
         allowed[:, token] = -torch.inf
     values, tokens = topk(allowed, min(count, allowed.shape[1]))

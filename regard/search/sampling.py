@@ -51,7 +51,10 @@ def sample(
     )
     sizes = lengths.tolist()
     limits = max_target_lengths(sizes, max_length, min_length)
-    sentences = [SentenceState(index, *both) for index, both in enumerate(zip(sizes, limits, strict=True))]
+    sentences = [
+        SentenceState(index, *length_and_limit)
+        for index, length_and_limit in enumerate(zip(sizes, limits, strict=True))
+    ]
     generators = [_make_generator(seed, row[:size]) for row, size in zip(source.tolist(), sizes, strict=True)]
     loop = DecodingLoop(
         Ensemble(model_or_models),

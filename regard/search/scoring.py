@@ -36,7 +36,7 @@ def score_targets(
 ) -> list[ScoredTarget]:
     """Score a target, EOS included, for each source (B, S) with lengths (B,)."""
     if len(targets) != len(lengths) or not all(targets):
-        raise ValueError(f"{len(targets)} targets for {len(lengths)} sources; there is one, not empty, for each")
+        raise ValueError(f"{len(targets)} targets for {len(lengths)} sources; pass one non-empty target for each")
     models, scorer = Ensemble(model_or_models), Scorer(length_penalty, coverage_penalty)
     target_out = pad_sequence([torch.tensor(target, device=source.device) for target in targets], True, PAD)
     target_in = torch.cat((torch.full_like(target_out[:, :1], BOS), target_out[:, :-1]), 1)
@@ -47,8 +47,8 @@ def score_targets(
     weights = None if attention is None else attention.float().cpu().numpy()
     scored = []
     for row, target in enumerate(targets):
-        own = token_log_probs[row, : len(target)]
-        own_weights = None if weights is None else weights[row, : len(target), : int(lengths[row])]
-        hypothesis = scorer.score(list(target), float(own.sum()), own_weights)
-        scored.append(ScoredTarget(hypothesis, own.tolist(), is_top[row][: len(target)]))
+        row_log_probs = token_log_probs[row, : len(target)]
+        row_weights = None if weights is None else weights[row, : len(target), : int(lengths[row])]
+        hypothesis = scorer.score(list(target), float(row_log_probs.sum()), row_weights)
+        scored.append(ScoredTarget(hypothesis, row_log_probs.tolist(), is_top[row][: len(target)]))
     return scored

@@ -34,8 +34,9 @@ def search_with_trace(
         sentences[:] = active
         log_probs, parents, tokens = (part[0].tolist() for part in selection)
         rows = [[*rows[parent], token] for parent, token in zip(parents, tokens, strict=True)]
-        partial = [PartialHypothesis(*both) for both in zip(rows, log_probs, strict=True)]
-        beams.append(sorted((one for one in partial if one.log_prob > -math.inf), key=lambda one: -one.log_prob))
+        hypotheses = [PartialHypothesis(*pair) for pair in zip(rows, log_probs, strict=True)]
+        used = [hypothesis for hypothesis in hypotheses if hypothesis.log_prob > -math.inf]
+        beams.append(sorted(used, key=lambda hypothesis: -hypothesis.log_prob))
 
     searcher = BeamSearch(model_or_models, SearchOptions(beam=beam), on_step=record)
     searcher.add(source, lengths)
