@@ -1,4 +1,4 @@
-"""The papers' comparisons, run again, and what holds of them, claim by claim."""
+"""Reproduce comparisons of the papers, and decide for each claim whether it holds."""
 
 from regard.reproduce.experiment import Claim, Experiment, ExperimentRow, TrainingSpec
 from regard.reproduce.experiments import EXPERIMENTS

@@ -1,7 +1,7 @@
-"""Text spelt as the Hansards with gold alignments are, so that a model that is to align them has seen their words.
+"""Corpora of the experiments: synthetic ones (small scale) and real ones under REGARD_DATA (full scale).
 
-There each word and mark stands alone, elided and contracted words are written out (« l'ordre du jour » is « le ordre de
-le jour »), and an English "n't" is "not".
+The Hansards with gold alignments are tokenised, elided and contracted words are written out (« l'ordre du jour » is «
+le ordre de le jour »), and an English "n't" is "not". Training text for them is normalised alike.
 """
 
 from __future__ import annotations
@@ -40,46 +40,44 @@ VERB_EXPANSIONS = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "wou
 
 
 def tokenize_hansard_french(text: str) -> str:
-    """« C'est l'ordre du jour. » -> « Ce est le ordre de le jour . »"""
-    text = ELIDED.sub(lambda found: f"{found[1]}e ", _normalize_apostrophes(text))
+    """Tokenise French like the Hansards: « C'est l'ordre du jour. » → « Ce est le ordre de le jour . »"""
+    text = ELIDED.sub(lambda match: f"{match[1]}e ", _normalize_apostrophes(text))
     return _separate_tokens(CONTRACTED.sub(_make_case_preserving_expansion(CONTRACTION_EXPANSIONS), text))
 
 
 def tokenize_hansard_english(text: str) -> str:
-    """ "I don't, Mr. Speaker." -> "I do not , Mr. Speaker ." """
+    """Tokenise English like the Hansards: `I don't, Mr. Speaker.` → `I do not , Mr. Speaker .`"""
     text = NEGATION.sub(
-        lambda found: IRREGULAR_NEGATIONS.get(found[1].lower(), f"{found[1]} not"), _normalize_apostrophes(text)
+        lambda match: IRREGULAR_NEGATIONS.get(match[1].lower(), f"{match[1]} not"), _normalize_apostrophes(text)
     )
-    return _separate_tokens(SHORTENED_VERB.sub(lambda found: f"{found[1]} {VERB_EXPANSIONS[found[2].lower()]}", text))
+    return _separate_tokens(SHORTENED_VERB.sub(lambda match: f"{match[1]} {VERB_EXPANSIONS[match[2].lower()]}", text))
 
 
 def _normalize_apostrophes(text: str) -> str:
-    """With typewriters' apostrophes."""
     return text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
 
 def _separate_tokens(text: str) -> str:
-    """Words, numbers and marks with a space between them."""
     return " ".join(HANSARD_TOKEN.findall(text))
 
 
 def _make_case_preserving_expansion(words: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    """What stands for a word, with a capital where it has one."""
+    """Return a replacement function for re.sub that keeps an initial capital."""
 
-    def expand_word(found: re.Match[str]) -> str:
-        whole = words[found[0].lower()]
-        return whole[0].upper() + whole[1:] if found[0][0].isupper() else whole
+    def expand_word(match: re.Match[str]) -> str:
+        expansion = words[match[0].lower()]
+        return expansion[0].upper() + expansion[1:] if match[0][0].isupper() else expansion
 
     return expand_word
 
 
-HELD_OUT_PAIRS = {"test": 300, "dev": 150}  # pairs of the simple corpus that are not trained on
-COMMON_WORDS, MAX_SENTENCE_WORDS = 250, 10  # words that a simple sentence is made of, and how many it has at most
-DRAWN_SENTENCES = 60_000  # sentences that the simple ones are chosen from
-MAX_JOINED_SENTENCES = 4  # simple sentences that one line of the joined corpus has at most
+HELD_OUT_PAIRS = {"test": 300, "dev": 150}  # of the simple corpus
+COMMON_WORDS, MAX_SENTENCE_WORDS = 250, 10  # of simple sentences: vocabulary and maximum length
+DRAWN_SENTENCES = 60_000  # simple sentences are chosen from these
+MAX_JOINED_SENTENCES = 4  # per line of the joined corpus
 COPY_SYMBOLS = "abcdefgh"
 
-# What there is under REGARD_DATA, by corpus and language: a pattern for each file of two sides, source first.
+# Files under REGARD_DATA, by corpus: stems of parallel files.
 NEWSTEST_STEM = "newstest/{year}.{pair}"
 TECHNICAL_STEMS = ("libreoffice/libreoffice", "manpages/manpages", "ddtp/ddtp")
 EARLY_NEWSTESTS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012")
@@ -88,7 +86,7 @@ LATE_NEWSTESTS = ("newstest2016", "newstest2017", "newstest2018")
 
 @dataclass(frozen=True)
 class CorpusFiles:
-    """Files to train, validate and test on, and gold alignments of the test set, counted from `first`."""
+    """Files of train, dev and test set, and gold alignments of the test set, which count words from `gold_offset`."""
 
     train: tuple[Path, ...]
     dev: tuple[Path, ...] | None
@@ -99,73 +97,73 @@ class CorpusFiles:
 
 @dataclass(frozen=True)
 class CorpusBuilder:
-    """How a corpus comes about, and what its files are called."""
+    """Function that writes a corpus, and the extensions of its files."""
 
     write: Callable[[Path], None]
     extensions: tuple[str, ...]
     gold: str | None = None
     gold_offset: int = 0
-    has_dev_set: bool = True  # whether there is a dev set; else some of the training data is held out
+    has_dev_set: bool = True  # False: part of the training data is held out
 
     def find_files(self, folder: Path) -> CorpusFiles:
-        """Its files in a folder."""
+        """Return the paths of its files in a folder."""
         train, dev, test = (
-            tuple(folder / f"{name}.{ending}" for ending in self.extensions) for name in ("train", "dev", "test")
+            tuple(folder / f"{name}.{extension}" for extension in self.extensions) for name in ("train", "dev", "test")
         )
         gold = folder / self.gold if self.gold else None
         return CorpusFiles(train, dev if self.has_dev_set else None, test, gold, self.gold_offset)
 
 
 def find_corpus(name: str, folder: Path) -> CorpusFiles:
-    """Where the files of a corpus are, or will be."""
+    """Return the paths of a corpus, whether its files exist or not."""
     return CORPUS_BUILDERS[name].find_files(folder / name)
 
 
 def prepare_corpus(name: str, folder: Path) -> CorpusFiles:
-    """The files of a corpus, written where they are not there; a folder is whole or it is not there."""
-    place = folder / name
-    if not place.is_dir():
-        beside = folder / f".{name}.part"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        CORPUS_BUILDERS[name].write(beside)
-        beside.rename(place)
-        log_message(f"corpus {name} in {place}")
+    """Return the files of a corpus, written atomically if they do not exist."""
+    corpus_folder = folder / name
+    if not corpus_folder.is_dir():
+        temporary = folder / f".{name}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        CORPUS_BUILDERS[name].write(temporary)
+        temporary.rename(corpus_folder)
+        log_message(f"wrote corpus {name} to {corpus_folder}")
     return find_corpus(name, folder)
 
 
-# The small scale: made by the grammar, or by dice.
+# Small scale: synthetic corpora.
 
 
 def _write_simple_corpus(folder: Path) -> None:
-    """Short sentences of common words, with their gold alignments: what a small model learns in half a minute."""
-    made = _make_simple_pairs()
+    """Write short sentences of common words, with gold alignments; a small model learns them in half a minute."""
+    pairs = _make_simple_pairs()
     for name, size in HELD_OUT_PAIRS.items():
-        _write_aligned_split(folder, name, made[:size])
-        made = made[size:]
-    _write_aligned_split(folder, "train", made)
+        _write_aligned_split(folder, name, pairs[:size])
+        pairs = pairs[size:]
+    _write_aligned_split(folder, "train", pairs)
 
 
 def _make_simple_pairs() -> list[Linked]:
-    """Those sentences of the grammar that have few and common words; no two are the same."""
+    """Return the distinct sentences of the grammar that are short and have only common words."""
     drawn = generate_corpus(train=DRAWN_SENTENCES, dev=0, test=0)["train"]
     counts = Counter(word for pair in drawn for word in pair.source.split())
     common = {word for word, _ in counts.most_common(COMMON_WORDS)}
-    split = ((pair, pair.source.split()) for pair in drawn)
-    return [pair for pair, words in split if len(words) <= MAX_SENTENCE_WORDS and common.issuperset(words)]
+    pairs_with_words = ((pair, pair.source.split()) for pair in drawn)
+    return [pair for pair, words in pairs_with_words if len(words) <= MAX_SENTENCE_WORDS and common.issuperset(words)]
 
 
 def _write_joined_corpus(folder: Path) -> None:
-    """Lines of one to four simple sentences: as many words as long sentences have."""
-    made, random = _make_simple_pairs(), Random(1)
+    """Write lines of one to four simple sentences, which are as long as long sentences."""
+    pairs, random = _make_simple_pairs(), Random(1)
     for name, size in HELD_OUT_PAIRS.items():
-        _write_aligned_split(folder, name, list(_iterate_joined_pairs(made[:size] * MAX_JOINED_SENTENCES, random)))
-        made = made[size:]
-    _write_aligned_split(folder, "train", list(_iterate_joined_pairs(made * 2, random)))
+        _write_aligned_split(folder, name, list(_iterate_joined_pairs(pairs[:size] * MAX_JOINED_SENTENCES, random)))
+        pairs = pairs[size:]
+    _write_aligned_split(folder, "train", list(_iterate_joined_pairs(pairs * 2, random)))
 
 
 def _iterate_joined_pairs(pairs: list[Linked], random: Random) -> Iterator[Linked]:
-    """All the pairs, in another order, so many at once in a line as the dice say."""
+    """Shuffle the pairs, and yield groups of random size joined to lines."""
     pairs = random.sample(pairs, len(pairs))
     while pairs:
         count = random.randint(1, MAX_JOINED_SENTENCES)
@@ -174,7 +172,7 @@ def _iterate_joined_pairs(pairs: list[Linked], random: Random) -> Iterator[Linke
 
 
 def join_aligned_pairs(pairs: list[Linked]) -> Linked:
-    """Several pairs as one, with the links of all of them."""
+    """Join several pairs to one, with all their links."""
     links, source, target = [], 0, 0
     for pair in pairs:
         links += [(source + left, target + right) for left, right in pair.alignment]
@@ -185,17 +183,17 @@ def join_aligned_pairs(pairs: list[Linked]) -> Linked:
 
 
 def _write_aligned_split(folder: Path, name: str, pairs: list[Linked]) -> None:
-    """A split as two sides and their links."""
+    """Write a split as two sides and their alignments."""
     _write_lines(folder / f"{name}.en", (pair.source for pair in pairs))
     _write_lines(folder / f"{name}.de", (pair.target for pair in pairs))
     _write_lines(folder / f"{name}.align", (format_pharaoh(pair.alignment) for pair in pairs))
 
 
 def _make_adding_task_writer(steps: int) -> Callable[[Path], None]:
-    """The adding problem (Hochreiter & Schmidhuber 1997): of many numbers two are marked, the last step has their sum.
+    """Return a writer of the adding problem (Hochreiter & Schmidhuber 1997): output the sum of two marked numbers.
 
-    The first mark is in the first tenth of a series, so that it must be remembered almost to the end. The last step is
-    marked −1; before it 0 is to be given.
+    The first mark is in the first tenth of a series, so that it must be remembered almost to the end. The last step has
+    the mark −1 and the sum; the target of all steps before it is 0.
     """
 
     def write(folder: Path) -> None:
@@ -207,17 +205,17 @@ def _make_adding_task_writer(steps: int) -> Callable[[Path], None]:
 
 
 def make_adding_series(random: Random, steps: int) -> str:
-    """One series: number, mark, and what is to be given."""
+    """Return one series: number, mark and target at each step."""
     numbers = [random.random() for _ in range(steps)]
     first, second = random.randrange(max(1, steps // 10)), random.randrange(steps // 2, steps - 1)
     marks = {first: 1, second: 1, steps - 1: -1}
     total = {steps - 1: numbers[first] + numbers[second]}
     rows = ((numbers[step], marks.get(step, 0), total.get(step, 0.0)) for step in range(steps))
-    return "".join(f"{number:.4f} {mark} {sought:.4f}\n" for number, mark, sought in rows)
+    return "".join(f"{number:.4f} {mark} {target:.4f}\n" for number, mark, target in rows)
 
 
 def _make_copy_task_writer(symbols: int, pause: int) -> Callable[[Path], None]:
-    """The copy problem: symbols, a pause, and then the symbols again, which must have been remembered over it."""
+    """Return a writer of the copy problem: symbols, a pause, and then the same symbols as labels."""
 
     def write(folder: Path) -> None:
         random = Random(1)
@@ -228,67 +226,67 @@ def _make_copy_task_writer(symbols: int, pause: int) -> Callable[[Path], None]:
 
 
 def make_copy_sentence(random: Random, symbols: int, pause: int) -> str:
-    """One sentence, a word and its label a line."""
-    told = [random.choice(COPY_SYMBOLS) for _ in range(symbols)]
+    """Return one sentence, a word and its label per line."""
+    copied = [random.choice(COPY_SYMBOLS) for _ in range(symbols)]
     rows = [
-        *((word, "wait") for word in told),
+        *((word, "wait") for word in copied),
         *(("-", "wait") for _ in range(pause)),
-        *(("say", word) for word in told),
+        *(("say", word) for word in copied),
     ]
     return "".join(f"{word} {label}\n" for word, label in rows)
 
 
 def _write_tagging_corpus(folder: Path) -> None:
-    """The tagging task's own."""
+    """Write the synthetic corpus of the tagging task."""
     tagging.write_tagging_corpus(folder)
 
 
 def _write_regression_corpus(folder: Path) -> None:
-    """The regression task's own."""
+    """Write the synthetic corpus of the regression task."""
     regression.write_regression_corpus(folder)
 
 
-# The full scale: real text.
+# Full scale: real text.
 
 
 def _find_data_folder() -> Path:
-    """The folder with real corpora."""
-    named = os.environ.get("REGARD_DATA")
-    if not named:
-        raise UserError("--scale full reads real corpora: set REGARD_DATA to the folder that holds them")
-    if not Path(named).is_dir():
-        raise UserError(f"REGARD_DATA names {named}, which is not a folder")
-    return Path(named)
+    """Return the folder of real corpora (REGARD_DATA)."""
+    folder = os.environ.get("REGARD_DATA")
+    if not folder:
+        raise UserError("--scale full needs real corpora: set REGARD_DATA to their folder")
+    if not Path(folder).is_dir():
+        raise UserError(f"REGARD_DATA is {folder}, which is not a folder")
+    return Path(folder)
 
 
 def _find_data_file(name: str) -> Path:
-    """A file under REGARD_DATA, however it is compressed."""
-    for path in (_find_data_folder() / f"{name}{packing}" for packing in ("", ".xz", ".gz", ".zst")):
+    """Return a file under REGARD_DATA, compressed or not."""
+    for path in (_find_data_folder() / f"{name}{compression}" for compression in ("", ".xz", ".gz", ".zst")):
         if path.is_file():
             return path
-    raise UserError(f"there is no {name} in {_find_data_folder()}, nor one that ends in .xz, .gz or .zst")
+    raise UserError(f"{_find_data_folder()} has no file {name}, also not with .xz, .gz or .zst")
 
 
 def read_parallel_files(stem: str, *codes: str) -> Iterator[Pair]:
-    """The pairs of two files, source first."""
+    """Yield the pairs of two files, source first."""
     return iterate_pairs([_find_data_file(f"{stem}.{code}") for code in codes])
 
 
 def read_tatoeba(name: str) -> Iterator[Pair]:
-    """Pairs in columns; what follows them says whose they are."""
+    """Yield the pairs of a Tatoeba file, whose first two columns they are; the rest is attribution."""
     for line in iterate_lines(_find_data_file(f"tatoeba/{name}.txt")):
         source, target, *_ = [*line.split("\t"), "", ""]
         yield Pair(source, target)
 
 
 def _write_multi30k(folder: Path) -> None:
-    """Captions, English to German; the test set is that of 2016."""
+    """Write Multi30k captions, English to German; the test set is that of 2016."""
     for name, stem in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
         _write_pairs(folder, name, read_parallel_files(f"multi30k/{stem}", "en", "de"), ("en", "de"))
 
 
 def _write_mixed_ende(folder: Path) -> None:
-    """Everyday sentences, technical prose, parliament and news; dev newstest2013, test newstest2014."""
+    """Write everyday sentences, technical prose, parliament and news; dev newstest2013, test newstest2014."""
     news = [
         read_parallel_files(NEWSTEST_STEM.format(year=year, pair="de-en"), "en", "de")
         for year in (*EARLY_NEWSTESTS, *LATE_NEWSTESTS)
@@ -298,48 +296,47 @@ def _write_mixed_ende(folder: Path) -> None:
         list(read_parallel_files(NEWSTEST_STEM.format(year=f"newstest{year}", pair="de-en"), "en", "de"))
         for year in (2013, 2014)
     )
-    both = [read_tatoeba("eng-deu"), *prose, read_parallel_files("europarl20k-de-en/train", "en", "de"), *news]
-    write_split(folder, both, dev, test, ("en", "de"))
+    parts = [read_tatoeba("eng-deu"), *prose, read_parallel_files("europarl20k-de-en/train", "en", "de"), *news]
+    write_split(folder, parts, dev, test, ("en", "de"))
 
 
 def _write_mixed_enfr(folder: Path) -> None:
-    """The same of English and French, spelt as the Hansards, whose gold alignments are the test; dev newstest2013."""
+    """Write mixed English–French text, normalised like the Hansards, which are the test set; dev newstest2013."""
     news = [read_parallel_files(NEWSTEST_STEM.format(year=year, pair="en-fr"), "en", "fr") for year in EARLY_NEWSTESTS]
     prose = [read_parallel_files(f"{stem}.en-fr", "en", "fr") for stem in TECHNICAL_STEMS]
     dev = read_parallel_files(NEWSTEST_STEM.format(year="newstest2013", pair="en-fr"), "en", "fr")
-    both = [map(_tokenize_pair_like_hansards, part) for part in (read_tatoeba("eng-fra"), *prose, *news)]
+    parts = [map(_tokenize_pair_like_hansards, part) for part in (read_tatoeba("eng-fra"), *prose, *news)]
     halves = (line.split("|||") for line in iterate_lines(_find_data_file("align/enfr.src-tgt")))
     test = [Pair(" ".join(source.split()), " ".join(target.split())) for source, target in halves]
-    write_split(folder, both, [*map(_tokenize_pair_like_hansards, dev)], test, ("en", "fr"))
+    write_split(folder, parts, [*map(_tokenize_pair_like_hansards, dev)], test, ("en", "fr"))
     _write_lines(folder / "test.align", iterate_lines(_find_data_file("align/enfr.gold")))
 
 
 def _tokenize_pair_like_hansards(pair: Pair) -> Pair:
-    """An English and a French sentence as the Hansards have them."""
     return Pair(tokenize_hansard_english(pair.source), tokenize_hansard_french(pair.target))
 
 
 def _make_technical_corpus_writer(code: str) -> Callable[[Path], None]:
-    """Technical prose out of English, split by document; a `.doc` file has the document of each line."""
+    """Return a writer of technical prose from English, split by document (`.doc`: the document of each line)."""
 
     def write(folder: Path) -> None:
         parts = merge_splits(split_by_document(list(_iterate_document_lines(stem, code))) for stem in TECHNICAL_STEMS)
-        Random(1).shuffle(parts["dev"])  # so that its first sentences, on which BLEU is measured, are of every kind
-        for name, some in parts.items():
-            _write_pairs(folder, name, (Pair(line.source, line.target) for line in some), ("en", code))
-            _write_lines(folder / f"{name}.doc", (line.document for line in some))
+        Random(1).shuffle(parts["dev"])  # BLEU is measured on its first sentences, which should be of all corpora
+        for name, lines in parts.items():
+            _write_pairs(folder, name, (Pair(line.source, line.target) for line in lines), ("en", code))
+            _write_lines(folder / f"{name}.doc", (line.document for line in lines))
 
     return write
 
 
 def _iterate_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
-    """The pairs of two files and the documents that a third one names, the kind of text before them."""
-    both = zip(
+    """Yield the pairs of two files with their documents, which a third file names."""
+    lines = zip(
         read_parallel_files(f"{stem}.en-{code}", "en", code),
         iterate_lines(_find_data_file(f"{stem}.en-{code}.doc")),
         strict=True,
     )
-    for pair, name in both:
+    for pair, name in lines:
         if pair.source.strip() and pair.target.strip():
             yield DocumentLine(pair.source, pair.target, f"{Path(stem).name}/{name}")
 
@@ -347,27 +344,27 @@ def _iterate_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
 def write_split(
     folder: Path, parts: Iterable[Iterable[Pair]], dev: list[Pair], test: list[Pair], codes: tuple[str, str]
 ) -> None:
-    """A corpus of several parts, each pair once and none that is validated or tested on."""
-    known = {pair.source for pair in (*dev, *test)}
-    kept = dict.fromkeys(
+    """Write a corpus of several parts, with each pair once and without the sources of dev and test set."""
+    held_out_sources = {pair.source for pair in (*dev, *test)}
+    train = dict.fromkeys(
         pair
         for part in parts
         for pair in part
-        if pair.source.strip() and pair.target.strip() and pair.source not in known
+        if pair.source.strip() and pair.target.strip() and pair.source not in held_out_sources
     )
-    for name, some in (("train", kept), ("dev", dev), ("test", test)):
-        _write_pairs(folder, name, some, codes)
+    for name, pairs in (("train", train), ("dev", dev), ("test", test)):
+        _write_pairs(folder, name, pairs, codes)
 
 
 def _write_pairs(folder: Path, name: str, pairs: Iterable[Pair], codes: tuple[str, str]) -> None:
-    """A split as two sides."""
-    some = list(pairs)
-    _write_lines(folder / f"{name}.{codes[0]}", (pair.source for pair in some))
-    _write_lines(folder / f"{name}.{codes[1]}", (pair.target for pair in some))
+    """Write a split as two sides."""
+    pair_list = list(pairs)
+    _write_lines(folder / f"{name}.{codes[0]}", (pair.source for pair in pair_list))
+    _write_lines(folder / f"{name}.{codes[1]}", (pair.target for pair in pair_list))
 
 
 def _write_ud_english_ewt(folder: Path) -> None:
-    """Universal Dependencies, English EWT; its dev set is the test set here."""
+    """Write Universal Dependencies English EWT; its dev set is the test set here."""
     for name, stem in (("train", "train"), ("test", "dev")):
         _write_lines(
             folder / f"{name}.conllu", iterate_lines(_find_data_file(f"ud-english-ewt/en_ewt-ud-{stem}.conllu"))
@@ -375,7 +372,6 @@ def _write_ud_english_ewt(folder: Path) -> None:
 
 
 def _write_lines(path: Path, text_lines: Iterable[str]) -> None:
-    """Lines as a file."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in text_lines)
 

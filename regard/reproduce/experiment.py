@@ -1,4 +1,4 @@
-"""What an experiment is: a paper's claims, the runs that they take, what is measured, and what would bear them out."""
+"""Data classes of experiments: claims of a paper, the models to train, the metrics, and the rules that decide."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from regard.reproduce.significance import ClaimRule
 if TYPE_CHECKING:
     from regard.reproduce.workspace import Workspace
 
-SEED_STRIDE = 100  # seeds between one time and the next
-MetricValues = Mapping[str, Any]  # what was measured, by name: numbers, and lists of points for curves
+SEED_STRIDE = 100  # between the seeds of two repetitions
+MetricValues = Mapping[str, Any]  # by name: numbers, and lists of points for curves
 
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """One model to train: a recipe, the dotted keys that are changed in it, and the name of a corpus."""
+    """A model to train: a recipe, the dotted keys that are changed in it, and the name of a corpus."""
 
     recipe: str
     corpus: str
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def make_config(self) -> Recipe:
-        """The recipe as it is trained."""
+        """Return the recipe with the changes."""
         return override(read_recipe_cached(self.recipe), self.changes)
 
     @property
     def name(self) -> str:
-        """The recipe, and a digest of all that makes the run: experiments that ask for the same share it."""
+        """Recipe name and a digest of config and corpus; experiments with the same training share its run."""
         return f"{self.recipe}-{compute_digest(self.make_config(), self.corpus)}"
 
     @property
     def seed(self) -> int:
-        """Of weights, order and noise."""
+        """Random seed of weights, data order and dropout."""
         return int(self.make_config()["training"]["seed"])
 
     def with_seed_offset(self, repetition: int) -> TrainingSpec:
-        """The same with another seed, far from those of ensembles."""
+        """Return the training with another seed, far from those of ensembles."""
         return replace(self, changes={**self.changes, "training.seed": self.seed + SEED_STRIDE * repetition})
 
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """A line of the table: models (several are an ensemble), how they are asked, and what the paper found."""
+    """A row of the table: models (several are an ensemble), search options, and the published values."""
 
     name: str
     trainings: Sequence[TrainingSpec] = ()
@@ -56,7 +56,7 @@ class ExperimentRow:
     published: Mapping[str, float] = field(default_factory=dict)
 
     def with_seed_offset(self, repetition: int) -> ExperimentRow:
-        """The row trained once more, with other seeds; time 0 is the row itself."""
+        """Return the row with other seeds; repetition 0 is the row itself."""
         return (
             replace(self, trainings=[training.with_seed_offset(repetition) for training in self.trainings])
             if repetition
@@ -64,12 +64,12 @@ class ExperimentRow:
         )
 
 
-ClaimOrigin = Literal["paper", "ours", "definition"]  # who claims it; or it follows from what is compared
+ClaimOrigin = Literal["paper", "ours", "definition"]  # definition: it follows from the compared models
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and the rule that says of the figures whether it holds."""
+    """A claim, and the rule that decides it from the measurements."""
 
     text: str
     rule: ClaimRule
@@ -78,7 +78,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class BarChart:
-    """A picture: one measure, a bar for each row."""
+    """A bar chart of one metric, with a bar for each row."""
 
     metric: str
     title: str
@@ -86,7 +86,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class CurveChart:
-    """A picture: a curve for each row that has points under the name of the measure."""
+    """A chart with a curve for each row that has points of the metric."""
 
     metric: str
     title: str
@@ -97,27 +97,27 @@ class CurveChart:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One comparison of a paper."""
+    """A comparison of a paper."""
 
     name: str
     title: str
-    source: str  # which paper, which table or figure, on which data
-    description: str  # what is compared, and how the small scale differs
-    rows: Callable[[str], list[ExperimentRow]]  # of a scale
+    source: str  # paper, table or figure, and data
+    description: str  # compared models, and differences of the small scale
+    rows: Callable[[str], list[ExperimentRow]]  # by scale
     measure: Callable[[Workspace, ExperimentRow], MetricValues]
-    columns: Sequence[str]  # the measures that the table has
+    columns: Sequence[str]  # metrics in the table
     claims: Sequence[Claim]
     charts: Sequence[BarChart | CurveChart] = ()
-    measures_time: bool = False  # seconds are among what is measured, so that nothing else may run beside it
-    cpu_minutes: float = 1.0  # of one CPU core, at the small scale, where no run is there yet
+    measures_time: bool = False  # True: it must not run in parallel with anything else
+    cpu_minutes: float = 1.0  # of one CPU core at the small scale, with all trainings
 
 
 @cache
 def read_recipe_cached(recipe: str) -> Recipe:
-    """A recipe, read once for the many trainings that change it."""
+    """Read a recipe once for the many trainings that change it."""
     return read_recipe(recipe)
 
 
 def compute_digest(*parts: Any) -> str:
-    """A short name for what something was made of."""
+    """Return a short digest of JSON-compatible values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:10]

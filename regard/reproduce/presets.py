@@ -1,6 +1,6 @@
-"""What makes the papers' recipes small enough for two CPU cores, or right for one GPU and the real corpora at hand.
+"""Overrides that fit the papers' recipes to two CPU cores (small scale) or to one GPU and real corpora (full scale).
 
-All models of a scale are trained alike, as far as they can be: what is compared is the mechanism.
+All models of a scale are trained alike, as far as possible, so that only the mechanisms are compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHARED_OVERRIDES: dict[str, Any] = {
 SMALL_SCALE_OVERRIDES: dict[str, Any] = {
     **SHARED_OVERRIDES,
     "text.kind": "word",
-    "text.vocabulary": 350,  # a few German words in a hundred are unknown
+    "text.vocabulary": 350,  # a few per cent of the German words are unknown
     "text.shared": False,
     "loss.label_smoothing": 0.0,
     "model.size": 64,
@@ -61,11 +61,11 @@ FULL_SCALE_OVERRIDES: dict[str, Any] = {
     "training.learning_rate": 0.002,
     "training.warmup": 400,
     "training.batch_tokens": 4000,
-    "training.steps": 6000,  # about five times through the mixed corpora
+    "training.steps": 6000,  # about five epochs of the mixed corpora
     "training.validate_every": 1500,
     "training.checkpoint_every": 1500,
 }
-MULTI30K_OVERRIDES: dict[str, Any] = {  # what suits a corpus of 29,000 short pairs
+MULTI30K_OVERRIDES: dict[str, Any] = {  # for a corpus of 29,000 short pairs
     "text.kind": "bpe",
     "text.vocabulary": 6000,
     "text.shared": True,
@@ -80,7 +80,7 @@ MULTI30K_OVERRIDES: dict[str, Any] = {  # what suits a corpus of 29,000 short pa
     "training.validate_every": 500,
     "training.checkpoint_every": 500,
 }
-# What a Transformer wants in the place of some of these.
+# Transformers override some of these.
 TRANSFORMER_OVERRIDES: dict[str, dict[str, Any]] = {
     "simple": {
         "model.layers": 2,
@@ -114,9 +114,11 @@ OVERRIDES_BY_CORPUS = {
 
 
 def make_translation_training(recipe: str, corpus: str, changes: Mapping[str, Any] | None = None) -> TrainingSpec:
-    """A recipe that translates, fitted to a corpus; `changes` come on top."""
-    own = read_recipe_cached(recipe)
-    kind = TRANSFORMER_OVERRIDES.get(corpus, {}) if own["model"]["kind"] == "transformer" else {}
-    wanted = {**OVERRIDES_BY_CORPUS[corpus], **kind}
-    fitting = {key: value for key, value in wanted.items() if key.split(".")[1] in own[key.split(".")[0]]}
-    return TrainingSpec(recipe, corpus, {**fitting, **(changes or {})})
+    """Fit a translation recipe to a corpus; `changes` take precedence."""
+    recipe_values = read_recipe_cached(recipe)
+    transformer = TRANSFORMER_OVERRIDES.get(corpus, {}) if recipe_values["model"]["kind"] == "transformer" else {}
+    overrides = {**OVERRIDES_BY_CORPUS[corpus], **transformer}
+    applicable = {
+        key: value for key, value in overrides.items() if key.split(".")[1] in recipe_values[key.split(".")[0]]
+    }
+    return TrainingSpec(recipe, corpus, {**applicable, **(changes or {})})

@@ -1,4 +1,4 @@
-"""From an experiment to its table and its page."""
+"""Run experiments: train, measure, decide the claims, and write tables, pages and the overview."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ from regard.reproduce.workspace import Workspace
 def run_experiment(
     experiment: Experiment, workspace: Workspace, seeds: int = 1, may_train: bool = True
 ) -> ExperimentOutcome:
-    """Trains what is missing, each model with so many seeds, measures it, and writes what came of it.
+    """Train missing models with `seeds` seeds each, measure them, and write the results.
 
-    Not `trains`: a row whose models are not all there is left out, and what is claimed of it not decided.
+    Without `may_train`, rows with untrained models are left out, and claims about them stay undecided.
     """
-    began, worked, rows, results = time.monotonic(), time.process_time(), experiment.rows(workspace.scale), []
-    for number, row in enumerate(rows, 1):
-        times = [row.with_seed_offset(turn) for turn in range(seeds if row.trainings else 1)]
-        there = may_train or all(
-            workspace.is_measured(experiment.measure, one) or all(map(workspace.is_trained, one.trainings))
-            for one in times
+    start, start_cpu, rows, results = time.monotonic(), time.process_time(), experiment.rows(workspace.scale), []
+    for index, row in enumerate(rows, 1):
+        repetitions = [row.with_seed_offset(repetition) for repetition in range(seeds if row.trainings else 1)]
+        is_available = may_train or all(
+            workspace.is_measured(experiment.measure, row_repetition)
+            or all(map(workspace.is_trained, row_repetition.trainings))
+            for row_repetition in repetitions
         )
-        log_message(
-            f"{experiment.name} {number}/{len(rows)}: {row.name}{'' if there else ' is left out: it is not trained'}"
-        )
-        if there:
+        skipped = "" if is_available else " is skipped: it is not trained"
+        log_message(f"{experiment.name} {index}/{len(rows)}: {row.name}{skipped}")
+        if is_available:
             results.append(
                 RowResult(
-                    times, _average_repetitions([workspace.measure_row(experiment.measure, one) for one in times])
+                    repetitions,
+                    _average_repetitions(
+                        [workspace.measure_row(experiment.measure, row_repetition) for row_repetition in repetitions]
+                    ),
                 )
             )
     if seeds > 1 and not any(row.trainings for row in rows):
-        log_message(f"{experiment.name} has no runs, so that it was measured once, not with {seeds} seeds")
+        log_message(f"{experiment.name} trains no models; it was measured once, not with {seeds} seeds")
     if not results:
-        raise UserError(
-            f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; without --trained it is"
-        )
-    spent = TimeSpent(time.monotonic() - began, time.process_time() - worked)
+        raise UserError(f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; leave out --trained")
+    spent = TimeSpent(time.monotonic() - start, time.process_time() - start_cpu)
     outcome = judge_claims(experiment, results, workspace.scale, spent)
     folder = workspace.results_folder / experiment.name
     write_result_tables(outcome, workspace, folder)
@@ -69,14 +70,14 @@ def run_experiment(
 
 
 def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
-    """The mean of each number over several times, and its deviation; of what is no number the first."""
+    """Return mean and standard deviation of each number over the repetitions; of other values the first."""
     first, *others = repetitions
     if not others:
         return first
     numbers = {
-        name: [float(one[name]) for one in repetitions]
+        name: [float(values_of_repetition[name]) for values_of_repetition in repetitions]
         for name in first
-        if all(isinstance(one.get(name), int | float) for one in repetitions)
+        if all(isinstance(values_of_repetition.get(name), int | float) for values_of_repetition in repetitions)
     }
     means = {name: statistics.fmean(values) for name, values in numbers.items()}
     deviations = {name: statistics.stdev(values) for name, values in numbers.items()}
@@ -84,86 +85,91 @@ def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
 
 
 def write_overview(workspace: Workspace) -> Path:
-    """`README.md` and `index.html`: every claim of the experiments that were run at this scale, with its verdict."""
-    told = [
-        tables for name in EXPERIMENTS if (tables := _read_result_table(workspace.results_folder / name / "table.json"))
+    """Write `README.md` and `index.html`: all claims of the experiments at this scale, with their results."""
+    results = [
+        result for name in EXPERIMENTS if (result := _read_result_table(workspace.results_folder / name / "table.json"))
     ]
-    rows = [(one, claim) for one in told for claim in one["claims"]]
+    rows = [(entry, claim) for entry in results for claim in entry["claims"]]
     head = ["experiment", "claim", "verdict", "figures"]
     cells = [
-        [f"[{one['experiment']}]({one['experiment']}/table.md)", claim["claim"], claim["verdict"], claim["figures"]]
-        for one, claim in rows
+        [
+            f"[{entry['experiment']}]({entry['experiment']}/table.md)",
+            claim["claim"],
+            claim["verdict"],
+            claim["figures"],
+        ]
+        for entry, claim in rows
     ]
     (workspace.results_folder / "README.md").write_text(
         f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, cells)}", encoding="utf-8"
     )
     body = "".join(
-        f'<tr><td><a href="{escape(one["experiment"])}/page.html">{escape(one["title"])}</a></td>'
+        f'<tr><td><a href="{escape(entry["experiment"])}/page.html">{escape(entry["title"])}</a></td>'
         f"<td>{escape(claim['claim'])}</td>"
         f"<td>{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {escape(claim['verdict'])}</td>"
         f"<td>{escape(claim['figures'])}</td></tr>"
-        for one, claim in rows
+        for entry, claim in rows
     )
     titles = "".join(f"<th scope=col>{title}</th>" for title in head)
     path = workspace.results_folder / "index.html"
-    sheeted = (
-        f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    table = f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
     title = f"The papers' claims, scale {workspace.scale}"
     verdicts = Counter(claim["verdict"] for _, claim in rows)
     count = "; ".join(f"{verdicts[verdict]} {verdict}" for verdict in ClaimResult)
     path.write_text(
-        format_html_document(title, f"<h1>{title}</h1><p>{len(rows)} claims: {count}.</p>{sheeted}"), encoding="utf-8"
+        format_html_document(title, f"<h1>{title}</h1><p>{len(rows)} claims: {count}.</p>{table}"), encoding="utf-8"
     )
     return path
 
 
 def _read_result_table(path: Path) -> dict[str, Any] | None:
-    """The results of an experiment, if there are any."""
+    """Read the results of an experiment; None if there are none."""
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def format_outcome(outcome: ExperimentOutcome) -> str:
-    """Claim by claim, for people."""
+    """Format the claims and their results as text."""
     lines = [f"{outcome.experiment.name}: {outcome.experiment.title}"]
-    width = max(len(found.result) for _, found in outcome.findings)
-    lines += [f"  {found.result:<{width}}  {claim.text} ({found.evidence})" for claim, found in outcome.findings]
+    width = max(len(finding.result) for _, finding in outcome.findings)
+    lines += [f"  {finding.result:<{width}}  {claim.text} ({finding.evidence})" for claim, finding in outcome.findings]
     return "\n".join(lines)
 
 
 def describe_experiment(experiment: Experiment) -> str:
-    """What an experiment claims, where that comes from, and what it costs."""
+    """Describe an experiment: claims, source and cost."""
     small, full = (
-        len({one.name for row in experiment.rows(scale) for one in row.trainings}) for scale in ("small", "full")
+        len({training.name for row in experiment.rows(scale) for training in row.trainings})
+        for scale in ("small", "full")
     )
     claims = "\n".join(f"  - {claim.text}" for claim in experiment.claims)
-    on_a_core = (
+    small_cost = (
         f"small: {_format_training_count(small)}, about {_format_minutes(experiment.cpu_minutes)} of one CPU core"
     )
-    cost = f"{on_a_core}; full: {_format_training_count(full)}, on a GPU"
+    cost = f"{small_cost}; full: {_format_training_count(full)}, on a GPU"
     return f"{experiment.name}: {experiment.title}\n{claims}\n  source: {experiment.source}\n  {cost}"
 
 
 def _format_training_count(count: int) -> str:
-    """How many models are trained."""
-    return {0: "no run is trained", 1: "1 training"}.get(count, f"{count} trainings")
+    return {0: "no training", 1: "1 training"}.get(count, f"{count} trainings")
 
 
 def _format_minutes(count: float) -> str:
-    """A time in words."""
     return f"{count:g} minute{'s' * (count != 1)}" if count >= 1 else f"{count * 60:.0f} seconds"
 
 
 def format_dry_run(experiments: Sequence[Experiment], workspace: Workspace, seeds: int = 1) -> str:
-    """What would be run, row by row, with the command that trains each model; a model that is there says so."""
-    lines = [f"# corpora are written to {workspace.out / 'corpora'} when a run first needs them"]
+    """List the rows with the command that trains each model; mark models that are trained already."""
+    lines = [f"# corpora are written to {workspace.out / 'corpora'} when a training first needs them"]
     for experiment in experiments:
         lines.append(f"# {experiment.name}: {experiment.title}")
         for row in experiment.rows(workspace.scale):
             options = "".join(f", {key}={value}" for key, value in row.options.items())
             lines.append(f"# {row.name}{options}")
-            for training in (one for turn in range(seeds) for one in row.with_seed_offset(turn).trainings):
+            for training in (
+                spec for repetition in range(seeds) for spec in row.with_seed_offset(repetition).trainings
+            ):
                 lines.append(
-                    workspace.format_train_command(training) + (" # is there" if workspace.is_trained(training) else "")
+                    workspace.format_train_command(training)
+                    + (" # already trained" if workspace.is_trained(training) else "")
                 )
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""Rules that say of figures whether a claim holds.
+"""Statistical rules that decide whether a claim holds.
 
-A difference decides nothing while it is no larger than what chance may make of it once in twenty times: t times its
-standard error √(σ₁²/n₁ + σ₂²/n₂), σ the deviation between trainings with other seeds, n their number, and t that of
-Welch's test, 2 where there are many. Where a row was trained once, σ is assumed: what is typical of the scale.
+A difference decides nothing unless it exceeds its margin at the 95 % level: t times the standard error √(σ₁²/n₁ +
+σ₂²/n₂), where σ is the standard deviation between seeds, n their number, and t that of Welch's test (2 for many seeds).
+For a row that was trained once, σ is assumed to be typical of the scale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class ClaimResult(StrEnum):
-    """What the figures say of a claim."""
+    """Result of a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold here"
@@ -22,24 +22,24 @@ class ClaimResult(StrEnum):
 
 
 class Finding(NamedTuple):
-    """A verdict, and the figures that it rests on."""
+    """The result of a claim, and the values that it is based on."""
 
     result: ClaimResult
     evidence: str
 
 
 class SeedDeviation(NamedTuple):
-    """How far trainings of the same model with other seeds are apart: so much, and such a share of the figure."""
+    """Standard deviation between seeds of a model: an absolute part, and a part relative to the value."""
 
     absolute: float = 0.0
     relative: float = 0.0
 
     def compute_at(self, value: float) -> float:
-        """At a figure of this size."""
+        """Return the standard deviation at a value."""
         return self.absolute + self.relative * abs(value)
 
 
-# Small: what translators and taggers have was measured, docs/reproduce.md says how. The others, and full: guessed.
+# Small scale, translation and tagging: measured, see docs/reproduce.md. All others are estimates.
 TYPICAL_DEVIATIONS: dict[str, dict[str, SeedDeviation]] = {
     "small": {
         "bleu": SeedDeviation(6.5),
@@ -78,32 +78,30 @@ TYPICAL_DEVIATIONS: dict[str, dict[str, SeedDeviation]] = {
         "growth_seconds": SeedDeviation(relative=0.2),
     },
 }
-MIN_DEVIATION_FRACTION = (
-    0.1  # of what is typical: few seeds that agree by chance do not make σ smaller than this share of it
-)
-# Student's t that is exceeded to either side once in twenty times, for 1, 2, … degrees of freedom; then 2.
+MIN_DEVIATION_FRACTION = 0.1  # lower bound of σ, as a fraction of the typical one: few seeds may agree by chance
+# Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; then 2.
 STUDENT_T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
 DEVIATIONS_KEY, SEED_COUNT_KEY = (
     "deviations",
     "seeds",
-)  # what the values of a row have besides, where it was trained several times
-SAME_MODEL_MARGIN = 0.5  # BLEU of one model that is asked in two ways: no seed comes between
+)  # additional keys of the values of a row with several seeds
+SAME_MODEL_MARGIN = 0.5  # BLEU of one model with two search settings, which does not depend on seeds
 
 
 class Measurements:
-    """What was measured, by row and measure, and how sure it is."""
+    """Measured values by row and metric, and their uncertainty."""
 
     def __init__(self, values: Mapping[str, Mapping[str, Any]], scale: str) -> None:
         self.values = values
         self.typical_deviations = TYPICAL_DEVIATIONS[scale]
 
     def find_value(self, row: str, metric: str) -> float | None:
-        """A number, where it was measured."""
-        found = self.values.get(row, {}).get(metric)
-        return None if found is None else float(found)
+        """Return a value; None if it was not measured."""
+        value = self.values.get(row, {}).get(metric)
+        return None if value is None else float(value)
 
     def estimate_variance(self, row: str, metric: str) -> VarianceEstimate:
-        """That of the number, by its seeds, or by what is typical of one."""
+        """Return the variance of a mean, from its seeds, or of a typical single value."""
         values = self.values[row]
         typical = self.typical_deviations.get(metric, SeedDeviation()).compute_at(float(values[metric]))
         if metric not in values.get(DEVIATIONS_KEY, {}):
@@ -112,7 +110,7 @@ class Measurements:
         return VarianceEstimate(deviation**2 / values[SEED_COUNT_KEY], values[SEED_COUNT_KEY] - 1)
 
     def compute_margin(self, metric: str, *rows: str) -> SignificanceMargin:
-        """What chance may make of the difference between rows, or between one and a number."""
+        """Return the margin of the difference between rows, or between one row and a constant."""
         errors = [self.estimate_variance(row, metric) for row in rows]
         total = sum(error.variance for error in errors)
         free = sum(error.variance**2 / error.degrees_of_freedom for error in errors if error.degrees_of_freedom)
@@ -123,14 +121,14 @@ class Measurements:
 
 
 class VarianceEstimate(NamedTuple):
-    """The square of a standard error, and how many degrees of freedom it was measured with; None: it is assumed."""
+    """A squared standard error and its degrees of freedom; None: the variance is assumed."""
 
     variance: float
     degrees_of_freedom: int | None
 
 
 class SignificanceMargin(NamedTuple):
-    """What chance may do, and whether somebody has assumed that."""
+    """Margin of a difference; `is_assumed` if its variance is."""
 
     size: float
     is_assumed: bool = False
@@ -140,13 +138,13 @@ class SignificanceMargin(NamedTuple):
 
 
 def _find_student_t(degrees_of_freedom: float) -> float:
-    """T for so many degrees of freedom, a part of one not counted."""
+    """Return Student's t, with the degrees of freedom rounded down."""
     whole = max(1, math.floor(degrees_of_freedom))
     return STUDENT_T_95[whole - 1] if whole <= len(STUDENT_T_95) else 2.0
 
 
 def _format_two_digits(number: float) -> str:
-    """Two digits, and never as a power of ten."""
+    """Format a number with two significant digits, without an exponent."""
     return f"{float(f'{number:.2g}'):,.10g}"
 
 
@@ -154,51 +152,55 @@ ClaimRule = Callable[[Measurements], Finding]
 
 
 def expect_higher(metric: str, row: str, than: str, margin: float | None = None) -> ClaimRule:
-    """One row has more of a measure than another; `spread` is what decides nothing, where it is not for the seeds."""
+    """Return a rule: a row has a higher value than another; `margin` replaces that of the seeds."""
     return lambda figures: _compare_rows(figures, metric, row, than, 1, margin)
 
 
 def expect_lower(metric: str, row: str, than: str, margin: float | None = None) -> ClaimRule:
-    """One row has less of a measure than another."""
+    """Return a rule: a row has a lower value than another; `margin` replaces that of the seeds."""
     return lambda figures: _compare_rows(figures, metric, row, than, -1, margin)
 
 
 def expect_above(metric: str, row: str, limit: float) -> ClaimRule:
-    """A row has more of a measure than a number."""
+    """Return a rule: a row has a value above a limit."""
     return lambda figures: _compare_with_limit(figures, metric, row, limit, 1)
 
 
 def expect_below(metric: str, row: str, limit: float) -> ClaimRule:
-    """A row has less of a measure than a number."""
+    """Return a rule: a row has a value below a limit."""
     return lambda figures: _compare_with_limit(figures, metric, row, limit, -1)
 
 
 def expect_similar(metric: str, row: str, other: str, tolerance: float, margin: float | None = None) -> ClaimRule:
-    """Two rows differ by no more than so much, whatever chance did."""
+    """Return a rule: two rows differ by at most `tolerance`."""
 
     def rule(measurements: Measurements) -> Finding:
         first, second = measurements.find_value(row, metric), measurements.find_value(other, metric)
         if first is None or second is None:
             return _describe_missing_values(measurements, metric, row, other)
-        chance = measurements.compute_margin(metric, row, other) if margin is None else SignificanceMargin(margin)
-        verdict = decide_claim(tolerance - abs(first - second), chance.size)
-        return Finding(verdict, f"{row} {first:.4g}, {other} {second:.4g}, {chance}; alike is within {tolerance:g}")
+        significance = measurements.compute_margin(metric, row, other) if margin is None else SignificanceMargin(margin)
+        result = decide_claim(tolerance - abs(first - second), significance.size)
+        return Finding(
+            result, f"{row} {first:.4g}, {other} {second:.4g}, {significance}; alike is within {tolerance:g}"
+        )
 
     return rule
 
 
 def expect_most_of_gain(metric: str, row: str, endpoints: tuple[str, str], margin: float) -> ClaimRule:
-    """A row has more than half of what the second of two others has beyond the first; less than `spread` is nothing."""
+    """Return a rule: a row has more than half of the gain between two others; gains below `margin` do not count."""
 
     def rule(measurements: Measurements) -> Finding:
         names = (endpoints[0], row, endpoints[1])
         low, middle, high = (measurements.find_value(name, metric) for name in names)
         if low is None or middle is None or high is None:
             return _describe_missing_values(measurements, metric, *names)
-        told = f"{endpoints[0]} {low:.4g}, {row} {middle:.4g}, {endpoints[1]} {high:.4g}, {SignificanceMargin(margin)}"
+        evidence = (
+            f"{endpoints[0]} {low:.4g}, {row} {middle:.4g}, {endpoints[1]} {high:.4g}, {SignificanceMargin(margin)}"
+        )
         if high - low <= margin:
-            return Finding(ClaimResult.UNDECIDED, told)
-        return Finding(decide_claim(middle - (low + high) / 2, margin / 2), told)
+            return Finding(ClaimResult.UNDECIDED, evidence)
+        return Finding(decide_claim(middle - (low + high) / 2, margin / 2), evidence)
 
     return rule
 
@@ -206,35 +208,40 @@ def expect_most_of_gain(metric: str, row: str, endpoints: tuple[str, str], margi
 def _compare_rows(
     measurements: Measurements, metric: str, row: str, than: str, sign: int, margin: float | None
 ) -> Finding:
-    """Two rows, of which the first is to have more (sign 1) or less (sign −1)."""
+    """Compare two rows; the first should be higher (sign 1) or lower (sign −1)."""
     first, second = measurements.find_value(row, metric), measurements.find_value(than, metric)
     if first is None or second is None:
         return _describe_missing_values(measurements, metric, row, than)
-    chance = measurements.compute_margin(metric, row, than) if margin is None else SignificanceMargin(margin)
+    significance = measurements.compute_margin(metric, row, than) if margin is None else SignificanceMargin(margin)
     return Finding(
-        decide_claim(sign * (first - second), chance.size), f"{row} {first:.4g}, {than} {second:.4g}, {chance}"
+        decide_claim(sign * (first - second), significance.size),
+        f"{row} {first:.4g}, {than} {second:.4g}, {significance}",
     )
 
 
 def _compare_with_limit(measurements: Measurements, metric: str, row: str, limit: float, sign: int) -> Finding:
-    """A row against a number."""
-    found = measurements.find_value(row, metric)
-    if found is None:
+    """Compare a row with a constant."""
+    value = measurements.find_value(row, metric)
+    if value is None:
         return _describe_missing_values(measurements, metric, row)
-    chance = measurements.compute_margin(metric, row)
-    return Finding(decide_claim(sign * (found - limit), chance.size), f"{row} {found:.4g}, limit {limit:g}, {chance}")
+    significance = measurements.compute_margin(metric, row)
+    return Finding(
+        decide_claim(sign * (value - limit), significance.size), f"{row} {value:.4g}, limit {limit:g}, {significance}"
+    )
 
 
 def decide_claim(gap: float, margin: float) -> ClaimResult:
-    """What a gap in the claim's favour says."""
+    """Decide a claim by the gap in its favour."""
     if gap > margin:
         return ClaimResult.HOLDS
     return ClaimResult.FAILS if gap < -margin else ClaimResult.UNDECIDED
 
 
 def _describe_missing_values(measurements: Measurements, metric: str, *rows: str) -> Finding:
-    """What was not measured decides nothing; what was is told."""
-    found = {row: measurements.find_value(row, metric) for row in rows}
-    told = [f"{row} {value:.4g}" for row, value in found.items() if value is not None]
-    lacks = [row for row, value in found.items() if value is None]
-    return Finding(ClaimResult.UNDECIDED, ", ".join([*told, f"{metric} of {' and '.join(lacks)} was not measured"]))
+    """Return an undecided finding with the values that were measured."""
+    values = {row: measurements.find_value(row, metric) for row in rows}
+    measured = [f"{row} {value:.4g}" for row, value in values.items() if value is not None]
+    missing = [row for row, value in values.items() if value is None]
+    return Finding(
+        ClaimResult.UNDECIDED, ", ".join([*measured, f"{metric} of {' and '.join(missing)} was not measured"])
+    )

@@ -1,4 +1,4 @@
-"""The results of an experiment as a table for people, and as JSON for programs."""
+"""Results of experiments as Markdown, JSON and HTML, with charts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 MISSING_VALUE = "–"
 ORIGIN_TITLES: dict[ClaimOrigin, str] = {"paper": "the paper's", "ours": "ours", "definition": "by definition"}
 LEGEND = (
-    "± beside a claim is what chance may make of the difference once in twenty times; it is assumed where a model was "
-    "trained once. ± beside a figure is the deviation between seeds; curves are of the first."
+    "± at a claim is the margin of a difference at the 95 % level; it is assumed if a model was trained once. ± at a "
+    "figure is the standard deviation between seeds; curves show the first seed."
 )
 
 
 class Column(NamedTuple):
-    """A measure's name, and how its numbers are written."""
+    """Title and number format of a metric."""
 
     title: str
     number_format: str = ".3g"
@@ -71,19 +71,19 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row, as it was trained one time or several, and what was measured of it."""
+    """A row with its repetitions (other seeds), and its measured values."""
 
     repetitions: Sequence[ExperimentRow]
     values: MetricValues
 
     @property
     def row(self) -> ExperimentRow:
-        """The row as the experiment has it."""
+        """The row of the experiment."""
         return self.repetitions[0]
 
 
 class TimeSpent(NamedTuple):
-    """Seconds that it took this time, by the clock and of this process; what was there already took none."""
+    """Wall-clock and process seconds of this invocation; cached results take none."""
 
     clock: float
     process: float
@@ -91,7 +91,7 @@ class TimeSpent(NamedTuple):
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """What became of an experiment."""
+    """The measured values and the decided claims of an experiment."""
 
     experiment: Experiment
     results: Sequence[RowResult]
@@ -100,11 +100,11 @@ class ExperimentOutcome:
 
     @property
     def seed_count(self) -> int:
-        """How many times models were trained."""
+        """Number of seeds."""
         return max((int(result.values.get(SEED_COUNT_KEY, 1)) for result in self.results), default=1)
 
     def format_command(self, scale: str) -> str:
-        """What does it all again."""
+        """Return the command that reproduces the outcome."""
         seeds = f" --seeds {self.seed_count}" if self.seed_count > 1 else ""
         return f"regard reproduce {self.experiment.name} --scale {scale}{seeds}"
 
@@ -112,41 +112,41 @@ class ExperimentOutcome:
 def judge_claims(
     experiment: Experiment, results: Sequence[RowResult], scale: str, time_spent: TimeSpent
 ) -> ExperimentOutcome:
-    """The results with a verdict on each claim."""
-    figures = Measurements({result.row.name: result.values for result in results}, scale)
+    """Decide each claim from the results."""
+    measurements = Measurements({result.row.name: result.values for result in results}, scale)
     return ExperimentOutcome(
-        experiment, results, [(claim, claim.rule(figures)) for claim in experiment.claims], time_spent
+        experiment, results, [(claim, claim.rule(measurements)) for claim in experiment.claims], time_spent
     )
 
 
 def _format_result_markdown(outcome: ExperimentOutcome) -> str:
-    """Claims first, then the figures."""
+    """Format the claims and the measured values as Markdown."""
     experiment = outcome.experiment
     claims = format_markdown_table(
         ["claim", "whose", "verdict", "figures"],
         [
-            [claim.text, ORIGIN_TITLES[claim.origin], f"**{found.result}**", found.evidence]
-            for claim, found in outcome.findings
+            [claim.text, ORIGIN_TITLES[claim.origin], f"**{finding.result}**", finding.evidence]
+            for claim, finding in outcome.findings
         ],
     )
-    figures = format_markdown_table(*_make_result_grid(outcome))
-    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}\n\n{claims}\n{LEGEND}\n\n{figures}"
+    table = format_markdown_table(*_make_result_grid(outcome))
+    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}\n\n{claims}\n{LEGEND}\n\n{table}"
 
 
 def _make_result_grid(outcome: ExperimentOutcome) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of the table; what a paper has stands beside what was measured here."""
+    """Return head and rows of the table; published values come after the measured ones."""
     columns = outcome.experiment.columns
-    told = [name for name in columns if any(name in result.row.published for result in outcome.results)]
+    published = [name for name in columns if any(name in result.row.published for result in outcome.results)]
     head = [
         "",
         *(format_metric_title(name) for name in columns),
-        *(f"{format_metric_title(name)}, paper" for name in told),
+        *(f"{format_metric_title(name)}, paper" for name in published),
     ]
     rows = [
         [
             result.row.name,
             *(format_metric_with_deviation(name, result.values) for name in columns),
-            *(format_metric(name, result.row.published.get(name)) for name in told),
+            *(format_metric(name, result.row.published.get(name)) for name in published),
         ]
         for result in outcome.results
     ]
@@ -154,29 +154,31 @@ def _make_result_grid(outcome: ExperimentOutcome) -> tuple[list[str], list[list[
 
 
 def format_metric_title(metric: str) -> str:
-    """What a measure is called."""
+    """Return the title of a metric."""
     return COLUMNS.get(metric, Column(metric)).title
 
 
 def format_metric(metric: str, value: Any) -> str:
-    """A number as its measure is written."""
+    """Format the value of a metric."""
     return MISSING_VALUE if value is None else format(value, COLUMNS.get(metric, Column(metric)).number_format)
 
 
 def format_metric_with_deviation(metric: str, values: MetricValues) -> str:
-    """A number, with its deviation between seeds where there are several."""
-    off = values.get(DEVIATIONS_KEY, {}).get(metric)
-    return format_metric(metric, values.get(metric)) + ("" if off is None else f" ± {format_metric(metric, off)}")
+    """Format the value of a metric, with its deviation between seeds if there are several."""
+    deviation = values.get(DEVIATIONS_KEY, {}).get(metric)
+    return format_metric(metric, values.get(metric)) + (
+        "" if deviation is None else f" ± {format_metric(metric, deviation)}"
+    )
 
 
 def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> dict[str, Any]:
-    """All of it, with what it takes to do it again."""
+    """Return the outcome as a JSON object, with everything that is needed to reproduce it."""
     experiment = outcome.experiment
     return {
         "experiment": experiment.name,
@@ -184,11 +186,13 @@ def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> dict[
         "source": experiment.source,
         "scale": workspace.scale,
         "claims": [
-            {"claim": claim.text, "whose": claim.origin, "verdict": str(found.result), "figures": found.evidence}
-            for claim, found in outcome.findings
+            {"claim": claim.text, "whose": claim.origin, "verdict": str(finding.result), "figures": finding.evidence}
+            for claim, finding in outcome.findings
         ],
         "rows": [_describe_row_result(result, experiment, workspace) for result in outcome.results],
-        "signature": next((one.values["signature"] for one in outcome.results if "signature" in one.values), None),
+        "signature": next(
+            (row_result.values["signature"] for row_result in outcome.results if "signature" in row_result.values), None
+        ),
         "seeds": outcome.seed_count,
         "seconds": {name: round(seconds, 1) for name, seconds in outcome.time_spent._asdict().items()},
         "regard": VERSION,
@@ -196,7 +200,7 @@ def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> dict[
 
 
 def _describe_row_result(result: RowResult, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
-    """One row, with the machine that it was measured on."""
+    """Return one row as a JSON object, with the hardware that it was measured on."""
     row = result.row
     runs = [
         {
@@ -206,8 +210,8 @@ def _describe_row_result(result: RowResult, experiment: Experiment, workspace: W
             "changes": dict(training.changes),
             "command": workspace.format_train_command(training),
         }
-        for one in result.repetitions
-        for training in one.trainings
+        for repetition in result.repetitions
+        for training in repetition.trainings
     ]
     return {
         "name": row.name,
@@ -220,12 +224,12 @@ def _describe_row_result(result: RowResult, experiment: Experiment, workspace: W
 
 
 def write_result_tables(outcome: ExperimentOutcome, workspace: Workspace, folder: Path) -> Mapping[str, Any]:
-    """`table.md` and `table.json` in a folder; gives back what the second holds."""
+    """Write `table.md` and `table.json` to a folder; return the content of the latter."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = _describe_outcome(outcome, workspace)
+    description = _describe_outcome(outcome, workspace)
     (folder / "table.md").write_text(_format_result_markdown(outcome), encoding="utf-8")
-    (folder / "table.json").write_text(dumps(told, indent=1) + "\n", encoding="utf-8")
-    return told
+    (folder / "table.json").write_text(dumps(description, indent=1) + "\n", encoding="utf-8")
+    return description
 
 
 RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResult.UNDECIDED: "?"}
@@ -234,12 +238,12 @@ RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResul
 def _format_experiment_page(
     outcome: ExperimentOutcome, workspace: Workspace, pictures: Iterable[tuple[str, Path]]
 ) -> str:
-    """The page, as HTML."""
+    """Format the HTML page of an experiment."""
     experiment = outcome.experiment
     claims = "".join(
-        f"<tr><td>{RESULT_SYMBOLS[found.result]} {escape(found.result)}</td><td>{escape(claim.text)}</td>"
-        f"<td>{escape(ORIGIN_TITLES[claim.origin])}</td><td>{escape(found.evidence)}</td></tr>"
-        for claim, found in outcome.findings
+        f"<tr><td>{RESULT_SYMBOLS[finding.result]} {escape(finding.result)}</td><td>{escape(claim.text)}</td>"
+        f"<td>{escape(ORIGIN_TITLES[claim.origin])}</td><td>{escape(finding.evidence)}</td></tr>"
+        for claim, finding in outcome.findings
     )
     head, rows = _make_result_grid(outcome)
     cells = "".join(
@@ -249,8 +253,8 @@ def _format_experiment_page(
     commands = "".join(
         f"<p>{escape(result.row.name)}</p><pre>{escape(workspace.format_train_command(training))}</pre>"
         for result in outcome.results
-        for one in result.repetitions
-        for training in one.trainings
+        for repetition in result.repetitions
+        for training in repetition.trainings
     )
     body = (
         f"<h1>{escape(experiment.title)}</h1><p class=paper>{escape(experiment.source)}</p>"
@@ -259,45 +263,46 @@ def _format_experiment_page(
         f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(workspace.scale)}</h2>"
         f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div>"
         f"<div class=charts>{''.join(_format_inline_image(*picture) for picture in pictures)}</div>"
-        f"<h2>To do it again</h2><pre>{escape(outcome.format_command(workspace.scale))}</pre>"
-        f"<details><summary>each run by itself</summary><div class=scroll>{commands}</div></details>"
+        f"<h2>Reproduce</h2><pre>{escape(outcome.format_command(workspace.scale))}</pre>"
+        f"<details><summary>each run separately</summary><div class=scroll>{commands}</div></details>"
     )
     return format_html_document(experiment.title, body)
 
 
 def _format_table_cell(text: str) -> str:
-    """A figure."""
     return f"<td>{escape(text)}</td>"
 
 
 def _format_inline_image(title: str, path: Path) -> str:
-    """A picture as part of the page; its numbers are in the table as well."""
+    """Embed an image in the page; its numbers are in the table as well."""
     data = base64.b64encode(path.read_bytes()).decode()
     return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
 def _plot_chart(chart: BarChart | CurveChart, outcome: ExperimentOutcome) -> Figure | None:
-    """A picture of the results, where these have what it shows."""
-    having = [result for result in outcome.results if result.values.get(chart.metric) is not None]
-    if not having:
+    """Draw a chart of the results; None if no row has its metric."""
+    with_metric = [result for result in outcome.results if result.values.get(chart.metric) is not None]
+    if not with_metric:
         return None
     if isinstance(chart, CurveChart):
-        lines = {result.row.name: result.values[chart.metric] for result in having}
+        lines = {result.row.name: result.values[chart.metric] for result in with_metric}
         return plot_curves(lines, chart.title, chart.x_label, chart.y_label, chart.log_scale)
-    values = {result.row.name: float(result.values[chart.metric]) for result in having}
-    told = {
-        result.row.name: result.row.published[chart.metric] for result in having if chart.metric in result.row.published
+    values = {result.row.name: float(result.values[chart.metric]) for result in with_metric}
+    published = {
+        result.row.name: result.row.published[chart.metric]
+        for result in with_metric
+        if chart.metric in result.row.published
     }
-    off = {
+    deviations = {
         result.row.name: result.values[DEVIATIONS_KEY][chart.metric]
-        for result in having
+        for result in with_metric
         if chart.metric in result.values.get(DEVIATIONS_KEY, {})
     }
-    return plot_bars(values, chart.title, told, off)
+    return plot_bars(values, chart.title, published, deviations)
 
 
 def write_experiment_page(outcome: ExperimentOutcome, workspace: Workspace, folder: Path) -> Path:
-    """`page.html`, and its pictures beside it."""
+    """Write `page.html` and its charts to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = []
     for chart in outcome.experiment.charts:

@@ -1,4 +1,4 @@
-"""How fast a run trains and translates."""
+"""Measure training and decoding throughput."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from regard.translate import Translator, load
 if TYPE_CHECKING:
     from regard.reproduce.workspace import Workspace
 
-TIMED_BATCHES = 6  # batches that training is timed by
-WARMUP_REPEATS, TIMED_REPEATS = 14, 5  # times that they come on a GPU before the clock counts, and after
-GPU_DECODING_PASSES = 4  # over the test set on a GPU, of which the last is timed: recordings are made in the third
-MIN_SAMPLED_PAIRS = 10_000  # pairs that they are chosen from, or some more
+TIMED_BATCHES = 6
+WARMUP_REPEATS, TIMED_REPEATS = 14, 5  # of these batches on a GPU
+GPU_DECODING_PASSES = 4  # over the test set; the last is timed, since CUDA graphs are captured in the third
+MIN_SAMPLED_PAIRS = 10_000  # the batches are chosen from
 
 
 def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """The same as `translation`, with tokens a second in training and words a second in translating beside it."""
+    """Measure translation, and tokens per second in training and words per second in decoding."""
     corpus, translator = (
         workspace.get_corpus(row.trainings[0].corpus),
         load(*map(workspace.train_or_resume, row.trainings)),
@@ -46,56 +46,54 @@ def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> M
 
 
 def _read_training_settings(folder: Path) -> TrainingSettings:
-    """How a run was trained."""
     return parse_settings(TrainingSettings, Run(folder).read_config()["training"], "training")
 
 
 def measure_decoding_speed(translator: Translator, sources: Sequence[str]) -> float:
-    """Words a second of all translations, with a beam of 5; on a GPU when all is recorded that will be."""
+    """Return words per second with beam size 5; on a GPU after CUDA graphs are captured."""
     for _ in range(GPU_DECODING_PASSES if translator.device.type == "cuda" else 1):
-        began = read_clock(translator.device)
-        made = [one.text for one in translator.translate(sources, alignments=False, beam=5)]
-        seconds = read_clock(translator.device) - began
-    return sum(len(text.split()) for text in made) / max(1e-9, seconds)
+        start = read_clock(translator.device)
+        texts = [translation.text for translation in translator.translate(sources, alignments=False, beam=5)]
+        seconds = read_clock(translator.device) - start
+    return sum(len(text.split()) for text in texts) / max(1e-9, seconds)
 
 
 def measure_training_speed(translator: Translator, train: Sequence[Pair], settings: TrainingSettings) -> float:
-    """Target tokens a second of training, padding not counted: gradients, without the optimizer, as the run had them.
+    """Return target tokens per second (without padding) of forward and backward passes, without the optimizer.
 
-    Batches are as large as the run's, of sentences of all lengths. On a GPU the copy goes the readable way first, as
-    every training does; what is timed comes when faster ways have taken over and recorded batches like these.
+    Batches are as large as in the run, with sentences of all lengths. On a GPU, the first batches use the reference
+    implementation, as in every training; the timed ones come after faster kernels and CUDA graphs have taken over.
     """
     device = choose_device(settings.device)
     model = copy.deepcopy(translator.models[0]).to(device).train()
     gradients = GradientAccumulator(ModelWithLoss(model), settings, device, SINGLE_PROCESS)
-    made = make_batches(translator, subsample_pairs(train), settings.batch_tokens, translator.max_source_tokens)
-    some = [batch.to(device) for batch in _choose_timed_batches(made)]
-    warm, counted = (some * WARMUP_REPEATS, some * TIMED_REPEATS) if device.type == "cuda" else (some[:1], some)
-    _accumulate_gradients(gradients, warm)
-    began = read_clock(device)
-    _accumulate_gradients(gradients, counted)
-    seconds = read_clock(device) - began
-    return sum(batch.num_tokens for batch in counted) / max(1e-9, seconds)
+    batches = make_batches(translator, subsample_pairs(train), settings.batch_tokens, translator.max_source_tokens)
+    chosen = [batch.to(device) for batch in _choose_timed_batches(batches)]
+    warmup, timed = (chosen * WARMUP_REPEATS, chosen * TIMED_REPEATS) if device.type == "cuda" else (chosen[:1], chosen)
+    _accumulate_gradients(gradients, warmup)
+    start = read_clock(device)
+    _accumulate_gradients(gradients, timed)
+    seconds = read_clock(device) - start
+    return sum(batch.num_tokens for batch in timed) / max(1e-9, seconds)
 
 
 def _accumulate_gradients(gradients: GradientAccumulator, batches: Sequence[Seq2SeqBatch]) -> None:
-    """Forwards and backwards, one batch after the other."""
     for step, batch in enumerate(batches, 1):
         gradients.accumulate([batch], step, micro_batches=1)
 
 
 def subsample_pairs(train: Sequence[Pair]) -> Sequence[Pair]:
-    """Not many more than are looked at, from all over a corpus."""
+    """Return a sample from all over the corpus, of at least MIN_SAMPLED_PAIRS pairs if there are so many."""
     return train[:: max(1, len(train) // MIN_SAMPLED_PAIRS)]
 
 
 def _choose_timed_batches(batches: Sequence[Seq2SeqBatch]) -> list[Seq2SeqBatch]:
-    """The middle one of each of so many equal parts; the same one again where there are fewer."""
+    """Return the middle batch of each of TIMED_BATCHES equal parts, with repetitions if there are fewer."""
     return [batches[(2 * part + 1) * len(batches) // (2 * TIMED_BATCHES)] for part in range(TIMED_BATCHES)]
 
 
 def read_clock(device: torch.device) -> float:
-    """Seconds: of this process on a CPU, which others may use as well; of the wall where a GPU works."""
+    """Return seconds: CPU time of this process on a CPU, which others may use as well; wall-clock time on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return time.perf_counter()

@@ -1,4 +1,4 @@
-"""What figures were measured on."""
+"""Workspace of experiments: corpora, runs, and cached measurements with their hardware."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from regard.version import VERSION
 
 
 def _describe_hardware() -> dict[str, Any]:
-    """This machine."""
+    """Return processor, GPU and software versions of this machine."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "machine": platform.machine(),
@@ -51,7 +51,7 @@ Measure: TypeAlias = "Callable[[Workspace, ExperimentRow], MetricValues]"
 
 
 class Workspace:
-    """A folder: `corpora`, `runs`, and a folder for the results of each scale."""
+    """A folder with `corpora`, `runs`, and the results of each scale."""
 
     def __init__(self, out: Path, scale: str) -> None:
         self.out = out
@@ -59,24 +59,24 @@ class Workspace:
 
     @property
     def results_folder(self) -> Path:
-        """Where tables and pages are."""
+        """Folder of tables and pages of this scale."""
         return self.out / self.scale
 
     def get_corpus(self, name: str) -> CorpusFiles:
-        """The files of a corpus, which are made where they are not there."""
+        """Return the files of a corpus, written if they do not exist."""
         return prepare_corpus(name, self.out / "corpora")
 
     def run_folder(self, training: TrainingSpec) -> Path:
-        """Where a run is, or will be."""
+        """Return the folder of a training's run."""
         return self.out / "runs" / training.name
 
     def train_or_resume(self, training: TrainingSpec) -> Path:
-        """The folder of a finished run: as it is there, gone on with, or trained from the beginning."""
+        """Train a model, or resume its training, unless it is finished; return the folder of its run."""
         folder = self.run_folder(training)
         if self.is_trained(training):
             return folder
         if Run(folder).exists and Run(folder).list_steps():
-            log_message(f"{folder} goes on from step {Run(folder).find_newest_step()}")
+            log_message(f"resuming {folder} from step {Run(folder).find_newest_step()}")
             train(training.recipe, None, folder, resume=True)
         else:
             corpus = self.get_corpus(training.corpus)
@@ -84,13 +84,13 @@ class Workspace:
         return folder
 
     def is_trained(self, training: TrainingSpec) -> bool:
-        """Whether a run is there, and finished."""
+        """Return True if a run exists and is finished."""
         return self.run_folder(training).is_dir() and summarize_run(self.run_folder(training)).finished
 
     def measure_row(self, measure: Measure, row: ExperimentRow) -> MetricValues:
-        """What a measure finds of a row; of a row with runs it is kept beside the first of them.
+        """Measure a row, or read its cached values, which are kept in the folder of its first run.
 
-        What was measured needs no weights any more: checkpoints may be gone.
+        Cached values need no checkpoints, which may have been deleted.
         """
         if not row.trainings:
             return measure(self, row)
@@ -100,19 +100,19 @@ class Workspace:
                 self.train_or_resume(training)
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
-            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-            told = {"of": _describe_measurement(measure, row), "values": values, "hardware": _describe_hardware()}
-            beside.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
-            beside.replace(path)
-        found: MetricValues = json.loads(path.read_text(encoding="utf-8"))["values"]
-        return found
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+            document = {"of": _describe_measurement(measure, row), "values": values, "hardware": _describe_hardware()}
+            temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+            temporary.replace(path)
+        cached: MetricValues = json.loads(path.read_text(encoding="utf-8"))["values"]
+        return cached
 
     def is_measured(self, measure: Measure, row: ExperimentRow) -> bool:
-        """Whether a row with runs was measured already."""
+        """Return True if the values of a row with trainings are cached."""
         return bool(row.trainings) and self.measurement_path(measure, row).is_file()
 
     def measurement_path(self, measure: Measure, row: ExperimentRow) -> Path:
-        """Where that is, once it was measured."""
+        """Return the path of the cached values."""
         return (
             self.run_folder(row.trainings[0])
             / "measures"
@@ -120,34 +120,33 @@ class Workspace:
         )
 
     def read_hardware(self, measure: Measure, row: ExperimentRow) -> dict[str, Any]:
-        """What a row was measured on: this machine, but where it was kept."""
-        kept = row.trainings and json.loads(self.measurement_path(measure, row).read_text(encoding="utf-8"))
-        return dict(kept.get("hardware", {})) if kept else _describe_hardware()
+        """Return the hardware that a row was measured on; this machine if nothing is cached."""
+        cached = row.trainings and json.loads(self.measurement_path(measure, row).read_text(encoding="utf-8"))
+        return dict(cached.get("hardware", {})) if cached else _describe_hardware()
 
     def format_train_command(self, training: TrainingSpec) -> str:
-        """What trains the same by hand."""
+        """Return the shell command of a training."""
         corpus = find_corpus(training.corpus, self.out / "corpora")
         dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
         changes = [f"{key}={_format_override_value(value)}" for key, value in training.changes.items()]
-        where = ["--recipe", training.recipe, "--out", self.run_folder(training)]
-        return _join_shell_words(["regard", "train", *corpus.train, *dev, *where, *changes])
+        arguments = ["--recipe", training.recipe, "--out", self.run_folder(training)]
+        return _join_shell_words(["regard", "train", *corpus.train, *dev, *arguments, *changes])
 
 
 def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
-    """All that makes what is measured of a row with runs."""
+    """Return everything that determines the cached values of a row."""
     names = [training.name for training in row.trainings]
-    known = f"{measure.__module__}.{measure.__qualname__}"
+    qualified_name = f"{measure.__module__}.{measure.__qualname__}"
     module, name = MEASUREMENT_IDS.get(
-        known.removeprefix("regard.reproduce."), (measure.__module__, measure.__qualname__)
+        qualified_name.removeprefix("regard.reproduce."), (measure.__module__, measure.__qualname__)
     )
     return [VERSION, module, name, names, dict(row.options)]
 
 
 def _format_override_value(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """Format a value as on the command line."""
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
 
 
 def _join_shell_words(words: Sequence[object]) -> str:
-    """Words as a shell takes them."""
     return shlex.join(map(str, words))

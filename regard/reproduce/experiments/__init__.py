@@ -1,4 +1,4 @@
-"""The experiments, one file each."""
+"""The experiments, one module each."""
 
 from regard.reproduce.experiment import Experiment
 from regard.reproduce.experiments.attention_entropy import ATTENTION_SPARSITY
@@ -15,8 +15,8 @@ from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
 from regard.reproduce.experiments.vaswani2017_table3_transformer import TRANSFORMER
 
 EXPERIMENTS: dict[str, Experiment] = {
-    one.name: one
-    for one in (
+    experiment.name: experiment
+    for experiment in (
         LADDER,
         ARCHITECTURES,
         BLEU_BY_LENGTH,

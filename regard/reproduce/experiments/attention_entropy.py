@@ -1,4 +1,4 @@
-"""Is attention sparse? Entropy, and the share of weights that are as good as none, for each mechanism."""
+"""Experiment: is attention sparse? Entropy, and the fraction of negligible weights, for each mechanism."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LUONG_VARIANTS = (
 
 
 def _build_sparsity_rows(scale: str) -> list[ExperimentRow]:
-    """The runs of other experiments, looked at in another way."""
+    """Return the runs of other experiments, measured for sparsity."""
     corpus = CORPUS[scale]
     return [
         *(
@@ -47,9 +47,8 @@ ATTENTION_SPARSITY = Experiment(
     title="Is attention sparse?",
     source="asked of Bahdanau 2015 (figure 3), Luong 2015 (figure 7) and Vaswani 2017: the pictures look sparse, no "
     "figure is given; a softmax never gives a zero",
-    description="Weights of the references' words over the source, its end included. Outside a window weights are 0; "
-    "those "
-    "of a Transformer are its last layer's, mean of the heads.",
+    description="Attention weights of the references' words over the source, with EOS. Outside of a window, weights "
+    "are 0; those of a Transformer are the mean over the heads of its last layer.",
     rows=_build_sparsity_rows,
     measure=measure_translation,
     columns=("entropy", "faint", "bleu", "aer"),
@@ -59,7 +58,7 @@ ATTENTION_SPARSITY = Experiment(
             for name in CONTENT_BASED_ROWS
         ),
         Claim(
-            "location looks less sharply than dot (entropy)",
+            "location attends less sharply than dot (entropy)",
             expect_higher("entropy", "global (location)", than="global (dot)"),
             "ours",
         ),
@@ -69,6 +68,9 @@ ATTENTION_SPARSITY = Experiment(
             "ours",
         ),
     ),
-    charts=(BarChart("entropy", "Entropy of a word's weights, nats"), BarChart("faint", "Share of weights under 0.01")),
+    charts=(
+        BarChart("entropy", "Entropy of a word's weights, nats"),
+        BarChart("faint", "Fraction of weights under 0.01"),
+    ),
     cpu_minutes=5,
 )

@@ -1,4 +1,4 @@
-"""BLEU by sentence length: what a fixed vector cannot hold, attention looks up."""
+"""Experiment: BLEU by sentence length, of a fixed-length vector and of attention (Bahdanau 2015, figure 2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CORPUS = {"small": "joined", "full": "mixed-ende"}
 
 
 def _build_length_rows(scale: str) -> list[ExperimentRow]:
-    """Each paper's model beside one of its kind without attention."""
+    """Return each paper's model with attention and a similar one without."""
     corpus = CORPUS[scale]
     return [
         ExperimentRow("cho2014, one vector", [make_translation_training("cho2014", corpus)], {}, {"bleu": 17.82}),
@@ -32,8 +32,7 @@ BLEU_BY_LENGTH = Experiment(
     source="Bahdanau, Cho & Bengio 2015, figure 2 and table 1 (RNNencdec-50, RNNsearch-50: WMT'14 English–French, all "
     "sentences); Luong, Pham & Manning 2015, figure 6",
     description="BLEU of the test sentences of each range of lengths. `long against short` is BLEU of the longest "
-    "range as "
-    "a share of that of the shortest. At the small scale a line has one to four sentences.",
+    "range divided by that of the shortest. At the small scale a line has one to four sentences.",
     rows=_build_length_rows,
     measure=measure_translation,
     columns=("bleu", "kept", "perplexity"),

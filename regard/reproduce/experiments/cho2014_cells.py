@@ -1,4 +1,4 @@
-"""Elman, GRU and LSTM cells: what they remember over a distance, and how well and fast they translate."""
+"""Experiment: Elman, GRU and LSTM cells: long-range memory, translation quality and speed (Cho 2014)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ COPY_TASK_OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 def _build_cell_rows(scale: str) -> list[ExperimentRow]:
-    """A row for each cell: it adds, it copies, it translates."""
+    """Return a row for each cell, with an adding, a copying and a translation run."""
     adding, copying, text = CORPORA_BY_SCALE[scale]
-    lasting = {**MEMORY_TASK_OVERRIDES, "training.steps": TRAINING_STEPS[scale], "training.epochs": None}
-    lasting |= {f"training.{name}": TRAINING_STEPS[scale] // 2 for name in ("validate_every", "checkpoint_every")}
-    made = []
+    shared = {**MEMORY_TASK_OVERRIDES, "training.steps": TRAINING_STEPS[scale], "training.epochs": None}
+    shared |= {f"training.{name}": TRAINING_STEPS[scale] // 2 for name in ("validate_every", "checkpoint_every")}
+    rows = []
     for cell in CELLS:
-        changes = {**lasting, "model.cell": cell}
+        changes = {**shared, "model.cell": cell}
         trainings = [
             TrainingSpec(
                 "schuster1997-regression", adding, {**changes, "data.inputs": 2, **ADDING_TASK_OVERRIDES[scale]}
@@ -51,12 +51,12 @@ def _build_cell_rows(scale: str) -> list[ExperimentRow]:
             TrainingSpec("schuster1997", copying, {**changes, **COPY_TASK_OVERRIDES[scale]}),
             make_translation_training("bahdanau2015", text, {"model.cell": cell}),
         ]
-        made.append(ExperimentRow(cell, trainings))
-    return made
+        rows.append(ExperimentRow(cell, trainings))
+    return rows
 
 
 def _measure_cell(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """The error of the sum, the share of symbols that were copied, and what is measured of translations."""
+    """Measure the error of the sum, the recall of copied symbols, and translation with speed."""
     adding, copying, text = row.trainings
     return {
         "error": _measure_adding_error(workspace, adding),
@@ -66,34 +66,37 @@ def _measure_cell(workspace: Workspace, row: ExperimentRow) -> MetricValues:
 
 
 def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float:
-    """Root of the mean square error of the last step, where the sum is asked for; 0.41 is that of the mean."""
-    told = [
+    """Return the RMSE at the last step, whose target is the sum; 0.41 is that of the mean."""
+    series = [
         [tuple(map(float, row)) for row in rows] for rows in _read_blocks(workspace.get_corpus(training.corpus).test[0])
     ]
-    made = load(workspace.train_or_resume(training)).predict([[row[:2] for row in rows] for rows in told])
-    misses = [rows[-1][2] - float(np.asarray(one.outputs)[-1][0]) for rows, one in zip(told, made, strict=True)]
-    return float(np.sqrt(np.mean(np.square(misses))))
+    predictions = load(workspace.train_or_resume(training)).predict([[row[:2] for row in rows] for rows in series])
+    errors = [
+        rows[-1][2] - float(np.asarray(prediction.outputs)[-1][0])
+        for rows, prediction in zip(series, predictions, strict=True)
+    ]
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def _measure_copy_recall(workspace: Workspace, training: TrainingSpec) -> float:
-    """How many in a hundred of the symbols came back."""
-    told = _read_blocks(workspace.get_corpus(training.corpus).test[0])
-    made = load(workspace.train_or_resume(training)).predict([[row[0] for row in rows] for rows in told])
-    right = [
+    """Return the percentage of symbols that were copied correctly."""
+    sentences = _read_blocks(workspace.get_corpus(training.corpus).test[0])
+    predictions = load(workspace.train_or_resume(training)).predict([[row[0] for row in rows] for rows in sentences])
+    is_correct = [
         row[1] == tag
-        for rows, one in zip(told, made, strict=True)
-        for row, tag in zip(rows, one.tags, strict=True)
+        for rows, prediction in zip(sentences, predictions, strict=True)
+        for row, tag in zip(rows, prediction.tags, strict=True)
         if row[0] == "say"
     ]
-    return 100.0 * float(np.mean(right))
+    return 100.0 * float(np.mean(is_correct))
 
 
 def _read_blocks(path: Path) -> list[list[list[str]]]:
-    """The columns of a file, block by block."""
+    """Read the columns of a file, block by block."""
     return [
-        [line.split() for line in some]
-        for full, some in groupby(iterate_lines(path), lambda line: bool(line.strip()))
-        if full
+        [line.split() for line in lines]
+        for has_text, lines in groupby(iterate_lines(path), lambda line: bool(line.strip()))
+        if has_text
     ]
 
 
@@ -102,9 +105,8 @@ CELL_COMPARISON = Experiment(
     title="Elman, GRU and LSTM cells",
     source="Hochreiter & Schmidhuber 1997 (the adding problem); Cho et al. 2014, section 2.3 (a unit simpler than the "
     "LSTM); no figures of theirs are for the same data",
-    description="Adding: two marked numbers of 30 (full: 100), error of their sum; copying: 2 symbols over 8 steps "
-    "of pause "
-    "(full: 3 over 20), one in eight is chance; translation: Bahdanau's model with each cell.",
+    description="Adding: two marked numbers of 30 (full: 100), error of their sum; copying: 2 symbols over a pause of "
+    "8 steps (full: 3 over 20), chance level one in eight; translation: Bahdanau's model with each cell.",
     rows=_build_cell_rows,
     measure=_measure_cell,
     measures_time=True,

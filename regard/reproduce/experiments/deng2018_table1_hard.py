@@ -1,4 +1,4 @@
-"""Hard, soft and marginal: one place, all places weighed, or all places one at a time."""
+"""Experiment: soft, hard and marginal attention (Deng 2018, table 1; Xu 2015)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MARGINAL_OVERRIDES = {"model.estimator": "marginal", "model.decode": "marginal"}
 
 
 def _build_hard_attention_rows(scale: str) -> list[ExperimentRow]:
-    """One decoder, four ways to look."""
-    ways: dict[str, tuple[str, dict[str, Any]]] = {
+    """Return one decoder with each kind of attention."""
+    variants: dict[str, tuple[str, dict[str, Any]]] = {
         "soft": ("xu2015-soft", {"model.doubly_stochastic": 0.0}),
         "soft, doubly stochastic": ("xu2015-soft", {}),
         "hard, moving baseline": ("xu2015-hard", {}),
@@ -29,7 +29,7 @@ def _build_hard_attention_rows(scale: str) -> list[ExperimentRow]:
     }
     return [
         ExperimentRow(name, [make_translation_training(recipe, CORPUS[scale], changes)], {}, PUBLISHED.get(name, {}))
-        for name, (recipe, changes) in ways.items()
+        for name, (recipe, changes) in variants.items()
     ]
 
 
@@ -39,9 +39,8 @@ HARD_ATTENTION = Experiment(
     source="Deng et al. 2018, table 1 (IWSLT'14 German–English): soft, exact marginal, and hard attention by samples "
     "with the soft model as baseline. Xu et al. 2015, section 4, have the decoder and the moving baseline; in their "
     "captions hard attention is ahead of soft (BLEU-4 25.0 against 24.3 on COCO), against what Deng finds",
-    description="Show, attend and tell's decoder over words. Entropy is that of the distribution that places are "
-    "drawn from "
-    "or weighed by.",
+    description="Show, attend and tell's decoder over words. Entropy is that of the distribution from which positions "
+    "are sampled or by which they are weighted.",
     rows=_build_hard_attention_rows,
     measure=measure_translation,
     columns=("perplexity", "bleu", "entropy", "aer"),
@@ -56,9 +55,9 @@ HARD_ATTENTION = Experiment(
             "soft has less perplexity than hard with a soft baseline",
             expect_lower("perplexity", "soft", than="hard, soft baseline"),
         ),
-        Claim("the marginal looks more sharply than soft (entropy)", expect_lower("entropy", "marginal", than="soft")),
+        Claim("marginal attention is sharper than soft (entropy)", expect_lower("entropy", "marginal", than="soft")),
         Claim(
-            "hard with a soft baseline looks most sharply (entropy)",
+            "hard with a soft baseline is sharpest (entropy)",
             expect_lower("entropy", "hard, soft baseline", than="marginal"),
         ),
         Claim(

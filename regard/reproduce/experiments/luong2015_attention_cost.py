@@ -1,4 +1,4 @@
-"""What one look costs: local attention reads a window, global attention the whole source."""
+"""Experiment: cost of an attention step by source length, global against local (Luong 2015, section 3.2)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SIZE_BY_SCALE, REPEATS_BY_SCALE = {"small": 128, "full": 1000}, {"small": 20, "f
 
 
 def _build_cost_rows(scale: str) -> list[ExperimentRow]:
-    """The three alignments with one score."""
+    """Return the three alignments with one score."""
     size = {"size": SIZE_BY_SCALE[scale], "repeats": REPEATS_BY_SCALE[scale]}
     return [ExperimentRow(name, (), {"alignment": name, **size}) for name in ("global", "local-m", "local-p")]
 
 
 def _make_alignment(name: str, size: int) -> Alignment:
-    """An alignment by its name."""
+    """Build an alignment by its name."""
     if name == "global":
         return Global()
     return LocalMonotonic(WINDOW) if name == "local-m" else LocalPredictive(size, WINDOW, size)
@@ -35,7 +35,7 @@ def _make_alignment(name: str, size: int) -> Alignment:
 
 @torch.inference_mode()
 def _measure_attention_cost(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """Operations, bytes and seconds of one step over sources of each length, whose keys have been projected."""
+    """Measure operations, bytes and seconds of one step over sources of each length, with projected keys."""
     size = row.options["size"]
     torch.manual_seed(1)
     device = torch.device("cuda" if workspace.scale == "full" and torch.cuda.is_available() else "cpu")
@@ -45,62 +45,60 @@ def _measure_attention_cost(workspace: Workspace, row: ExperimentRow) -> MetricV
         keys = torch.randn(1, length, size, device=device)
         memory = attention.prepare(Memory(keys, keys, torch.ones(1, length, dtype=torch.bool, device=device)))
         query = torch.randn(1, 1, size, device=device)
-        found = _measure_step_cost(attention, query, memory, row.options["repeats"])
-        for name, value in found.items():
+        costs = _measure_step_cost(attention, query, memory, row.options["repeats"])
+        for name, value in costs.items():
             points[name].append([length, value])
-    growth = {f"growth_{name}": each[-1][1] / each[0][1] for name, each in points.items()}
+    growth = {f"growth_{name}": values[-1][1] / values[0][1] for name, values in points.items()}
     return {**points, **growth}
 
 
 def _measure_step_cost(attention: Attention, query: Tensor, memory: Memory, repeats: int) -> dict[str, float]:
-    """Operations of products and bytes that are written are the same each time; of seconds the fewest are taken."""
+    """Return operations of products, bytes written, and the shortest time of several repetitions."""
     with FlopCounterMode(display=False) as operations, WrittenBytesCounter() as written:
         attention(query, memory)
     best = float("inf")
     for _ in range(repeats):
-        began = _read_synchronized_clock(query.device)
+        start = _read_synchronized_clock(query.device)
         attention(query, memory)
-        best = min(best, _read_synchronized_clock(query.device) - began)
+        best = min(best, _read_synchronized_clock(query.device) - start)
     return {"operations": float(operations.get_total_flops()), "bytes": float(written.byte_count), "seconds": best}
 
 
 def _read_synchronized_clock(device: torch.device) -> float:
-    """The time, when all that was asked of the device is done."""
+    """Return the time, after all work of the device is finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class WrittenBytesCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of what every operation gives, but for views of what is there already."""
+    """Count the bytes that operations write; views do not count."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.byte_count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        read = {_find_storage_address(one) for one in args if isinstance(one, Tensor)}
-        for one in made if isinstance(made, tuple | list) else (made,):
-            if isinstance(one, Tensor) and _find_storage_address(one) not in read:
-                self.byte_count += one.numel() * one.element_size()
-        return made
+        result = func(*args, **(kwargs or {}))
+        argument_storages = {_find_storage_address(tensor) for tensor in args if isinstance(tensor, Tensor)}
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor) and _find_storage_address(tensor) not in argument_storages:
+                self.byte_count += tensor.numel() * tensor.element_size()
+        return result
 
 
 def _find_storage_address(tensor: Tensor) -> int:
-    """Where a tensor's numbers are."""
     return tensor.untyped_storage().data_ptr()
 
 
 ATTENTION_COST = Experiment(
     name="cost",
-    title="What a look costs",
+    title="Cost of an attention step",
     source="Luong, Pham & Manning 2015, section 3.2: global attention has to attend to all source words for each "
-    "target word, which is expensive; local attention looks at a window",
+    "target word, which is expensive; local attention attends to a window",
     description="One step over sources of 32 to 8,192 words, window 10 to each side; the figures of the table are "
-    "those at "
-    "8,192 words divided by those at 32. Operations (of products) and the bytes that a step writes are counted, with "
-    "keys already projected; seconds are measured.",
+    "those at 8,192 words divided by those at 32. Operations (of products) and the bytes that a step writes are "
+    "counted, with keys already projected; seconds are measured.",
     rows=_build_cost_rows,
     measure=_measure_attention_cost,
     measures_time=True,

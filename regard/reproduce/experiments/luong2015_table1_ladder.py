@@ -1,4 +1,4 @@
-"""Luong's ladder: what each idea adds to the one before it."""
+"""Experiment: the ladder of Luong 2015 (table 1), in which each row adds one technique."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CORPUS = {"small": "simple", "full": "mixed-ende"}
 
 
 def _build_ladder_rows(scale: str) -> list[ExperimentRow]:
-    """From a plain LSTM to an ensemble of the best model."""
+    """Return the rows from a plain LSTM to an ensemble of the best model."""
     corpus, dropout = CORPUS[scale], {"model.dropout": DROPOUT_BY_SCALE[scale]}
     location: dict[str, Any] = {"model.score": "location", **dropout}
     best = [
@@ -42,7 +42,7 @@ def _build_ladder_rows(scale: str) -> list[ExperimentRow]:
 
 
 def _make_bleu_claim(description: str, row: str, baseline: str, margin: float | None = None) -> Claim:
-    """A rung of the ladder, in BLEU."""
+    """Build the claim that a step of the ladder raises BLEU."""
     return Claim(f"{description}: better BLEU than {baseline}", expect_higher("bleu", row, baseline, margin))
 
 

@@ -1,4 +1,4 @@
-"""Luong's table of attentional architectures: which score goes with which alignment, and how well each aligns."""
+"""Experiment: attention scores and alignments of Luong 2015 (tables 4 and 6), in BLEU, perplexity and AER."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ CORPORA_BY_SCALE = {"small": ("simple",), "full": ("mixed-ende", "mixed-enfr")}
 
 
 def _build_architecture_rows(scale: str) -> list[ExperimentRow]:
-    """All of table 4; at the full scale a second run, English to French, aligns what gold alignments there are."""
-    made = []
+    """Return all rows of table 4; at the full scale with a second run, English–French, for AER."""
+    rows = []
     for (alignment, score), published in PUBLISHED.items():
         corpora = CORPORA_BY_SCALE[scale] if "aer" in published else CORPORA_BY_SCALE[scale][:1]
         trainings = [make_luong_training(scale, alignment, score, corpus) for corpus in corpora]
-        made.append(ExperimentRow(f"{alignment} ({score})", trainings, {}, published))
-    return made
+        rows.append(ExperimentRow(f"{alignment} ({score})", trainings, {}, published))
+    return rows
 
 
 def make_luong_training(scale: str, alignment: str, score: str, corpus: str | None = None) -> TrainingSpec:
-    """Luong's model with a score and an alignment; other experiments look at the same runs."""
+    """Return the training of Luong's model with a score and an alignment; other experiments share the runs."""
     return make_translation_training(
         f"luong2015-{alignment}", corpus or CORPORA_BY_SCALE[scale][0], {"model.score": score}
     )
 
 
 def _measure_architecture(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """Translation by the first run, alignment by the last."""
-    found = measure_unknown_replacement(workspace, ExperimentRow(row.name, row.trainings[:1]))
+    """Measure translation with the first run and AER with the last."""
+    values = measure_unknown_replacement(workspace, ExperimentRow(row.name, row.trainings[:1]))
     aligned = workspace.measure_row(measure_translation, ExperimentRow(row.name, row.trainings[-1:]))
-    return {**found, "aer": aligned.get("aer"), "gain": found["replaced"] - found["bleu"]}
+    return {**values, "aer": aligned.get("aer"), "gain": values["replaced"] - values["bleu"]}
 
 
 ARCHITECTURES = Experiment(
@@ -53,9 +53,9 @@ ARCHITECTURES = Experiment(
     title="Attentional architectures",
     source="Luong, Pham & Manning 2015, table 4 (newstest2014), footnote 15 and table 6 (AER on 508 sentences of "
     "Europarl)",
-    description="Scores and alignments of one model with input feeding. AER is of the references, each word linked "
-    "to where "
-    "the model looks most; at the full scale of other models, English to French, on the Hansards.",
+    description="Scores and alignments of one model with input feeding. AER is that of the references, each word "
+    "linked to the source word with the highest attention; at the full scale of other models, English to French, on "
+    "the Hansards.",
     rows=_build_architecture_rows,
     measure=_measure_architecture,
     columns=("perplexity", "bleu", "replaced", "aer"),

@@ -1,4 +1,4 @@
-"""Key-value attention against one memory for both."""
+"""Experiment: key-value attention against one memory for keys and values (Mino 2017)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CORPUS = {"small": "simple", "full": "multi30k"}
 
 
 def _build_key_value_rows(scale: str) -> list[ExperimentRow]:
-    """One decoder over three memories."""
+    """Return one decoder over three kinds of memory."""
     corpus = CORPUS[scale]
     return [
         ExperimentRow("one memory", [make_translation_training("bahdanau2015", corpus)]),
@@ -27,9 +27,9 @@ KEY_VALUE = Experiment(
     name="key-value",
     title="Key-value attention",
     source="Mino, Utiyama, Sumita & Tokunaga 2017, abstract: keys and values apart outperform conventional attention "
-    "in three tasks; their figures are not at hand",
-    description="Bahdanau's decoder over his annotations; over one projection of them cut into keys and values; "
-    "over two.",
+    "in three tasks; their figures are not available here",
+    description="Bahdanau's decoder over his annotations; over one projection of them, split into keys and values; "
+    "over two projections.",
     rows=_build_key_value_rows,
     measure=measure_translation,
     columns=("perplexity", "bleu", "aer", "entropy", "parameters"),

@@ -1,4 +1,4 @@
-"""Directions and windows: which network sees what its answer depends on."""
+"""Experiment: bidirectional networks, delays and windows (Schuster & Paliwal 1997), in tagging and regression."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SMALL_SCALE_STEPS = {"training.steps": 300}
 
 
 def _build_direction_rows(scale: str) -> list[ExperimentRow]:
-    """Each network tags words and follows numbers."""
-    made = []
+    """Return a row for each network, with a tagging and a regression run."""
+    rows = []
     for name, changes in NETWORKS.items():
         series = {**SERIES, **TRAINING_OVERRIDES, **(SMALL_SCALE_STEPS if scale == "small" else {}), **changes}
         tags = {**SENTENCES, **TRAINING_OVERRIDES, **changes} if scale == "small" else changes
@@ -33,18 +33,18 @@ def _build_direction_rows(scale: str) -> list[ExperimentRow]:
             TrainingSpec("schuster1997", corpus, tags),
             TrainingSpec("schuster1997-regression", "series", series),
         ]
-        made.append(ExperimentRow(name, trainings))
-    return made
+        rows.append(ExperimentRow(name, trainings))
+    return rows
 
 
 def _measure_direction(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """Accuracy of the tags, R² of the numbers."""
+    """Measure the accuracy of the tags and R² of the regression."""
     tags, series = (evaluate_on_test_set(workspace, training) for training in row.trainings)
     return {"accuracy": tags["accuracy"], "r2": series["r2"]}
 
 
 def _make_task_claims(row: str, than: str) -> list[Claim]:
-    """One claim for each task."""
+    """Build one claim for each task."""
     return [
         Claim(f"{row} tags better than {than}", expect_higher("accuracy", row, than)),
         Claim(f"{row} follows numbers better than {than} (R²)", expect_higher("r2", row, than)),
@@ -54,11 +54,11 @@ def _make_task_claims(row: str, than: str) -> list[Claim]:
 DIRECTIONS = Experiment(
     name="directions",
     title="Directions and windows",
-    source="Schuster & Paliwal 1997: regression and classification on artificial data; their figures are not at hand",
-    description="What the answer depends on lies on both sides: sentences whose verbs depend on the first word and "
-    "the last "
-    "mark (full: parts of speech of UD English EWT), and numbers that are sums of ten before and twenty behind. The "
-    "windows and the delay are shorter than that: they show what a network that sees less has to do without.",
+    source="Schuster & Paliwal 1997: regression and classification on artificial data; their figures are not "
+    "available here",
+    description="The targets depend on context on both sides: verb tags depend on the first word and the last mark of "
+    "a sentence (full: parts of speech of UD English EWT), and numbers are sums over ten steps before and twenty "
+    "after. The windows and the delay are shorter than that, to show the effect of missing context.",
     rows=_build_direction_rows,
     measure=_measure_direction,
     columns=("accuracy", "r2"),

@@ -1,4 +1,4 @@
-"""Reversal, depth and beam: what a model without attention makes of them."""
+"""Experiment: source reversal, depth and beam size without attention (Sutskever 2014, table 1)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from regard.reproduce.presets import make_translation_training
 from regard.reproduce.significance import SAME_MODEL_MARGIN, expect_higher, expect_lower, expect_most_of_gain
 
 CORPUS, LAYERS_BY_SCALE = {"small": "simple", "full": "multi30k"}, {"small": 1, "full": 4}
-PUBLISHED_ENSEMBLE_BLEU = {1: 33.00, 2: 34.50, 12: 34.81}  # the paper's, of five models, by beam
+PUBLISHED_ENSEMBLE_BLEU = {1: 33.00, 2: 34.50, 12: 34.81}  # by beam size, of an ensemble of five
 
 
 def _build_sutskever_rows(scale: str) -> list[ExperimentRow]:
-    """Both orders, one to four layers, and beams of the reversed model."""
+    """Return the rows: both source orders, one to four layers, and beam sizes of the reversed model."""
     deep = {
         layers: make_translation_training("sutskever2014", CORPUS[scale], _make_depth_override(layers))
         for layers in (1, 2, 3, 4)
     }
-    usual = LAYERS_BY_SCALE[scale]
+    default_layers = LAYERS_BY_SCALE[scale]
     forward = make_translation_training(
-        "sutskever2014", CORPUS[scale], {"model.reverse": False, **_make_depth_override(usual)}
+        "sutskever2014", CORPUS[scale], {"model.reverse": False, **_make_depth_override(default_layers)}
     )
-    wide = {"beam": 12}
+    search_options = {"beam": 12}
     return [
-        ExperimentRow("forward", [forward], wide, {"perplexity": 5.8, "bleu": 26.17}),
-        ExperimentRow("reversed", [deep[usual]], wide, {"perplexity": 4.7, "bleu": 30.59}),
-        *(ExperimentRow(f"{n} layer{'s' * (n > 1)}", [training], wide) for n, training in deep.items()),
+        ExperimentRow("forward", [forward], search_options, {"perplexity": 5.8, "bleu": 26.17}),
+        ExperimentRow("reversed", [deep[default_layers]], search_options, {"perplexity": 4.7, "bleu": 30.59}),
+        *(ExperimentRow(f"{n} layer{'s' * (n > 1)}", [training], search_options) for n, training in deep.items()),
         *(
             ExperimentRow(
                 f"beam {beam}",
-                [deep[usual]],
+                [deep[default_layers]],
                 {"beam": beam},
                 {"bleu": PUBLISHED_ENSEMBLE_BLEU[beam]} if beam in PUBLISHED_ENSEMBLE_BLEU else {},
             )
@@ -39,7 +39,6 @@ def _build_sutskever_rows(scale: str) -> list[ExperimentRow]:
 
 
 def _make_depth_override(layers: int) -> dict[str, int]:
-    """The change that makes a model so deep; one layer is what the small scale has anyway."""
     return {"model.layers": layers}
 
 
@@ -48,9 +47,8 @@ SUTSKEVER = Experiment(
     title="Reversal, depth, beam",
     source="Sutskever, Vinyals & Le 2014, sections 3.3 and 3.4, table 1: WMT'14 English–French; the figures beside "
     "the beams are those of an ensemble of five",
-    description="An LSTM that has one vector of the source. Forward and reversed have 4 layers at the full scale, as "
-    "in the "
-    "paper, and 1 at the small one.",
+    description="An LSTM that encodes the source in one vector. Forward and reversed have 4 layers at the full scale, "
+    "as in the paper, and 1 at the small scale.",
     rows=_build_sutskever_rows,
     measure=measure_translation,
     columns=("perplexity", "bleu"),

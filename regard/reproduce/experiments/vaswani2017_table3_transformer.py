@@ -1,4 +1,4 @@
-"""The Transformer against recurrent models, and what it makes of positions."""
+"""Experiment: the Transformer and its positional encodings against recurrent models (Vaswani 2017, tables 2 and 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PUBLISHED = {"sinusoidal": {"perplexity": 4.92, "bleu": 25.8}, "learned": {"perp
 
 
 def _build_transformer_rows(scale: str) -> list[ExperimentRow]:
-    """Three kinds of positions; and two recurrent models."""
+    """Return the rows: three positional encodings, and two recurrent models."""
     corpus = CORPUS[scale]
     positions = {
         "sinusoidal": make_translation_training("vaswani2017-base", corpus),
@@ -20,7 +20,10 @@ def _build_transformer_rows(scale: str) -> list[ExperimentRow]:
         "none": make_translation_training("vaswani2017-base", corpus, {"model.positions": "none"}),
     }
     return [
-        *(ExperimentRow(f"Transformer, {name}", [one], {}, PUBLISHED.get(name, {})) for name, one in positions.items()),
+        *(
+            ExperimentRow(f"Transformer, {name}", [training], {}, PUBLISHED.get(name, {}))
+            for name, training in positions.items()
+        ),
         ExperimentRow("bahdanau2015", [make_translation_training("bahdanau2015", corpus)]),
         ExperimentRow(
             "luong2015-global", [make_translation_training("luong2015-global", corpus, {"model.score": "dot"})]
@@ -33,9 +36,8 @@ TRANSFORMER = Experiment(
     title="Transformer against RNN",
     source="Vaswani et al. 2017, table 3, base and row E (newstest2013, the paper's figures here); table 2: 27.3 BLEU "
     "on newstest2014 against 24.6 of a deep recurrent model, at a seventh of its training cost",
-    description="Models of the same width, trained with as many updates on as many tokens. The Transformer has more "
-    "layers "
-    "(small: 2 against 1, full: 4 against 1), a learning rate of its own, and pre-norm in the place of the paper's "
+    description="Models of the same size, trained for the same number of updates and tokens. The Transformer has more "
+    "layers (small: 2 against 1, full: 4 against 1), its own learning rate, and pre-norm instead of the paper's "
     "post-norm.",
     rows=_build_transformer_rows,
     measure=measure_translation_and_speed,
