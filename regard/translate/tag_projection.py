@@ -142,7 +142,7 @@ class WordSpans:
         return self.mark_counts[word]
 
     def find_cores(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Find the words in a stretch of text, without the marks at their ends."""
+        """Find the words in a span, without the punctuation marks at their ends."""
         for word in self.find_touched(start, end):
             (left, right), (before, after) = self.spans[word], self.count_marks(word)
             left, right = max(left + before, start), min(right - after, end)
@@ -150,7 +150,7 @@ class WordSpans:
                 yield left, right
 
     def find_touched(self, start: int, end: int) -> range:
-        """Find the words that a stretch of text has a part of."""
+        """Find the words that overlap a span."""
         first = bisect_right(self.starts, start) - 1
         if first < 0 or self.spans[first][1] <= start:
             first += 1
@@ -322,7 +322,7 @@ def _remove_overlaps(nodes: Sequence[TagNode], low: int) -> None:
 
 
 def _drop_unmet_claims(claims: Sequence[TagClaim], words: int) -> Sequence[TagClaim]:
-    """Leave out so many tags without words, the last ones, that those left find enough words."""
+    """Drop empty tags from the end until the words suffice for the remaining tags."""
     if sum(claim.needed for claim in claims) <= words:
         return claims
     for claim in claims:
@@ -359,7 +359,7 @@ def _fit_claims(claims: Sequence[TagClaim], spans: Sequence[tuple[int, int]]) ->
 
 
 def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
-    """Write a stretch of text with tags in it."""
+    """Write a span of text with its tags."""
     out, position, last = "", low, ""
     for node in nodes:
         between = _escape_entities(text[position : node.start], entities)
