@@ -30,7 +30,7 @@ Without = Annotated[
     ),
 ]
 ScriptOption = typer.Option(
-    help="latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.", rich_help_panel=RULES_PANEL
+    help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.", rich_help_panel=RULES_PANEL
 )
 
 

@@ -18,7 +18,7 @@ def demo(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="translate, tag, classify, read, caption or regress; default: that of the recipe."),
+        typer.Option(help="Task: translate, tag, classify, read, caption or regress; default: that of the recipe."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
 ) -> None:

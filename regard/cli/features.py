@@ -17,7 +17,10 @@ def features(
     ],
     out: Annotated[Path, typer.Option(help="New folder, for an array and a .jsonl file per input file.")],
     backbone: Annotated[
-        str, typer.Option(help="torchvision's name of the network: vgg19, resnet50 …", rich_help_panel=NETWORK_PANEL)
+        str,
+        typer.Option(
+            help="Network by its torchvision name: vgg19, resnet50, and so on.", rich_help_panel=NETWORK_PANEL
+        ),
     ] = "vgg19",
     layer: Annotated[
         str | None,
@@ -30,7 +33,7 @@ def features(
     weights: Annotated[
         str,
         typer.Option(
-            help="pretrained: torchvision's default weights, downloaded once; or a name of torchvision's; a "
+            help="Weights. pretrained: torchvision's default weights, downloaded once; or a name of torchvision's; a "
             ".safetensors or .pth file; or random.",
             rich_help_panel=NETWORK_PANEL,
         ),

@@ -20,7 +20,7 @@ def reproduce(
     everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     scale: Annotated[
         str,
-        typer.Option(help="small: synthetic data, minutes on a CPU; full: real data in REGARD_DATA, hours on a GPU."),
+        typer.Option(help="Data: small is synthetic, minutes on a CPU; full is real, in REGARD_DATA, hours on a GPU."),
     ] = "small",
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of random seeds per model; several show the variance between runs.")

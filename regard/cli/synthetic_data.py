@@ -224,7 +224,8 @@ def distill(
     nearest: Annotated[
         bool,
         typer.Option(
-            "--nearest", help="Of the n-best list, take the translation closest to the reference (sentence BLEU)."
+            "--nearest",
+            help="Take the translation of the n-best list that is closest to the reference (sentence BLEU).",
         ),
     ] = False,
     resume: Resume = False,
