@@ -23,6 +23,7 @@ from support.pumping import Pumped, has_possessive_group, pump
 
 import regard
 from regard.documents import DocumentError, translate_document
+from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.urls import remove_urls, unescape_html
 from regard.translate import markup, tag_projection
 
@@ -269,6 +270,12 @@ TEXTS = (
 def test_tags_of_a_hostile_text_take_linear_time(repeated: str) -> None:
     assert not grows_faster(lambda size: markup.parse_markup("a" + repeated * (size // len(repeated))), 2000)
     assert not grows_faster(lambda size: remove_urls("a" + repeated * (size // len(repeated))), 2000)
+
+
+@pytest.mark.parametrize("repeated", ["“ ", "' ", "`", "«a. ", "!)", "。", "你好。", "( ", "a. ", "a@", "Mr. "])
+def test_sentences_of_a_hostile_text_are_split_in_linear_time(repeated: str) -> None:
+    assert not grows_faster(lambda size: split_sentences(repeated * (size // len(repeated)), "en"), 8000)
+    assert not grows_faster(lambda size: split_sentences(repeated * (size // len(repeated)), "zh"), 8000)
 
 
 @pytest.mark.parametrize("repeated", ["x<b>y</b>", "<b>!</b> "])

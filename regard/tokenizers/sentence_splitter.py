@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cache
 from importlib import metadata
+from itertools import accumulate
 
 from regard.console import log_message
 
+WINDOW = 4000  # characters that sentencex sees at once: its time grows with their square, and it holds the GIL
+
 
 def split_sentences(text: str, language: str | None) -> list[str]:
-    """Return the sentences of a text, each with the white space that follows it: joined, they are the text."""
+    """Return the sentences of a text, each with the white space that follows it: joined, they are the text.
+
+    A sentence of more than 4,000 characters is split between words.
+    """
     if not _is_splitter_installed():
         return [text]
     from sentencex import segment  # slow to load, and may be missing in a checkout without its dependencies
 
-    return list(segment((language or "en").partition("-")[0], text))
+    code, sentences, start = (language or "en").partition("-")[0], list[str](), 0
+    while len(text) - start > WINDOW:
+        complete = _keep_complete(list(segment(code, text[start : start + WINDOW])))
+        sentences += complete
+        start += sum(map(len, complete))
+    return [*sentences, *segment(code, text[start:])]
+
+
+def _keep_complete(sentences: list[str]) -> list[str]:
+    """Return the sentences of a window that end in its first half, or its first one; a single one is cut after a word.
+
+    What follows in the second half tells whether they end there: a quotation is one sentence if its end is seen.
+    """
+    ends = list(accumulate(map(len, sentences[:-1])))
+    if ends:
+        return sentences[: max(1, bisect_right(ends, WINDOW // 2))]
+    words = sentences[0].rsplit(maxsplit=1)
+    is_word_cut = len(words) == 2 and not sentences[0][-1].isspace()
+    return [sentences[0][: -len(words[-1])] if is_word_cut else sentences[0]]
 
 
 @cache
