@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from typing import Any
 
+import h11
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -73,6 +74,58 @@ def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.Mo
             client.sendall(b"a" * 20_000)
             while client.recv(65536):
                 pass
+
+
+def count_parsed_events(sent: bytes) -> int:
+    """Return the number of events that a request is parsed into before it ends or is refused."""
+    parser, count = connection.Parser(h11.SERVER, connection.HEAD_SIZE), 0
+    parser.receive_data(sent)
+    with suppress(h11.RemoteProtocolError):
+        while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
+            count += 1
+    return count
+
+
+CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_body_of_tiny_chunks_is_refused(server: Client) -> None:
+    sent = POST + CHUNKED + b"1\r\na\r\n" * 200_000
+    assert count_parsed_events(sent) == 1 + connection.CHUNKS
+    answer = send_raw(server, sent)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert "chunks of 1024 bytes" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert_alive(server)
+
+
+def test_body_of_large_chunks_and_of_few_small_ones_is_read(server: Client) -> None:
+    large = b"400\r\n" + b" " * 1024 + b"\r\n"
+    for chunks in (large * 1500, large * 10 + b"1\r\n \r\n" * 1000, b"1\r\n \r\n" * 1000):
+        body = json.dumps(REQUEST).encode()
+        answer = send_raw(server, POST + CHUNKED + chunks + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+
+
+def test_tiny_chunks_after_a_refusal_end_the_connection(server: Client) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
+        client.sendall(POST.replace(b"/translate", b"/nowhere") + CHUNKED)
+        assert client.recv(65536).startswith(b"HTTP/1.1 404")
+        with suppress(ConnectionError):
+            client.sendall(b"1\r\na\r\n" * 10_000)
+            while client.recv(65536):
+                pass
+    assert_alive(server)
+    assert not [line for line in server.log if "data_received" in line["event"]]
+
+
+def test_thousands_of_headers_are_refused_unparsed(server: Client) -> None:
+    head, pipelined = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"a:\r\n" * 15_000 + b"\r\n"
+    assert count_parsed_events(head + pipelined) == 0
+    assert count_parsed_events(head + b"a:\r\n" * 900 + b"\r\n") == 2
+    for sent, statuses in ((head + pipelined, [b"400"]), (head + b"\r\n" + head + pipelined, [b"200", b"400"])):
+        answers = send_raw(server, sent, close=False).split(b"HTTP/1.1 ")[1:]
+        assert [answer[:3] for answer in answers] == statuses
+        assert json.loads(answers[-1].partition(b"\r\n\r\n")[2])["error"].endswith("more than 1000 headers")
 
 
 def send_raw(server: Client, sent: bytes, close: bool = True) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
+from typing import NoReturn
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,7 +19,40 @@ CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers wh
 SOON = 5.0  # seconds that whoever says no more is still worked for
 PACE = 1000  # bytes in a second that whoever listens must take
 DISCARD_LIMIT = 256 << 20  # bytes that are read after an early answer, for clients that read it only when all is sent
+HEAD_SIZE = 65_536  # bytes of an incomplete line, or of headers, that are kept
+HEADER_LINES = 1_000  # of one request: each costs about three microseconds in which nobody else is served
+CHUNKS = 1_000  # of a body, however small: each costs about ten microseconds …
+CHUNK_SIZE = 1_024  # … bytes for each further chunk
+BLANK_LINE = re.compile(rb"\n\r?\n")
 AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
+
+
+class Parser(h11.Connection):
+    """As h11 has it, but requests that take long to parse for their size are refused: they would stall the service."""
+
+    refusal = ""  # why a request was refused, for the client
+    chunks = received = 0  # chunks and bytes of the body
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Parse the next part of a request; RemoteProtocolError if it has too many headers or too small chunks."""
+        if self.their_state is h11.IDLE:
+            head = self.trailing_data[0]
+            end = BLANK_LINE.search(head)
+            if head.count(b"\n", 0, end.start() if end else len(head)) > HEADER_LINES:
+                self._refuse(f"the request has more than {HEADER_LINES} headers")
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.chunks = self.received = 0
+        elif isinstance(event, h11.Data):
+            self.chunks += event.chunk_start
+            self.received += len(event.data)
+            if self.chunks > CHUNKS + self.received // CHUNK_SIZE:
+                self._refuse(f"the body has too many small chunks; send it whole, or in chunks of {CHUNK_SIZE} bytes")
+        return event
+
+    def _refuse(self, why: str) -> NoReturn:
+        self.refusal = f"Invalid request: {why}"
+        raise h11.RemoteProtocolError(self.refusal)
 
 
 class Connection(H11Protocol):
@@ -33,6 +68,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait; the least that cannot be sent at once is told."""
         super().connection_made(transport)
+        self.conn = self.parser = Parser(h11.SERVER, HEAD_SIZE)
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own answer is not JSON
         if most is not None and len(self.connections) > most:
             self.close_idlest()
@@ -136,11 +172,12 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a JSON error, as every other mistake."""
-        body = json.dumps({"error": msg}).encode()
+        """Answer what is not HTTP with a JSON error, as every other mistake, unless another answer has begun."""
+        body = json.dumps({"error": self.parser.refusal or msg}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Connection", "close")]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
     def give_up(self) -> None:
