@@ -49,9 +49,11 @@ from regard.data.readers.dispatch import (
     find_format_suffix,
     is_bilingual_file,
     iterate_pairs,
+    open_rows,
     read_all_pairs,
 )
-from regard.data.readers.text import unquote_cell
+from regard.data.readers.jsonl import iterate_json_lines
+from regard.data.readers.text import iterate_tsv_rows, unquote_cell
 from regard.data.readers.text_io import iterate_lines
 from regard.data.sentence_pair import collapse_whitespace
 from regard.errors import UserError
@@ -630,6 +632,30 @@ def test_tsv_on_an_unnamed_pipe_is_not_taken_for_another_format(tmp_path: Path) 
     for number, row in enumerate(rows):
         found = read_all_pairs([start_pipe(tmp_path / str(number), "\t".join(row).encode())])
         assert found == [Pair(row[0].removeprefix("\ufeff"), row[1])]
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
+@pytest.mark.parametrize(("suffix", "text"), [(".tsv", "a\tb\n\nc\n"), (".jsonl", '{"a": 1}\n\n[1]\n')])
+def test_rows_have_the_format_and_the_position_of_their_line(
+    suffix: str, text: str, piped: bool, tmp_path: Path
+) -> None:
+    path = start_pipe(tmp_path / "63", text.encode()) if piped else write_file(tmp_path / f"x{suffix}", text)
+    found, lines = open_rows(path, "not a file of rows")
+    assert found == suffix
+    if suffix == ".tsv":
+        assert list(iterate_tsv_rows(lines, "x")) == [("x:1", ["a", "b"]), ("x:2", []), ("x:3", ["c"])]
+        return
+    rows = iterate_json_lines(lines, "x", "no row")
+    assert next(rows) == ("x:1", {"a": 1})
+    with pytest.raises(UserError, match=r"^x:3: no row$"):
+        next(rows)
+
+
+def test_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no file"):
+        open_rows(tmp_path / "x.txt", "not a file of rows")
+    with pytest.raises(UserError, match=r"x.txt is not a file of rows \(\.tsv, \.jsonl, also "):
+        open_rows(write_file(tmp_path / "x.txt", "a"), "not a file of rows")
 
 
 def test_utf_16_tmx_on_an_unnamed_pipe_is_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from regard.data.language_pair import LanguageRequest
 from regard.data.readers import jsonl, parquet, po, text, tmx, xliff
@@ -16,6 +17,7 @@ from regard.data.readers.text_io import (
     detect_compression,
     detect_format,
     format_path,
+    iterate_lines,
     open_decompressed,
     peek_bytes,
 )
@@ -30,25 +32,29 @@ __all__ = [
     "is_bilingual_file",
     "iterate_pairs",
     "make_empty_corpus_error",
+    "open_rows",
     "read_all_pairs",
 ]
 
-_READERS: dict[str, Callable[[Path, LanguageRequest], Iterator[Pair]]] = {
-    ".tsv": text.read_tsv,
-    ".jsonl": jsonl.read_jsonl,
-    ".parquet": parquet.read_parquet,
-    ".tmx": tmx.read_tmx,
-    ".xliff": xliff.read_xliff,
-    ".xlf": xliff.read_xliff,
-    ".po": po.read_po,
+
+class _Reader(NamedTuple):
+    """Functions that read a format: its pairs, and its languages if it names them."""
+
+    read: Callable[[Path, LanguageRequest], Iterator[Pair]]
+    find_languages: Callable[[Path, LanguageRequest], tuple[str, str] | None] = lambda path, request: None
+
+
+_XLIFF = _Reader(xliff.read_xliff, xliff.find_xliff_languages)
+_READERS = {
+    ".tsv": _Reader(text.read_tsv),
+    ".jsonl": _Reader(jsonl.read_jsonl, jsonl.find_jsonl_languages),
+    ".parquet": _Reader(parquet.read_parquet, parquet.find_parquet_languages),
+    ".tmx": _Reader(tmx.read_tmx, tmx.find_tmx_languages),
+    ".xliff": _XLIFF,
+    ".xlf": _XLIFF,
+    ".po": _Reader(po.read_po),
 }
-_LANGUAGE_FINDERS: dict[str, Callable[[Path, LanguageRequest], tuple[str, str] | None]] = {
-    ".jsonl": jsonl.find_jsonl_languages,
-    ".parquet": parquet.find_parquet_languages,
-    ".tmx": tmx.find_tmx_languages,
-    ".xliff": xliff.find_xliff_languages,
-    ".xlf": xliff.find_xliff_languages,
-}
+_ROW_FORMATS = (".tsv", ".jsonl")
 
 
 def is_bilingual_file(path: Path) -> bool:
@@ -74,7 +80,7 @@ def iterate_pairs(
     paths = [Path(path) for path in files]
     request = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
     if len(paths) == 1 and find_format_suffix(paths[0]) in _READERS:
-        return _READERS[find_format_suffix(paths[0])](paths[0], request)
+        return _READERS[find_format_suffix(paths[0])].read(paths[0], request)
     if len(paths) == 1 and (paths[0] == STANDARD_INPUT or paths[0].is_fifo()):
         return _iterate_pipe_pairs(paths[0], request)
     if len(paths) == 2 and not any(map(is_bilingual_file, paths)):
@@ -98,9 +104,33 @@ def _iterate_pipe_pairs(pipe: Path, request: LanguageRequest) -> Iterator[Pair]:
                 shutil.copyfileobj(file, output)
             copy_with_suffix = copy.rename(f"{copy}{detect_suffix(copy)}")
             try:
-                yield from _READERS[find_format_suffix(copy_with_suffix)](copy_with_suffix, request)
+                yield from _READERS[find_format_suffix(copy_with_suffix)].read(copy_with_suffix, request)
             except UserError as error:
                 raise UserError(str(error).replace(str(copy_with_suffix), format_path(pipe))) from error
+
+
+def open_rows(path: Path, refusal: str) -> tuple[str, Iterator[str]]:
+    """Return the format of a file of rows, `.tsv` or `.jsonl`, and its lines; the first bytes tell that of a pipe.
+
+    Parse the lines with `iterate_tsv_rows` or `iterate_json_lines`. `refusal` is what the error for another file says
+    after its name, such as `not a caption file`.
+    """
+    if (suffix := find_format_suffix(path)) in _ROW_FORMATS:
+        return suffix, iterate_lines(path)
+    if path == STANDARD_INPUT or path.is_fifo():
+        lines = _iterate_format_and_lines(path)
+        return next(lines), lines
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+    formats, compressed = ", ".join(_ROW_FORMATS), ", ".join(DECOMPRESSORS)
+    raise UserError(f"{path} is {refusal} ({formats}, also {compressed}; - for standard input)")
+
+
+def _iterate_format_and_lines(pipe: Path) -> Iterator[str]:
+    """Yield the format of a pipe's content, then its lines."""
+    with open_decompressed(pipe) as file:
+        yield ".jsonl" if detect_format(peek_bytes(file)) == ".jsonl" else ".tsv"
+        yield from decode_lines(file, pipe)
 
 
 def detect_suffix(path: Path) -> str:
@@ -136,13 +166,12 @@ def find_corpus_languages(
     if len(paths) == 2:
         suffixes = [find_format_suffix(path).removeprefix(".") for path in paths]
         return (suffixes[0], suffixes[1]) if all(suffixes) and suffixes[0] != suffixes[1] else ("source", "target")
-    if len(paths) == 1 and paths[0].is_file() and find_format_suffix(paths[0]) in _LANGUAGE_FINDERS:
-        languages = _LANGUAGE_FINDERS[find_format_suffix(paths[0])](
-            paths[0], LanguageRequest(source, target, parse_languages_from_name(paths[0]))
-        )
+    from_name = parse_languages_from_name(paths[0]) if paths else None
+    if len(paths) == 1 and paths[0].is_file() and (reader := _READERS.get(find_format_suffix(paths[0]))):
+        languages = reader.find_languages(paths[0], LanguageRequest(source, target, from_name))
         if languages is not None:
             return languages
-    return (parse_languages_from_name(paths[0]) if paths else None) or ("source", "target")
+    return from_name or ("source", "target")
 
 
 def parse_languages_from_name(path: Path) -> tuple[str, str] | None:

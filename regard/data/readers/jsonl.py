@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from regard.errors import UserError
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPECTED_OBJECTS = '{"source": "…", "target": "…"}, {"en": "…", "de": "…"} or {"translation": {"en": "…", "de": "…"}}'
+_NOT_A_PAIR = f"not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}"
 
 
 def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs: objects with "source" and "target", or with two language codes, also inside a "translation"."""
     chosen: tuple[str, str] | None = None
-    for where, row in _iterate_objects(path):
-        texts = row if not isinstance(row.get("translation"), dict) else row["translation"]
+    for where, texts in _iterate_texts(path):
         chosen = chosen or _choose_keys(texts, request, where)
         sides = [_read_side(texts, key, where) for key in chosen]
         if not all(map(is_valid_unicode, sides)):
@@ -31,23 +31,29 @@ def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
 
 def find_jsonl_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
     """Return the languages of the first object, or None if it has "source" and "target"."""
-    for where, row in _iterate_objects(path):
-        texts = row if not isinstance(row.get("translation"), dict) else row["translation"]
+    for where, texts in _iterate_texts(path):
         chosen = _choose_keys(texts, request, where)
         return None if chosen == ("source", "target") else chosen
     return None
 
 
-def _iterate_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects, each with its position as file:line."""
-    for line_number, line in enumerate(iterate_lines(path), 1):
-        if not line.strip():
-            continue
-        where = f"{format_path(path)}:{line_number}"
-        row = parse_json_line(line, where)
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}")
-        yield where, row
+def _iterate_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of each line by key, with the position of the line."""
+    for where, row in iterate_json_lines(iterate_lines(path), format_path(path), _NOT_A_PAIR):
+        yield where, row["translation"] if isinstance(row.get("translation"), dict) else row
+
+
+def iterate_json_lines(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the object of each line that is not blank, with its position as file:line.
+
+    `name` is that of the file; an error for a line that holds no object ends with `expected`.
+    """
+    for line_number, line in enumerate(lines, 1):
+        if line.strip():
+            row = parse_json_line(line, where := f"{name}:{line_number}")
+            if not isinstance(row, dict):
+                raise UserError(f"{where}: {expected}")
+            yield where, row
 
 
 def parse_json_line(line: str, where: str) -> Any:
@@ -65,7 +71,7 @@ def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str)
         return "source", "target"
     codes = find_language_columns([key for key, value in texts.items() if isinstance(value, str)], request)
     if len(codes) < 2:
-        raise UserError(f"{where}: not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}")
+        raise UserError(f"{where}: {_NOT_A_PAIR}")
     sides = choose_language_pair(codes, request, where)
     return find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -20,15 +20,23 @@ def read_tsv(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     return parse_tsv_lines(iterate_lines(path), path, request)
 
 
-def parse_tsv_lines(lines: Iterator[str], path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Yield the pairs of lines of TSV."""
-    for line_number, line in enumerate(lines, 1):
-        if line_number == 1:  # the file exists and is not empty
+def parse_tsv_lines(lines: Iterable[str], path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """Yield the pairs of lines of TSV; a blank line is an empty pair, as in two files."""
+    for index, (where, cells) in enumerate(iterate_tsv_rows(lines, format_path(path))):
+        if index == 0:  # the file exists and is not empty
             request.check_unnamed_file(format_path(path))
-        cells = line.split("\t") if line.strip() else ["", ""]  # a blank line is an empty pair, as in two files
-        if len(cells) < 2:
-            raise UserError(f"{format_path(path)}:{line_number}: no tab; a line of a .tsv file is source, tab, target")
-        yield Pair(unquote_cell(cells[0]), unquote_cell(cells[1]))
+        if not cells:
+            yield Pair("", "")
+        elif len(cells) == 1:
+            raise UserError(f"{where}: no tab; a line of a .tsv file is source, tab, target")
+        else:
+            yield Pair(unquote_cell(cells[0]), unquote_cell(cells[1]))
+
+
+def iterate_tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each line, none if it is blank, with its position as file:line; `name` is that of the file."""
+    for line_number, line in enumerate(lines, 1):
+        yield f"{name}:{line_number}", line.split("\t") if line.strip() else []
 
 
 def unquote_cell(cell: str) -> str:
