@@ -13,44 +13,43 @@ import pytest
 from regard.synthetic.grammar import AlignedPair, generate_corpus, phrases
 from regard.synthetic.grammar import german_morphology as de
 from regard.synthetic.grammar import splits as corpus_module
-from regard.synthetic.grammar.adjectives import ADJECTIVES, are_contradictory
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.function_words import (
+from regard.synthetic.grammar.lexeme import Adverbial
+from regard.synthetic.grammar.lexicon import (
+    ADJECTIVES,
     AND,
     BUT,
     FREQUENCY,
+    HE,
     MANNER,
     MEANS,
     MODALS,
+    NOUNS,
+    SHE,
+    SPEAKER,
     SUBORDINATORS,
     THAT,
+    THEY,
     TIME,
+    VERBS,
+    WE,
+    WHAT,
     WHEN,
     WHERE,
     WHETHER,
     WHITHER,
-    WHY,
-)
-from regard.synthetic.grammar.lexeme import Adverbial
-from regard.synthetic.grammar.lexicon import (
-    HE,
-    SHE,
-    SPEAKER,
-    THEY,
-    WE,
-    WHAT,
     WHO,
+    WHY,
+    are_contradictory,
     find_adjective,
     find_adjectives,
     find_noun,
     find_verb,
 )
-from regard.synthetic.grammar.nouns import NOUNS
 from regard.synthetic.grammar.phrases import CoordinatedPhrase, NounPhrase, PrepositionalPhrase, make_relative_pronoun
 from regard.synthetic.grammar.sentence_generator import SentenceGenerator
 from regard.synthetic.grammar.sentences import Sentence, realize_sentence_pair
 from regard.synthetic.grammar.splits import is_held_out, iterate_combinations
-from regard.synthetic.grammar.verbs import VERBS
 
 
 def the(name: str, *adjectives: str, plural: bool = False, determiner: str = "the") -> NounPhrase:

@@ -61,7 +61,7 @@ def package_of(path: Path) -> str:
 
 
 def parents_of(path: Path) -> list[str]:
-    """Return what a relative import starts from: `regard/synthetic/grammar/verb_forms.py` -> regard, data, grammar."""
+    """Return what a relative import starts from: `regard/synthetic/grammar/lexicon.py` -> regard, data, grammar."""
     return ["regard", *path.relative_to(PACKAGE).parent.parts]
 
 

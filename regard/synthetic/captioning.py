@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_splits
 
 _Pixels = npt.NDArray[np.uint8]
 _Reals = npt.NDArray[np.float64]
@@ -24,13 +24,8 @@ _Reals = npt.NDArray[np.float64]
 SPLIT_SIZES = {"train": 5000, "dev": 300, "test": 600}
 GRID_SIDE, CELL_PIXELS = 4, 8  # cells per side of a scene, pixels per side of a cell
 _HELD_OUT_INTERVAL = 5  # one in five combinations of objects is held out
-COLOURS = {
-    "red": (215, 40, 40),
-    "green": (40, 165, 60),
-    "blue": (50, 80, 220),
-    "yellow": (235, 205, 40),
-    "purple": (150, 60, 190),
-}
+_WORDS = load_corpus_words()["captioning"]
+COLOURS: dict[str, tuple[int, int, int]] = _WORDS["colours"]
 _SHAPES: dict[str, Callable[[_Reals, _Reals], npt.NDArray[np.bool_]]] = {  # functions of coordinates from -1 to 1
     "circle": lambda x, y: x**2 + y**2 <= 1,
     "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) <= 1,
@@ -39,28 +34,6 @@ _SHAPES: dict[str, Callable[[_Reals, _Reals], npt.NDArray[np.bool_]]] = {  # fun
 }
 _RADII = {"small": 2.5, "large": 3.8}  # pixels
 BACKGROUND_GREY = 238
-SMALL_MODEL_OVERRIDES = {
-    "model.size": 128,
-    "model.embedding": 64,
-    "model.annotation": 64,
-    "model.channels": 16,
-    "model.dropout": 0.0,  # a model this small cannot memorize so many scenes
-    "model.doubly_stochastic": 0.0,  # most cells are empty, and no word refers to them
-    "model.reward": 0.03,  # hard attention: with 0.3 sampling noise dominates the gradient
-    "data.image": GRID_SIDE * CELL_PIXELS,
-    "data.patch": CELL_PIXELS,
-    "text.vocabulary": 100,
-    "training.steps": 1600,
-    "training.batch_tokens": 1024,
-    "training.learning_rate": 0.004,
-    "training.schedule": "cosine",
-    "training.warmup": 100,
-    "training.patience": None,
-    "training.validate_every": 200,
-    "training.checkpoint_every": 200,
-    "training.validate_pairs": 100,
-    "training.log_every": 20,
-}
 
 
 class SceneObject(NamedTuple):
@@ -84,16 +57,16 @@ class SceneObject(NamedTuple):
 
 def write_captioning_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test`, each as one array of images and a `.jsonl` file of captions."""
-    folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
-    paths = {}
-    for name, count in SPLIT_SIZES.items():
-        scenes = [make_scene(random, name == "train", seed) for _ in range(count)]
+
+    def make_text(name: str, size: int) -> str:
+        scenes = [make_scene(random, name == "train", seed) for _ in range(size)]
         np.save(folder / f"{name}.npy", np.stack([_draw_scene(scene, random) for scene in scenes]))
-        lines = (json.dumps(make_caption_line(scene, f"{name}.npy", row)) + "\n" for row, scene in enumerate(scenes))
-        paths[name] = folder / f"{name}.jsonl"
-        paths[name].write_text("".join(lines), encoding="utf-8")
-    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
+        return "".join(
+            json.dumps(make_caption_line(scene, f"{name}.npy", row)) + "\n" for row, scene in enumerate(scenes)
+        )
+
+    return write_splits(folder, ".jsonl", SPLIT_SIZES, _WORDS["overrides"], make_text)
 
 
 def make_scene(random: np.random.Generator, training: bool, seed: int) -> list[SceneObject]:

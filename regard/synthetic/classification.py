@@ -5,95 +5,39 @@ Sentences with opinions of other people do not affect the label.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, iterate_distinct, load_corpus_words, write_splits
 
+_WORDS = load_corpus_words()["classification"]
+POSITIVE_ADJECTIVES: Sequence[str] = _WORDS["positive"]
+NEGATIVE_ADJECTIVES: Sequence[str] = _WORDS["negative"]
 SPLIT_SIZES = {"train": 3000, "dev": 300, "test": 600}
-_SIGHTS = ("museum", "harbour", "castle", "market", "garden", "theatre", "lake", "tower", "library", "chapel")
-_PEOPLE = (
-    "my brother",
-    "our guide",
-    "the old man",
-    "a friend of mine",
-    "the woman beside us",
-    "my teacher",
-    "the driver",
-)
-POSITIVE_ADJECTIVES = ("lovely", "splendid", "charming", "delightful", "wonderful", "impressive")
-NEGATIVE_ADJECTIVES = ("dreadful", "boring", "ugly", "shabby", "terrible", "disappointing")
-_NEUTRAL_SENTENCES = (
-    "we took the early train",
-    "it had rained all night",
-    "the tickets were sold at the door",
-    "a dog slept in the sun",
-    "we met two students from Spain",
-    "there was a long queue",
-    "the bus came at noon",
-    "somebody played the violin",
-    "we ate bread and cheese",
-    "the {place} stands near the river",
-    "it was built a long time ago",
-    "children ran up and down the stairs",
-    "we stayed for two hours",
-    "in the evening we walked back",
-)
-SMALL_MODEL_OVERRIDES = {
-    "model.size": 32,
-    "model.embedding": 32,
-    "model.attention": 32,
-    "model.dropout": 0.2,
-    "model.hops": 4,
-    "model.mlp": 64,
-    "text.vocabulary": 1000,
-    "training.steps": 900,
-    "training.batch_tokens": 2000,
-    "training.learning_rate": 0.005,
-    "training.validate_every": 100,
-    "training.checkpoint_every": 100,
-    "training.log_every": 20,
-}
-
-
-class _VisitReport(NamedTuple):
-    """A text, its label, and the sentence that determines it."""
-
-    text: str
-    label: str
-    deciding_sentence: str
 
 
 def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
-    folder.mkdir(parents=True, exist_ok=True)
-    random, seen = Random(seed), set[str]()
-    paths = {}
-    for name, count in SPLIT_SIZES.items():
-        reports: list[_VisitReport] = []
-        while len(reports) < count:
-            report = _make_report(random)
-            if report.text not in seen:
-                seen.add(report.text)
-                reports.append(report)
-        paths[name] = folder / f"{name}.tsv"
-        lines = (f"{report.label}\t{report.text}\t{report.deciding_sentence}\n" for report in reports)
-        paths[name].write_text("".join(lines), encoding="utf-8")
-    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
+    random = Random(seed)
+    reports = iterate_distinct(lambda: _make_report_line(random))
+    return write_splits(
+        folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda _, size: "".join(islice(reports, size))
+    )
 
 
-def _make_report(random: Random) -> _VisitReport:
+def _make_report_line(random: Random) -> str:
     """Draw a report: neutral sentences, opinions of one or two other people, and the opinion of the writer."""
-    place = random.choice(_SIGHTS)
+    place = random.choice(_WORDS["sights"])
     label = random.choice(("liked", "disliked", "undecided"))
     deciding = _capitalize_sentence(_make_opinion(random, label, place))
     opinions_of_others = [_make_opinion_of_others(random, place) for _ in range(random.randint(1, 2))]
-    neutral = [text.format(place=place) for text in random.sample(_NEUTRAL_SENTENCES, random.randint(1, 3))]
+    neutral = [text.format(place=place) for text in random.sample(_WORDS["neutral_sentences"], random.randint(1, 3))]
     sentences = [_capitalize_sentence(text) for text in (*opinions_of_others, *neutral)]
     random.shuffle(sentences)
     sentences.insert(random.randrange(len(sentences) + 1), deciding)
-    return _VisitReport(" ".join(sentences), label, deciding)
+    return f"{label}\t{' '.join(sentences)}\t{deciding}\n"
 
 
 def _make_opinion(random: Random, label: str, sight: str) -> str:
@@ -113,7 +57,7 @@ def _make_opinion(random: Random, label: str, sight: str) -> str:
 
 def _make_opinion_of_others(random: Random, sight: str) -> str:
     """Return the opinion of another person, which does not affect the label."""
-    person, word = random.choice(_PEOPLE), random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
+    person, word = random.choice(_WORDS["people"]), random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
     return random.choice((f"{person} found the {sight} {word}", f"{person} did not find the {sight} {word} at all"))
 
 

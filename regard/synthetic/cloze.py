@@ -8,52 +8,21 @@ several times have to be summed, and another word occurs in the story about as o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, iterate_distinct, load_corpus_words, write_splits
 
-PEOPLE = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Hugo", "Ida", "Jonas")
-THINGS = ("lamps", "books", "coats", "keys", "drums", "ropes", "clocks", "bowls", "flutes", "brooms")
-_VERBS = ("bought", "sold", "lost", "found", "made")
-_OPENING_CLAUSES = (
-    "now that the rain is over we know that",
-    "as far as anybody in the village can say",
-    "it was late and the fire was low when",
-    "what the old man has told me is that",
-    "nobody believed it at first but",
-    "when the snow had melted they found out that",
-)
-_CLOSING_CLAUSES = (
-    "but nobody could say why that was so",
-    "and then all the bells began to ring",
-    "long before any snow began to fall here",
-    "which is all we ever heard of it",
-    "and the children laughed about it for days",
-    "although the neighbours told it in another way",
-)
+_WORDS = load_corpus_words()["cloze"]
+PEOPLE: Sequence[str] = _WORDS["people"]
+THINGS: Sequence[str] = _WORDS["things"]
 _FACT_COUNT_RANGE = (3, 5)  # minimum and maximum, in a story in which every word occurs once
 _ANSWER_REPEATS = 3  # of the answer, besides one other word, in a story about what somebody did "most of all"
 _REPEATED_STORY_FRACTION = 0.3  # fraction of these stories
 SPLIT_SIZES = {"train": 16_000, "dev": 300, "test": 1000}
-SMALL_MODEL_OVERRIDES: dict[str, Any] = {
-    "model.size": 32,
-    "model.embedding": 32,
-    "model.dropout": 0.0,
-    "model.reach": 1.0,
-    "model.penalty": 0.0,
-    "training.steps": 1000,
-    "training.batch_tokens": 2000,
-    "training.learning_rate": 0.01,
-    "training.schedule": "cosine",
-    "training.warmup": 30,
-    "training.validate_every": 100,
-    "training.checkpoint_every": 100,
-    "training.keep": 1,
-    "training.log_every": 20,
-}
 
 
 class _Fact(NamedTuple):
@@ -64,7 +33,7 @@ class _Fact(NamedTuple):
 
     def format_clause(self, random: Random) -> str:
         """Return the fact as a clause with a random verb."""
-        return f"{self.person} {random.choice(_VERBS)} {self.thing}"
+        return f"{self.person} {random.choice(_WORDS['verbs'])} {self.thing}"
 
 
 class _Story(NamedTuple):
@@ -77,23 +46,11 @@ class _Story(NamedTuple):
 
 def write_cloze_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test` in the format of the Children's Book Test, without repeated questions."""
-    folder.mkdir(parents=True, exist_ok=True)
-    questions = _iterate_distinct_questions(Random(seed))
-    paths = {}
-    for name, count in SPLIT_SIZES.items():
-        paths[name] = folder / f"{name}.txt"
-        paths[name].write_text("".join(next(questions) for _ in range(count)), encoding="utf-8")
-    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
-
-
-def _iterate_distinct_questions(random: Random) -> Iterator[str]:
-    """Yield distinct questions without end."""
-    seen: set[str] = set()
-    while True:
-        question = make_cloze_question(random)
-        if question not in seen:
-            seen.add(question)
-            yield question
+    random = Random(seed)
+    questions = iterate_distinct(lambda: make_cloze_question(random))
+    return write_splits(
+        folder, ".txt", SPLIT_SIZES, _WORDS["overrides"], lambda _, size: "".join(islice(questions, size))
+    )
 
 
 def make_cloze_question(random: Random) -> str:
@@ -106,7 +63,7 @@ def make_cloze_question(random: Random) -> str:
     random.shuffle(candidates)
     blanked = _Fact(*("XXXXX" if index == blank else word for index, word in enumerate(story.query_fact)))
     before, after = (
-        " , ".join(random.sample(clauses, random.randint(1, 2))) for clauses in (_OPENING_CLAUSES, _CLOSING_CLAUSES)
+        " , ".join(random.sample(_WORDS[name], random.randint(1, 2))) for name in ("opening_clauses", "closing_clauses")
     )
     query = f"{before}{' most of all' if has_repeats else ''} {blanked.format_clause(random)} {after} ."
     lines = [f"{number} {fact.format_clause(random)} .\n" for number, fact in enumerate(story.facts, 1)]

@@ -1,10 +1,17 @@
-"""Files of a synthetic corpus, and recipe overrides for a model that is small enough for it."""
+"""Files of a synthetic corpus, and recipe overrides for a model that is small enough for it.
+
+The words of the corpora and the overrides are in `corpora.yaml`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from regard.recipes import Recipe
 
@@ -21,3 +28,34 @@ class SyntheticCorpus(NamedTuple):
         """Return the overrides whose keys the recipe has."""
         dotted = {key: key.split(".", 1) for key in self.overrides}
         return {key: self.overrides[key] for key, (section, name) in dotted.items() if name in recipe[section]}
+
+
+@cache
+def load_corpus_words() -> dict[str, dict[str, Any]]:
+    """Return the words and the recipe overrides of each task's corpus."""
+    text = resources.files("regard.synthetic").joinpath("corpora.yaml").read_text(encoding="utf-8")
+    return {task: dict(section) for task, section in yaml.safe_load(text).items()}
+
+
+def write_splits(
+    folder: Path,
+    suffix: str,
+    sizes: Mapping[str, int],
+    overrides: Mapping[str, Any],
+    make_text: Callable[[str, int], str],
+) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` with a suffix, each with the text that `make_text(name, size)` returns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / f"{name}{suffix}" for name in sizes}
+    for name, size in sizes.items():
+        paths[name].write_text(make_text(name, size), encoding="utf-8")
+    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], overrides)
+
+
+def iterate_distinct(draw: Callable[[], str]) -> Iterator[str]:
+    """Yield distinct examples without end."""
+    seen: set[str] = set()
+    while True:
+        if (example := draw()) not in seen:
+            seen.add(example)
+            yield example

@@ -13,31 +13,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_splits
 
 _STEPS_BEFORE, _STEPS_AFTER = 10, 20
 _LENGTH_RANGE = (60, 100)  # minimum and maximum length of a series
 SPLIT_SIZES = {"train": 400, "dev": 40, "test": 100}
-SMALL_MODEL_OVERRIDES: dict[str, Any] = {
-    "model.size": 32,
-    "training.steps": 600,
-    "training.batch_tokens": 1600,
-    "training.learning_rate": 0.01,
-    "training.validate_every": 100,
-    "training.checkpoint_every": 100,
-}
+SMALL_MODEL_OVERRIDES: dict[str, Any] = load_corpus_words()["regression"]["overrides"]
 
 
 def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.txt`, `dev.txt` and `test.txt`, each with a column of inputs and a column of targets."""
-    folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
-    paths = {}
-    for name, size in SPLIT_SIZES.items():
-        paths[name] = folder / f"{name}.txt"
+
+    def make_text(name: str, size: int) -> str:
         series = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
-        paths[name].write_text("\n".join(map(_format_series_columns, series)), encoding="utf-8")
-    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], SMALL_MODEL_OVERRIDES)
+        return "\n".join(map(_format_series_columns, series))
+
+    return write_splits(folder, ".txt", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, make_text)
 
 
 def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -3,13 +3,19 @@
 from dataclasses import replace
 from random import Random
 
-from regard.synthetic.grammar.adjectives import are_contradictory
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.function_words import FREQUENCY, MANNER, MEANS, MODALS, TIME
 from regard.synthetic.grammar.lexeme import Adverbial, Modal, Verb
 from regard.synthetic.grammar.lexicon import (
+    FREQUENCY,
     HUMAN,
+    LISTS,
+    MANNER,
+    MEANS,
+    MODALS,
+    NOUNS,
     SHE,
+    TIME,
+    are_contradictory,
     find_adjectives,
     find_noun,
     find_verb,
@@ -18,7 +24,6 @@ from regard.synthetic.grammar.lexicon import (
     find_verbs_with_subject,
 )
 from regard.synthetic.grammar.noun_phrase_generator import NounPhraseGenerator
-from regard.synthetic.grammar.nouns import NOUNS
 from regard.synthetic.grammar.phrases import (
     CoordinatedPhrase,
     Nominal,
@@ -41,7 +46,6 @@ _WEIGHTED_ACTION_VERBS = (
     *map(find_verb, ("follow", "play with", "explain", "understand")),
 )
 _WEIGHTED_VERBS = (*_WEIGHTED_ACTION_VERBS, *(VERB_BE,) * 18)
-_TEMPORARY_ADJECTIVES = ("tired", "happy", "sad", "hungry", "sick", "hot", "cold", "fresh", "clean", "dirty", "quiet")
 # States are not in the perfect.
 _STATIVE_TENSES = {"perfect": "present", "pluperfect": "past"}
 _SINGLE_TIME = tuple(time for time in TIME if not time.name.startswith("every"))
@@ -93,7 +97,7 @@ class ClauseGenerator:
     def _draw_modal(self, verb: Verb, subject: Nominal, past: bool) -> Modal | None:
         if verb.is_stative or verb.frame == "be":
             return None
-        if isinstance(subject, NounPhrase) and subject.noun.kind not in (*HUMAN, "pet", "farm", "wild"):
+        if isinstance(subject, NounPhrase) and subject.noun.kind not in LISTS["animate_kinds"]:
             return None
         candidates = [modal for modal in MODALS if modal.is_past == past]
         return self.random.choice(candidates) if verb.is_volitional else candidates[0]
@@ -152,7 +156,7 @@ class ClauseGenerator:
 
     def _add_adjuncts(self, clause: Clause, mode: str, adjunct_factor: float) -> None:
         verb, draw_bool = clause.verb, self.noun_phrases.draw_bool
-        if verb.is_stative or (clause.predicate and clause.predicate.english not in _TEMPORARY_ADJECTIVES):
+        if verb.is_stative or (clause.predicate and clause.predicate.english not in LISTS["temporary_adjectives"]):
             clause.manner = self._draw_manner(clause) if draw_bool(0.3 * adjunct_factor) else None
             return
         if verb.frame != "put" and verb.places and draw_bool(0.28 * adjunct_factor):

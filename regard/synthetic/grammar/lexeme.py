@@ -7,13 +7,13 @@ from dataclasses import dataclass
 class Noun:
     """A noun in both languages; a mass noun has no plural ("")."""
 
+    kind: str
     english: str
     english_plural: str
     gender: str
     german: str
     genitive: str
     german_plural: str
-    kind: str
 
     @property
     def is_weak(self) -> bool:
@@ -97,3 +97,19 @@ class Conjunction:
     english: str
     german: str
     tenses: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeterminerFrequencies:
+    """Determiners of a kind of phrase, each repeated by its frequency, and probabilities of other parts.
+
+    `adjective_probability` is that after an ein-word: adjective endings vary most there, so they are shown often.
+    """
+
+    singular: tuple[str, ...]
+    plural: tuple[str, ...]
+    plural_people: tuple[str, ...]
+    mass_nouns: tuple[str, ...]
+    plural_probability: float
+    possessive_probability: float
+    adjective_probability: float

@@ -1,17 +1,18 @@
 """Random generation of noun phrases: subjects, objects, locations and destinations."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
-from regard.synthetic.grammar.function_words import AROUND, LOCATIONS, UPON
-from regard.synthetic.grammar.lexeme import Noun
+from regard.synthetic.grammar.lexeme import DeterminerFrequencies, Noun
 from regard.synthetic.grammar.lexicon import (
-    HE,
+    AROUND,
+    DETERMINERS,
     HUMAN,
+    LISTS,
+    LOCATIONS,
     PRONOUNS,
-    SHE,
     SPEAKER,
-    THEY,
+    UPON,
     WE,
     find_adjectives,
     find_nouns,
@@ -19,117 +20,11 @@ from regard.synthetic.grammar.lexicon import (
 )
 from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase, Pronoun
 
-
-@dataclass(frozen=True, slots=True)
-class _DeterminerFrequencies:
-    """Determiners of a kind of phrase, each repeated by its frequency, and probabilities of other parts.
-
-    `adjective_probability` is that after an ein-word: adjective endings vary most there, so they are shown often.
-    """
-
-    singular: tuple[str, ...]
-    plural: tuple[str, ...]
-    plural_people: tuple[str, ...]
-    mass_nouns: tuple[str, ...]
-    plural_probability: float
-    possessive_probability: float
-    adjective_probability: float
-
-
-_QUANTIFIERS = ("two", "three", "many", "some")
-_SUBJECT_DETERMINERS = _DeterminerFrequencies(
-    singular=("the",) * 10 + ("a",) * 5 + ("this",) * 2 + ("every", "no"),
-    plural=("the",) * 5 + ("this",) * 2 + _QUANTIFIERS,
-    plural_people=("the",) * 5 + ("this",) * 2 + _QUANTIFIERS,
-    mass_nouns=("the", "the", "this"),
-    plural_probability=0.27,
-    possessive_probability=0.2,
-    adjective_probability=0.45,
-)
-_INANIMATE_DETERMINERS = _DeterminerFrequencies(
-    singular=("the",) * 5 + ("a",) * 5 + ("this", "every", "no"),
-    plural=("the",) * 3 + ("this", *_QUANTIFIERS),
-    plural_people=(),
-    mass_nouns=("the", "the", "this"),
-    plural_probability=0.2,
-    possessive_probability=0.4,
-    adjective_probability=0.85,
-)
-_OBJECT_DETERMINERS = _DeterminerFrequencies(
-    singular=("the",) * 8 + ("a",) * 8 + ("this",) * 2,
-    plural=("the",) * 5 + ("",) * 4 + ("this", *_QUANTIFIERS),
-    plural_people=("the",) * 5 + ("this", *_QUANTIFIERS),
-    mass_nouns=("the", "", ""),
-    plural_probability=0.3,
-    possessive_probability=0.16,
-    adjective_probability=0.5,
-)
-_NEGATED_OBJECT_DETERMINERS = _DeterminerFrequencies(
-    singular=("the",) * 3 + ("a",) * 4 + ("this",),
-    plural=("the", "the", "", "", "this"),
-    plural_people=("the", "the", "this"),
-    mass_nouns=("the", "", ""),
-    plural_probability=0.3,
-    possessive_probability=0.16,
-    adjective_probability=0.5,
-)
-_DEFINITE_DETERMINERS = _DeterminerFrequencies(
-    singular=("the",) * 5 + ("this",),
-    plural=("the",),
-    plural_people=("the",),
-    mass_nouns=("the",),
-    plural_probability=0.25,
-    possessive_probability=0.16,
-    adjective_probability=0.5,
-)
-_LOCATION_DETERMINERS = ("the",) * 12 + ("a",) * 3 + ("this",)
-
 _POSSESSIVES = ("my", "his", "her", "our", "their")
 _POSSESSIVE_BY_PRONOUN = {
-    SPEAKER.english: "my",
-    HE.english: "his",
-    SHE.english: "her",
-    WE.english: "our",
-    THEY.english: "their",
+    pronoun.english: possessive for pronoun, possessive in zip(PRONOUNS, _POSSESSIVES, strict=True)
 }
-# Nouns that can have an owner ("of …"), and those that can have a possessive pronoun.
-_NOUNS_WITH_OWNER = (
-    "kin",
-    "pet",
-    "thing",
-    "clothing",
-    "car",
-    "bicycle",
-    "text",
-    "house",
-    "garden",
-    "room",
-    "friend",
-    "neighbor",
-)
-_NOUNS_WITH_POSSESSIVE = (
-    *_NOUNS_WITH_OWNER,
-    "farm",
-    "furniture",
-    "idea",
-    "teacher",
-    "doctor",
-    "colleague",
-    "guest",
-    "child",
-    "school",
-    "city",
-)
 _COORDINATED_KINDS = ("person", "youth")
-_CARRIED = ("coat", "hat", "jacket", "bag", "umbrella", "suitcase", "dog")
-
-_OUTER_ADJECTIVES = ("big", "small", "beautiful", "friendly", "dirty", "cheap")
-_INNER_ADJECTIVES = ("red", "blue", "black", "white", "old", "young")
-_UNGRADED_ADJECTIVES = (*_INNER_ADJECTIVES[:4], "delicious", "new")
-_ANIMATE_KINDS = (*HUMAN, "pet", "farm", "wild")
-# Never in the plural.
-_SINGULAR_ONLY = ("furniture", "building", "room", "nature", "town", "mother", "father", "grandmother")
-_ONLY_INTO = ("city", "village", "kitchen", "room", "office", "garden")
 
 
 class NounPhraseGenerator:
@@ -170,10 +65,12 @@ class NounPhraseGenerator:
         # Drawn more often: these are few nouns, but some of them are neuter words for people.
         word = self.draw_noun(("youth",) if is_human and "youth" in kinds and self.draw_bool(0.15) else kinds)
         phrase = self._draw_phrase(
-            word, _POSSESSIVES, _SUBJECT_DETERMINERS if word.kind in _ANIMATE_KINDS else _INANIMATE_DETERMINERS
+            word,
+            _POSSESSIVES,
+            DETERMINERS["subject"] if word.kind in LISTS["animate_kinds"] else DETERMINERS["inanimate"],
         )
         if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
-            carried = NounPhrase(self.draw_noun(_CARRIED), phrase.determiner)
+            carried = NounPhrase(self.draw_noun(LISTS["carried_nouns"]), phrase.determiner)
             return replace(
                 phrase, companion=PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(carried, 0.3))
             )
@@ -183,24 +80,26 @@ class NounPhraseGenerator:
         """Draw an object; in a negation it must suit kein or nicht."""
         if "person" in kinds and self.draw_bool(0.22):
             return self._draw_other_pronoun(subject)
-        return self._draw_owned_phrase(kinds, subject, _NEGATED_OBJECT_DETERMINERS if negated else _OBJECT_DETERMINERS)
+        return self._draw_owned_phrase(
+            kinds, subject, DETERMINERS["negated_object"] if negated else DETERMINERS["object"]
+        )
 
     def draw_definite_object(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
         """Draw a definite phrase or a pronoun: for recipients, and after a preposition in a negation."""
         if "person" in kinds and self.draw_bool(0.3):
             return self._draw_other_pronoun(subject)
-        return self._draw_owned_phrase(kinds, subject, _DEFINITE_DETERMINERS)
+        return self._draw_owned_phrase(kinds, subject, DETERMINERS["definite"])
 
     def draw_which_phrase(self, kinds: tuple[str, ...]) -> NounPhrase:
         """Draw the phrase that a question with "which" asks for."""
         word = self.draw_noun(kinds)
-        plural = not (word.is_mass or is_of_kind(word, _SINGULAR_ONLY)) and self.draw_bool(0.3)
+        plural = not (word.is_mass or is_of_kind(word, LISTS["never_plural"])) and self.draw_bool(0.3)
         return self._add_adjectives(NounPhrase(word, "which", plural), 0.2)
 
     def draw_location(self, kinds: tuple[str, ...]) -> PrepositionalPhrase:
         """Draw the location of an event."""
         word = self.draw_noun(kinds)
-        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
+        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(LISTS["location_determiners"])), 0.22)
         is_around = word.kind == "building" and self.draw_bool(0.3)
         preposition = self.random.choice(AROUND) if is_around else LOCATIONS.get(word.english, ("in", "in"))
         return PrepositionalPhrase(*preposition, "dat", phrase)
@@ -208,16 +107,16 @@ class NounPhraseGenerator:
     def draw_furniture_location(self, kinds: tuple[str, ...], case: str, seated: bool) -> PrepositionalPhrase:
         """Draw a location on, next to or under a piece of furniture; nobody sits under it."""
         phrase = self._add_adjectives(
-            NounPhrase(self.draw_noun(kinds), self.random.choice(_LOCATION_DETERMINERS)), 0.22
+            NounPhrase(self.draw_noun(kinds), self.random.choice(LISTS["location_determiners"])), 0.22
         )
         return PrepositionalPhrase(*self.random.choice(UPON[:2] if seated else UPON), case, phrase)
 
     def draw_destination(self, kinds: tuple[str, ...], on_foot: bool) -> PrepositionalPhrase:
         """Draw the destination of a motion: to or into a place."""
         word = self.draw_noun(kinds)
-        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(_LOCATION_DETERMINERS)), 0.22)
+        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(LISTS["location_determiners"])), 0.22)
         can_be_entered = on_foot and word.english not in LOCATIONS and self.draw_bool(0.4)
-        if can_be_entered or word.english in _ONLY_INTO:
+        if can_be_entered or word.english in LISTS["only_into"]:
             return PrepositionalPhrase("into", "in", "acc", phrase)
         return PrepositionalPhrase("to", "zu", "dat", phrase)
 
@@ -226,24 +125,24 @@ class NounPhraseGenerator:
         return self.random.choice([pronoun for pronoun in PRONOUNS if pronoun not in speakers])
 
     def _draw_owned_phrase(
-        self, kinds: tuple[str, ...], subject: Nominal, frequencies: _DeterminerFrequencies
+        self, kinds: tuple[str, ...], subject: Nominal, frequencies: DeterminerFrequencies
     ) -> NounPhrase:
         word = self.draw_noun(kinds)
         is_young = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
         is_implausible = is_young and word.english in {"son", "daughter"}
         return self._draw_phrase(word, ("my", "our") if is_implausible else _choose_possessives(subject), frequencies)
 
-    def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: _DeterminerFrequencies) -> NounPhrase:
+    def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: DeterminerFrequencies) -> NounPhrase:
         if word.is_mass:
             return self._add_adjectives(NounPhrase(word, self.random.choice(frequencies.mass_nouns)), 0.3)
         is_kin = word.kind == "kin"
-        plural = not is_of_kind(word, _SINGULAR_ONLY) and self.draw_bool(
+        plural = not is_of_kind(word, LISTS["never_plural"]) and self.draw_bool(
             0.12 if word.kind == "clothing" else frequencies.plural_probability
         )
         if word.kind == "clothing" and possessives == ("their",):
             plural = True
         plural_determiners = frequencies.plural_people if word.kind in HUMAN else frequencies.plural
-        if is_of_kind(word, _NOUNS_WITH_POSSESSIVE) and self.draw_bool(
+        if is_of_kind(word, LISTS["nouns_with_possessive"]) and self.draw_bool(
             0.7 if is_kin else frequencies.possessive_probability
         ):
             return self._add_adjectives(
@@ -255,7 +154,11 @@ class NounPhraseGenerator:
             "the" if is_kin else self.random.choice(plural_determiners if plural else frequencies.singular),
             plural,
         )
-        if phrase.determiner == "the" and is_of_kind(word, _NOUNS_WITH_OWNER) and (is_kin or self.draw_bool(0.16)):
+        if (
+            phrase.determiner == "the"
+            and is_of_kind(word, LISTS["nouns_with_owner"])
+            and (is_kin or self.draw_bool(0.16))
+        ):
             phrase = replace(phrase, owner=self._draw_owner(is_kin))
         return self._add_adjectives(phrase, frequencies.adjective_probability if phrase.determiner == "a" else 0.24)
 
@@ -270,11 +173,17 @@ class NounPhraseGenerator:
             return phrase
         candidates = find_adjectives(phrase.noun)
         word = self.random.choice(candidates)
-        inner = [other for other in candidates if other.english in _INNER_ADJECTIVES and other.english != word.english]
-        if word.english in _OUTER_ADJECTIVES and inner and self.draw_bool(0.3):
+        inner = [
+            other
+            for other in candidates
+            if other.english in LISTS["inner_adjectives"] and other.english != word.english
+        ]
+        if word.english in LISTS["outer_adjectives"] and inner and self.draw_bool(0.3):
             return replace(phrase, adjectives=(word, self.random.choice(inner)))
         very = (
-            phrase.determiner in {"the", "a", ""} and word.english not in _UNGRADED_ADJECTIVES and self.draw_bool(0.12)
+            phrase.determiner in {"the", "a", ""}
+            and word.english not in LISTS["ungraded_adjectives"]
+            and self.draw_bool(0.12)
         )
         return replace(phrase, adjectives=(word,), very=very)
 

@@ -4,16 +4,24 @@ from random import Random
 
 from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.function_words import AND, BUT, SUBORDINATORS, THAT, WHEN, WHERE, WHETHER, WHITHER, WHY
 from regard.synthetic.grammar.lexeme import Verb
 from regard.synthetic.grammar.lexicon import (
+    AND,
+    BUT,
     HE,
     HUMAN,
     SHE,
     SPEAKER,
+    SUBORDINATORS,
+    THAT,
     THEY,
     WHAT,
+    WHEN,
+    WHERE,
+    WHETHER,
+    WHITHER,
     WHO,
+    WHY,
     find_noun,
     find_verb,
     find_verbs,
