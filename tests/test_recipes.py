@@ -1,7 +1,10 @@
 """Built-in recipes, recipe files, overrides and automatic sizes."""
 
 import dataclasses
+import hashlib
+import json
 import re
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from regard.errors import UserError
 from regard.models.losses import LossSettings
 from regard.models.registry import MODELS
 from regard.recipes import list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
-from regard.recipes.recipe import AUTO_SIZES
+from regard.recipes.recipe import AUTO_SIZES, RECIPES_FOLDER, SECTIONS_FOLDER
 from regard.tasks import get_task
 from regard.training.settings import TrainingSettings
 
@@ -130,6 +133,58 @@ def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
     assert read_recipe(printed) == recipe | {"recipe": "printed"}
 
 
+# SHA-256 of the resolved recipes as sorted JSON: a change of a shared section must not change a recipe by accident.
+DIGESTS = {
+    "bahdanau2015": "d5d4bcfed42d2d77",
+    "cho2014": "5f816b43c8c118b9",
+    "cui2017": "c8bbef819974b994",
+    "default": "78176b8883525434",
+    "lin2017": "1e1ad18308ed46cf",
+    "luong2015-global": "67fe1efacb6bc4ab",
+    "luong2015-local-m": "b74e85fe55f35114",
+    "luong2015-local-p": "2cd3e4c5b0808532",
+    "mino2017": "2dbde9c3c30f8895",
+    "schuster1997": "39c5d69460ba5ac0",
+    "schuster1997-regression": "ea641ae1a4b4458f",
+    "sutskever2014": "788b7754d157b74c",
+    "vaswani2017-base": "115f69f70cfb9e9a",
+    "vaswani2017-big": "55c77f4669d4c39d",
+    "xu2015-hard": "3d4686c9445dd67e",
+    "xu2015-hard-caption": "194e9407809bb690",
+    "xu2015-soft": "25a547302cb61c11",
+    "xu2015-soft-caption": "86dfe12eb74812db",
+    "yang2016": "10e122d7f1d6da94",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sections_resolve_to_the_recipe_of_the_paper(name: str) -> None:
+    text = json.dumps(read_recipe(name), sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipes_are_short(name: str) -> None:
+    assert len((RECIPES_FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()) <= 35
+
+
+def test_wheel_contains_recipes_and_sections() -> None:
+    root = RECIPES_FOLDER.parent
+    patterns = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    found = {path for pattern in patterns["package-data"]["regard"] for path in root.glob(pattern)}
+    assert found >= set(RECIPES_FOLDER.rglob("*.yaml"))
+    assert len(list(SECTIONS_FOLDER.glob("*.yaml"))) > 5
+
+
+def test_printed_recipe_has_values_of_the_file_and_comments_of_its_base(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "# Mine.\nbase: luong2015-global\nmodel: {size: 64}\ndata: {target: 'no'}\n")
+    text = recipes.read_recipe_text(path)
+    assert text.startswith("# Mine.\npaper: ")
+    assert re.search(r"^  size: 64 +# hidden size, per direction", text, re.MULTILINE)
+    saved = write_recipe(tmp_path, text, "saved.yaml")
+    assert read_recipe(saved) == read_recipe(path) | {"recipe": "saved"}
+
+
 def test_unknown_recipe_suggests_the_nearest_one() -> None:
     assert error_of("bahdanau2016") == "unknown recipe 'bahdanau2016'; did you mean 'bahdanau2015'?"
     with pytest.raises(UserError, match="unknown recipe"):
@@ -205,6 +260,47 @@ def test_recipe_file_without_base_or_sections_is_refused(tmp_path: Path) -> None
 def test_circular_base_is_refused(tmp_path: Path) -> None:
     write_recipe(tmp_path, "base: b.yaml\n", "a.yaml")
     assert "is its own base" in error_of(write_recipe(tmp_path, "base: a.yaml\n", "b.yaml"))
+
+
+def test_errors_of_a_base_show_the_chain_of_files(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    first = write_recipe(tmp_path, "base: [default, in/second.yaml]\n", "first.yaml")
+    second = write_recipe(tmp_path, "base: ../first.yaml\n", "in/second.yaml")
+    again = tmp_path / "in/../first.yaml"
+    assert error_of(first) == f"{again} is its own base ({first} → {second} → ../first.yaml)"
+    write_recipe(tmp_path, "base: atention\n", "in/second.yaml")
+    unknown = "unknown recipe or section 'atention'; did you mean 'attention'?"
+    assert error_of(first) == f"{unknown} ({first} → {second} → atention)"
+    assert error_of("attention").startswith("unknown recipe 'attention';")
+
+
+def test_later_bases_override_earlier_ones(tmp_path: Path) -> None:
+    write_recipe(tmp_path, "training: {steps: 7, warmup: 3}\nmodel: {size: 99}\n", "short.yaml")
+    path = write_recipe(tmp_path, "base: [bahdanau2015, short.yaml]\ntraining: {warmup: 5}\n")
+    changes = {"training.steps": 7, "training.warmup": 5, "model.size": 99}
+    assert read_recipe(path) == override(read_recipe("bahdanau2015"), changes) | {"recipe": "mine"}
+    short = write_recipe(tmp_path, "training: {stepz: 7}\n", "short.yaml")
+    assert "has no key 'training.stepz'; did you mean 'training.steps'?" in error_of(path)
+    assert "has no section model" in error_of(short)
+
+
+def test_recipe_file_is_built_from_sections(tmp_path: Path) -> None:
+    sections = "base: [translation, rnn, attention]\n"
+    own_keys = "model: {kind: luong, score: dot, input_feeding: true, initialisation: torch}\n"
+    recipe = read_recipe(write_recipe(tmp_path, sections + own_keys))
+    model = {key: value for key, value in recipe["model"].items() if key != "kind"}
+    assert parse_settings(model_settings(recipe), model, "model").score == "dot"
+    assert recipe["data"] == read_recipe("luong2015-global")["data"]
+    assert "has no model.kind" in error_of(write_recipe(tmp_path, sections))
+
+
+def test_another_model_kind_may_add_keys_to_the_model_only(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "base: luong2015-global\nmodel: {kind: mine, width: 64}\n")
+    assert read_recipe(path)["model"] == {**read_recipe("luong2015-global")["model"], "kind": "mine", "width": 64}
+    write_recipe(tmp_path, "base: luong2015-global\nmodel: {kind: mine}\ntext: {width: 64}\n")
+    assert "has no key 'text.width'" in error_of(path)
+    write_recipe(tmp_path, "base: luong2015-global\nmodel: {kind: luong, width: 64}\n")
+    assert "has no key 'model.width'" in error_of(path)
 
 
 @pytest.mark.parametrize(

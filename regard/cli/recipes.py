@@ -8,7 +8,9 @@ import typer
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe, with a comment on every key.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Print this recipe, or YAML file, with a comment on every key.")
+    ] = None,
 ) -> None:
     """List the recipes, or print one.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,13 @@ import yaml
 from regard.errors import UserError, format_suggestion, short_repr
 
 RECIPES_FOLDER = Path(__file__).parent
+SECTIONS_FOLDER = RECIPES_FOLDER / "_sections"  # parts of recipes, for `base:`
 SECTIONS = ("model", "loss", "text", "data", "training")
 MIN_KEY_SIMILARITY = 0.75  # of dotted keys, for a suggestion; high because keys of one section share its name
 
 Recipe = dict[str, Any]
+
+_KEY_LINE = re.compile(r"(?P<indent> *)(?P<key>[a-z_]+):.*?(?: +# (?P<comment>.*))?")
 
 
 class Yaml12Loader(yaml.SafeLoader):
@@ -42,71 +46,151 @@ Yaml12Loader.add_implicit_resolver(BOOL_TAG, re.compile(r"true|True|TRUE|false|F
 
 def list_recipes() -> list[str]:
     """Return the names of the built-in recipes."""
-    return sorted(path.stem for path in RECIPES_FOLDER.glob("*.yaml"))
+    return _list_names(RECIPES_FOLDER)
 
 
-def read_recipe_text(name: str) -> str:
-    """Return the text of a built-in recipe, with its comments."""
-    path = RECIPES_FOLDER / f"{name}.yaml"
-    if name not in list_recipes():
-        raise UserError(f"unknown recipe {name!r}{format_suggestion(name, list_recipes())}")
-    return path.read_text(encoding="utf-8")
+def _list_names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def describe_recipe(name: str) -> str:
     """Return the description of a recipe: the first sentence of its header comment."""
-    lines = itertools.takewhile(lambda line: line.startswith("#"), read_recipe_text(name).splitlines())
-    sentence, *_ = re.split(r"(?<=[.?]) ", " ".join(line.removeprefix("#").strip() for line in lines))
+    header = _read_files(name)[-1].list_header_lines()
+    sentence, *_ = re.split(r"(?<=[.?]) ", " ".join(line.removeprefix("#").strip() for line in header))
     return sentence
 
 
 def read_recipe(name: str | Path) -> Recipe:
-    """Read a built-in recipe by name, or a user's file, which may build on another with `base: NAME` or a file."""
-    return (
-        _read_recipe_file(Path(name), including_files=())
-        if _is_recipe_file(name)
-        else _parse_recipe(read_recipe_text(str(name)), str(name), str(name))
-    )
+    """Read a built-in recipe by name, or a user's file.
+
+    A recipe may build on others: `base:` is a built-in recipe, a built-in section (`_sections/*.yaml`), a file, whose
+    path is relative to the recipe's, or a list of them. Each one changes those before it; the recipe changes them all.
+    """
+    return _merge_files(_read_files(name))
 
 
-def _is_recipe_file(name: str | Path) -> bool:
-    return Path(name).suffix in (".yaml", ".yml")
+def read_recipe_text(name: str | Path) -> str:
+    """Return a recipe as YAML, merged with all that it builds on, with a comment on each key.
+
+    A key has the comment of the last file that comments on it.
+    """
+    files = _read_files(name)
+    recipe = _merge_files(files)
+    comments = {key: comment for file in files for key, comment in file.iterate_comments()}
+    lines = files[-1].list_header_lines()
+    for key in [key for key in recipe if key not in (*SECTIONS, "recipe")]:
+        lines += _format_keys({key: recipe[key]}, {key: comments.get(("", key), "")})
+    for section in SECTIONS:
+        values = _format_keys(recipe[section], {key: comments.get((section, key), "") for key in recipe[section]})
+        empty = _format_keys({section: {}}, {section: comments.get(("", section), "")})
+        lines += ["", *([f"{section}:", *(f"  {line}" for line in values)] if values else empty)]
+    return "\n".join([*lines, ""])
 
 
-def _read_recipe_file(path: Path, including_files: tuple[Path, ...]) -> Recipe:
-    """Read a user's recipe and apply it to its base; `including_files` detects circular bases."""
+def _format_keys(values: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
+    """Return one `key: value  # comment` line per key, with aligned comments."""
+    # As an item of a list, so that YAML writes any value on one line.
+    dumped = {
+        key: yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)[1:-2]
+        for key, value in values.items()
+    }
+    width = max((len(f"{key}: {text}") for key, text in dumped.items()), default=0)
+    return [
+        f"{f'{key}: {text}':<{width}}  # {comments[key]}" if comments[key] else f"{key}: {text}"
+        for key, text in dumped.items()
+    ]
+
+
+class _RecipeFile(NamedTuple):
+    """A recipe, or a section of recipes: its origin for messages, its text, and its content without `base`."""
+
+    origin: str
+    text: str
+    recipe: Recipe
+
+    def list_header_lines(self) -> list[str]:
+        """Return the comment at the top, which describes the recipe."""
+        return list(itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines()))
+
+    def iterate_comments(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """Yield ((section, key), comment); the section of a key at the left margin is empty."""
+        section = ""
+        for line in self.text.splitlines():
+            if match := _KEY_LINE.fullmatch(line):
+                section = section if match["indent"] else match["key"]
+                if match["comment"]:
+                    yield (section if match["indent"] else "", match["key"]), match["comment"]
+
+
+def _read_files(name: str | Path, folder: Path = Path(), chain: Mapping[Path, str] | None = None) -> list[_RecipeFile]:
+    """Read the files that a recipe builds on, and then the recipe.
+
+    Args:
+        name: Name or file.
+        folder: Folder that a file's path is relative to.
+        chain: Files that lead to this one by their `base`, with their names in messages.
+    """
+    chain = chain or {}
+    reason = f" ({' → '.join([*chain.values(), str(name)])})" if chain else ""
+    if Path(name).suffix in (".yaml", ".yml"):
+        path, origin, label = folder / name, str(folder / name), Path(name).stem
+    else:
+        names, kind = list_recipes(), "recipe"
+        if chain:
+            names, kind = [*names, *_list_names(SECTIONS_FOLDER)], "recipe or section"
+        if name not in names:
+            raise UserError(f"unknown {kind} {str(name)!r}{format_suggestion(str(name), names)}{reason}")
+        path = (RECIPES_FOLDER if name in list_recipes() else SECTIONS_FOLDER) / f"{name}.yaml"
+        origin = label = str(name)
+    if path.resolve() in chain:
+        raise UserError(f"{origin} is its own base{reason}")
     if not path.is_file():
-        raise UserError(f"the recipe file {path} does not exist")
-    if path.resolve() in including_files:
-        raise UserError(f"{path} is its own base: one of the files that it builds on refers to it again")
+        raise UserError(f"the recipe file {path} does not exist{reason}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
-    recipe = _parse_recipe(text, str(path), path.stem)
+    recipe = _parse_recipe(text, origin, label)
     base = recipe.pop("base", None)
-    if base is None:
-        missing = [section for section in SECTIONS if section not in recipe]
-        if missing:
-            raise UserError(
-                f"{path} has no section {' or '.join(missing)}; begin it with the recipe that it changes, such as "
-                "base: default"
-            )
-        if "kind" not in recipe["model"]:
-            raise UserError(
-                f"{path} has no model.kind; begin it with the recipe that it changes, such as base: default"
-            )
-        return recipe
-    if not isinstance(base, str):
-        raise UserError(f"{path}: base must be the name of a recipe or of a file, not {short_repr(base)}")
-    base_recipe = (
-        _read_recipe_file(path.parent / base, (*including_files, path.resolve()))
-        if _is_recipe_file(base)
-        else read_recipe(base)
-    )
-    changes = {f"{section}.{key}": value for section in SECTIONS for key, value in recipe.get(section, {}).items()}
-    other_keys = {key: value for key, value in recipe.items() if key not in SECTIONS}
-    return override(base_recipe | {"recipe": recipe["recipe"]}, changes) | other_keys
+    bases = base if isinstance(base, list) else [] if base is None else [base]
+    if not all(isinstance(one, str) for one in bases):
+        raise UserError(
+            f"{origin}: base must be the name of a recipe or of a file, not {short_repr(base)}, or a list of names"
+        )
+    chain = {**chain, path.resolve(): origin}
+    return [
+        *(file for one in bases for file in _read_files(one, path.parent, chain)),
+        _RecipeFile(origin, text, recipe),
+    ]
+
+
+def _merge_files(files: Sequence[_RecipeFile]) -> Recipe:
+    """Apply files to each other in order; raise UserError if the result is not a complete recipe."""
+    recipe: Recipe = {}
+    for file in files:
+        recipe = _apply_file(recipe, file.recipe | {"recipe": files[-1].recipe["recipe"]})
+    origin, advice = files[-1].origin, "begin it with the recipe that it changes, such as base: default"
+    if missing := [section for section in SECTIONS if section not in recipe]:
+        raise UserError(f"{origin} has no section {' or '.join(missing)}; {advice}")
+    if recipe["model"].get("kind") is None:
+        raise UserError(f"{origin} has no model.kind; {advice}")
+    return {key: recipe[key] for key in ("recipe", "paper", "task", *SECTIONS) if key in recipe}
+
+
+def _apply_file(recipe: Recipe, changes: Recipe) -> Recipe:
+    """Return the recipe with the values of a file.
+
+    Keys that the recipe does not have are errors, except while it has no `model.kind`, and for another `model.kind`,
+    whose keys in `model` may differ.
+    """
+    kind = recipe.get("model", {}).get("kind")
+    has_new_kind = changes.get("model", {}).get("kind", kind) != kind
+    changed = {key: value for key, value in changes.items() if key not in SECTIONS}
+    for section in SECTIONS:
+        if section in changes and (kind is None or (has_new_kind and section == "model")):
+            changed[section] = {**recipe.get(section, {}), **changes[section]}
+    values = {f"{name}.{key}": value for name in SECTIONS for key, value in changes.get(name, {}).items()}
+    return override(recipe | changed, values)
 
 
 def _parse_recipe(yaml_text: str, origin: str, name: str) -> Recipe:
