@@ -6,7 +6,7 @@ import html
 import io
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,8 +15,9 @@ import httpx
 import pytest
 from support.server import Client, ask_in_process, serve_in_thread
 
-from regard.documents import DOCUMENT_EXTENSIONS
+from regard.documents import DOCUMENT_EXTENSIONS, strip_placeholder_tags
 from regard.runs import Run
+from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.translate import Translation, load
 from regard.translate.options import PreparedTexts
@@ -130,6 +131,34 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
     tagged = refusal("tags.html", b"<b>x</b>" * 2_000)
     assert tagged == message.format(" with entities and numbered tags (29786)")
     assert upload(server, "x.txt", b"a", target="xx").json() == {"error": "xx is not supported"}
+
+
+@pytest.mark.parametrize(
+    ("source", "paragraphs", "stripped"), [("en", 1, 0), ("auto", 1, 0), ("en", 60, 0), ("auto", 60, 1_020_000)]
+)
+def test_entities_of_a_large_file_are_not_unescaped_without_need(
+    fluent_run: Run, monkeypatch: pytest.MonkeyPatch, source: str, paragraphs: int, stripped: int
+) -> None:
+    lengths: list[int] = []
+
+    def strip(text: str) -> str:
+        lengths.append(len(text))
+        return strip_placeholder_tags(text)
+
+    async def translate(service: Service, texts: Sequence[str], *arguments: object) -> list[Translation]:
+        return [Translation(text, text) for text in texts]
+
+    monkeypatch.setattr("regard.serve.files.strip_placeholder_tags", strip)
+    monkeypatch.setattr(Service, "translate", translate)
+    content = (b"<p>the old house" + b"&amp;" * (239_000 // paragraphs) + b"</p>") * paragraphs
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        fields = {"source": source, "target": "de"}
+        return await client.post("/translate_file", data=fields, files={"file": ("a.html", content)})
+
+    answer = ask_in_process(fluent_run.folder, Settings(), ask)
+    assert answer.status_code == (400 if paragraphs == 1 else 200)
+    assert sum(lengths) <= stripped
 
 
 def test_xliff_that_states_other_languages_than_the_request_is_refused(server: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from pathlib import PurePosixPath
 from typing import Any
@@ -26,6 +26,8 @@ from regard.translate import Options, describe_unaligned_tags, describe_untransl
 
 AT_ONCE = 100  # texts of a file that wait together
 CHARACTERS_PER_REQUEST = 1000  # of a file, for the limits of requests
+FAR_TOO_LONG = 50  # times the limit: how long a text would be without tags is not told
+DETECTED = 1_000_000  # characters of a file, with tags, that its language is detected from
 TAGS = 500_000  # of a file: about half a gigabyte of memory
 NAME = 100  # letters of a file's name that are kept
 FORM = {
@@ -123,12 +125,11 @@ async def whole(
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
-        plain = [strip_placeholder_tags(text) for text in texts]
-        service.check_lengths(plain, key, "a text of the file")
-        service.check_lengths(texts, key, "a text of the file with entities and numbered tags")  # as it is decoded
+        check_text_lengths(service, texts, key)
         if (cost := math.ceil(sum(map(len, texts)) / CHARACTERS_PER_REQUEST)) > 1:
             service.asking(charge(cost), loop)
-        spoken, wanted, _ = service.languages(*pair, plain)
+        plain = map(strip_placeholder_tags, take_characters(texts, DETECTED) if pair[0] == AUTO else ())
+        spoken, wanted, _ = service.languages(*pair, list(plain))
         route = service.route(spoken, wanted)
         unaligned = untranslated = 0
         for start in range(0, len(texts), AT_ONCE):
@@ -152,6 +153,26 @@ async def whole(
         return await service.documents.translate(name, content, translate, limits, warnings.append, languages)
     finally:
         gone.set()
+
+
+def check_text_lengths(service: Service, texts: Sequence[str], key: Key | None) -> None:
+    """Refuse longer texts than are taken, entities and numbered tags counted: they are decoded with them.
+
+    Their removal takes long, and none is needed to refuse a text; only the message says if it is too long without them.
+    """
+    longest, limit = max(texts, key=len, default=""), service.char_limit(key)
+    if 0 <= limit < len(longest) <= FAR_TOO_LONG * limit:
+        service.check_lengths([strip_placeholder_tags(longest)], key, "a text of the file")
+    service.check_lengths(texts, key, "a text of the file with entities and numbered tags")
+
+
+def take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:
+    """Return the first texts, as many as have so many characters together, but at least one."""
+    for text in texts:
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return
 
 
 def renamed(name: str, source: str, target: str) -> str:
