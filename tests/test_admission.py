@@ -306,6 +306,38 @@ def test_document_is_accepted_after_the_time_that_its_refusal_names() -> None:
     limits.spend("a", 1, two, counted=1)
 
 
+def test_long_text_costs_at_most_the_limit_of_each_period() -> None:
+    clock = FakeClock()
+    limits, allowed = Limits(clock=clock), Allowance(minute=5, hour=30)
+    limits.spend("a", 1, allowed, by_length=20)
+    with pytest.raises(Refusal, match="Slowdown: 5 per 1 minute"):
+        limits.spend("a", 1, allowed)
+    clock.now = 61.0
+    with pytest.raises(Refusal, match="Slowdown: 30 per 1 hour"):
+        limits.spend("a", 1, allowed, by_length=11)
+    limits.spend("a", 1, allowed)
+    limits.spend("a", 0, allowed, by_length=4, counted=1)
+    clock.now = 122.0
+    limits.spend("a", 5, allowed)
+    clock.now = 183.0
+    with pytest.raises(Refusal, match="Slowdown: 30 per 1 hour"):
+        limits.spend("a", 1, allowed)
+    with pytest.raises(Refusal, match="Slowdown: 5 per 1 minute"):
+        limits.spend("b", 6, allowed)  # a list of six texts
+
+
+@pytest.mark.parametrize(
+    ("q", "cost"), [("a" * 1000, 1), ("a" * 1001, 2), ("a" * 19_900, 20), (["a"] * 3, 3), (["a" * 1900] * 2, 4)]
+)
+def test_text_costs_a_request_for_each_thousand_characters(fluent_run: Run, q: Any, cost: int) -> None:
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        bodies = [{"q": "a"}] * (20 - cost) + [{"q": q}, {"q": "a"}]
+        return [(await client.post("/detect", json=body)).status_code for body in bodies]
+
+    statuses = ask_in_process(fluent_run.folder, Settings(req_limit=20), ask)
+    assert statuses == [200] * (21 - cost) + [429]
+
+
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
 def test_rate_limit_is_exact_to_one_slot(requests: list[tuple[float, int]], most: int) -> None:
     clock, granted = FakeClock(), list[tuple[float, int]]()

@@ -37,6 +37,12 @@ class Fields:
         texts = self.values.get("q")
         return max(1, len(texts)) if isinstance(texts, list) else 1
 
+    @property
+    def characters(self) -> int:
+        """Characters of its texts."""
+        texts = self.values.get("q")
+        return sum(len(text) for text in (texts if isinstance(texts, list) else [texts]) if isinstance(text, str))
+
     def text(self, name: str, default: str | None = None) -> str:
         """A parameter that is one text; without a default it must be there."""
         value = self.values.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -20,12 +19,12 @@ from regard.serve import answers
 from regard.serve.described import refused
 from regard.serve.keys import Key
 from regard.serve.languages import AUTO, written
+from regard.serve.limits import price
 from regard.serve.refusal import Refusal
 from regard.serve.service import Service
 from regard.translate import Options, describe_unaligned_tags, describe_untranslated
 
 AT_ONCE = 100  # texts of a file that wait together
-CHARACTERS_PER_REQUEST = 1000  # of a file, for the limits of requests
 FAR_TOO_LONG = 50  # times the limit: how long a text would be without tags is not told
 DETECTED = 1_000_000  # characters of a file, with tags, that its language is detected from
 TAGS = 500_000  # of a file: about half a gigabyte of memory
@@ -108,8 +107,7 @@ async def whole(
 ) -> bytes:
     """A document, read and written in a process of its own; its texts are decoded together with what others ask for.
 
-    Each 1,000 characters begun count as a request of the client, up to its smallest limit; the first was counted when
-    the document came.
+    Each 1,000 characters begun count as a request of the client; the first was counted when the document came.
     Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
     They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
     """
@@ -119,14 +117,12 @@ async def whole(
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     async def charge(cost: int) -> None:
-        allowed = service.allowed(key)
-        cost = min([cost, *allowed.bounds.values()])  # or a long document could never be translated
-        service.limits.spend(client, cost - 1, allowed, counted=1)
+        service.limits.spend(client, 0, service.allowed(key), by_length=cost - 1, counted=1)
 
     def translate(texts: Sequence[str]) -> list[str]:
         made: list[str] = []
         check_text_lengths(service, texts, key)
-        if (cost := math.ceil(sum(map(len, texts)) / CHARACTERS_PER_REQUEST)) > 1:
+        if (cost := price(sum(map(len, texts)))) > 1:
             service.asking(charge(cost), loop)
         plain = map(strip_placeholder_tags, take_characters(texts, DETECTED) if pair[0] == AUTO else ())
         spoken, wanted, _ = service.languages(*pair, list(plain))

@@ -13,7 +13,13 @@ from regard.serve.refusal import Refusal
 
 PERIODS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
 SLOTS = 60  # of a period: what is asked for in one of them is remembered, and forgotten, together
+CHARACTERS = 1000  # of text that one request pays for
 MOST = 50_000  # clients that are remembered at a time
+
+
+def price(characters: int) -> int:
+    """Return the requests that a text counts as by its length: one for each 1,000 characters begun."""
+    return math.ceil(characters / CHARACTERS)
 
 
 class Allowance(NamedTuple):
@@ -88,24 +94,26 @@ class Limits:
         self.ledgers = {name: Ledger(period) for name, period in PERIODS.items()}
         self.violations = Ledger(PERIODS["hour"])
 
-    def spend(self, client: str, cost: int, allowed: Allowance, counted: int = 0) -> None:
-        """Takes so many requests off what a client has left; refused where it has not so many.
+    def spend(self, client: str, cost: int, allowed: Allowance, *, by_length: int = 0, counted: int = 0) -> None:
+        """Takes `cost` requests off what a client has left in each period; refused where it has not so many.
 
-        `counted` requests were taken for the same work before, and will be again when the client retries.
+        If `by_length` is more, it takes that many, but at most the limit of the period, which even the longest text
+        fits in. `counted` requests were taken for the same work before, and will be again when the client retries.
         """
         self.refuse_banned(client)
-        self.check(client, cost, allowed, counted)
-        for name in allowed.bounds:
-            self.ledgers[name].add(client, cost, self.clock())
+        self.check(client, cost, allowed, by_length=by_length, counted=counted)
+        for name, most in allowed.bounds.items():
+            self.ledgers[name].add(client, max(cost, min(by_length, most - counted)), self.clock())
 
-    def check(self, client: str, cost: int, allowed: Allowance, counted: int = 0) -> None:
+    def check(self, client: str, cost: int, allowed: Allowance, *, by_length: int = 0, counted: int = 0) -> None:
         """Refuses a client that has not so many left."""
         now = self.clock()
         for name, most in allowed.bounds.items():
-            if self.ledgers[name].spent(client, now) + cost > most:
+            due = max(cost, min(by_length, most - counted))
+            if self.ledgers[name].spent(client, now) + due > most:
                 if self.ban_after >= 0:
                     self.violations.add(client, 1, now)
-                wait = max(1, math.ceil(self.ledgers[name].wait(client, most - cost - counted, now)))
+                wait = max(1, math.ceil(self.ledgers[name].wait(client, most - due - counted, now)))
                 raise Refusal(f"Slowdown: {most} per 1 {name}", 429, {"Retry-After": str(wait)})
 
     def refuse_banned(self, client: str) -> None:

@@ -25,7 +25,7 @@ from regard.serve.figures import Figures
 from regard.serve.fleet import SHORT, Fleet, Given, Served, folder, muster, names, task
 from regard.serve.keys import Key, Keys
 from regard.serve.languages import AUTO, code, name, written
-from regard.serve.limits import Allowance, Limits
+from regard.serve.limits import Allowance, Limits, price
 from regard.serve.logs import note
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.settings import Settings
@@ -82,7 +82,8 @@ class Service:
             fields = await read(request, self.reading)
             if not given:
                 key = await self.known(request, fields.text("api_key", default=""), fields.cost)
-        self.limits.spend(self.client(request, key), fields.cost, self.allowed(key))
+        by_length = price(fields.characters)
+        self.limits.spend(self.client(request, key), fields.cost, self.allowed(key), by_length=by_length)
         return fields, key
 
     @contextmanager
