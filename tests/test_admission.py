@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,6 +23,7 @@ from support.server import FakeClock, ask_in_process, hold_decoding, serve_in_th
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
+from regard.runs.summary import RunSummary, summarize_run
 from regard.serve.address import household
 from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
@@ -210,6 +214,64 @@ def test_training_curves_count_as_requests(fluent_run: Run) -> None:
         answers = [server.http.get(f"{path}{query}") for query in ("", "?after=-1", "?after=4", "", "?after=-1")]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
         assert server.http.get("/v1/models").status_code == 200
+
+
+def test_training_curves_cost_what_is_read_of_their_file(
+    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "long"
+    shutil.copytree(fluent_run.folder, folder)
+    rows = [{"kind": "train" if step % 100 else "dev", "step": step, "loss": 1.5} for step in range(1, 30_001)]
+    content = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(content, encoding="utf-8")
+    parse, parsed = Run.parse_metrics_line, list[int]()
+
+    def count_parsed(run: Run, line: bytes, number: int) -> dict[str, Any]:
+        parsed.append(number)
+        return parse(run, line, number)
+
+    monkeypatch.setattr(Run, "parse_metrics_line", count_parsed)
+
+    async def ask(client: httpx.AsyncClient) -> list[Any]:
+        queries = ("?after=29990", "?after=0", "?after=29990", "", "?after=0", "?after=29990")
+        return [await client.get(f"/v1/models/long/curves{query}") for query in queries]
+
+    cost = math.ceil(len(content) / 1_000_000)
+    answers = ask_in_process(folder, Settings(req_limit=2 * cost - 1), ask)
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429, 200]
+    assert answers[0].json()["rows"] == answers[-1].json()["rows"] == rows[29_990:]
+    thinned = answers[1].json()["rows"]
+    assert (len(thinned), thinned[0], thinned[-1]) == (1300, rows[0], rows[-1])
+    assert len(parsed) == 1300 + 3 * 10, "no other row is parsed"
+
+
+def test_run_is_summarized_again_after_a_checkpoint_only(
+    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = tmp_path / "run", list[Path]()
+    shutil.copytree(fluent_run.folder, folder)
+
+    def summarize(path: Path) -> RunSummary:
+        read.append(path)
+        return summarize_run(path)
+
+    monkeypatch.setattr("regard.serve.fleet.summarize_run", summarize)
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        (state,) = folder.glob("checkpoints/step-80/state.json")
+        steps = []
+        for step in (80, 80, 90, 90):
+            if (content := json.loads(state.read_text(encoding="utf-8")))["step"] != step:
+                state.write_text(json.dumps(content | {"step": step}), encoding="utf-8")
+            with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write('{"kind": "train", "step": 81}\n')
+            (model,) = (await client.get("/v1/models")).json()["models"]
+            await client.get(f"/v1/models/{folder.name}/curves?after=0")
+            steps.append(model["steps"])
+        return steps
+
+    assert ask_in_process(folder, Settings(), ask) == [80, 80, 90, 90]
+    assert read == [folder] * 2
 
 
 def test_long_training_curves_are_thinned_out() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.runs.summary import summarize_run
 from regard.serve.aside import Aside
+from regard.serve.fleet import summarize_served
 from regard.serve.refusal import Refusal
 from regard.serve.rounding import numbers
 from regard.tasks import get_task
@@ -30,7 +30,7 @@ class Hand:
 
     def described(self) -> dict[str, Any]:
         """What its run tells."""
-        known = summarize_run(self.folder)
+        known = summarize_served(self.folder)
         best = known.best
         return {
             "name": self.name,

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 
 from regard.errors import UserError
 from regard.runs import Run
+from regard.runs.summary import RunSummary, summarize_run
 from regard.search import Hypothesis
 from regard.serve.aside import at_once
 from regard.serve.batching import Batcher
@@ -46,6 +47,17 @@ class Given:
         if not source or not target:
             raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
         return cls(place, code(source), code(target))
+
+
+def summarize_served(folder: Path) -> RunSummary:
+    """Summarize a run; its files, which may be large, are read again only after a checkpoint was written."""
+    files = [folder / "config.yaml", folder / "checkpoints", *sorted(folder.glob("checkpoints/*/state.json"))]
+    return _summarize(folder, tuple((path.name, path.stat().st_mtime_ns) for path in files if path.exists()))
+
+
+@lru_cache(maxsize=100)
+def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary:
+    return summarize_run(folder)
 
 
 class Served:

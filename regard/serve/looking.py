@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
-from regard.runs.summary import summarize_run
 from regard.search import PartialHypothesis, search_with_trace
 from regard.serve import answers
 from regard.serve.aside import Aside
 from regard.serve.described import asked, refused
 from regard.serve.fields import Fields
-from regard.serve.fleet import Served
+from regard.serve.fleet import Served, summarize_served
 from regard.serve.languages import name, written
 from regard.serve.refusal import OverloadedError, Refusal
 from regard.serve.rounding import encode_json, numbers
@@ -31,6 +32,10 @@ from regard.translate.streaming import StreamedWord, stream_words
 LONGEST = 400  # characters of a text that is looked at step by step
 WIDEST = 12  # hypotheses of a beam that is looked at
 MOST_ROWS = 2000  # measurements of one answer
+TAIL = 100_000  # bytes at the end of the metrics that are read free of charge
+BYTES_PER_REQUEST = 1_000_000  # of metrics, for the limits of requests
+KIND, STEP = re.compile(rb'"kind": ?"([^"]*)"'), re.compile(rb'"step": ?(\d{1,18})')
+T = TypeVar("T")
 GREEDY = Options(beam=1, addresses=False)
 
 
@@ -48,9 +53,13 @@ def router(service: Service) -> APIRouter:
     @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
     async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
-        await service.enter(request, cost=after is None or after < 0)  # a client that follows a run is charged once
-        folder = service.run(model)
-        body = await service.reports(lambda: encode_json(measured(folder, -1 if after is None else after)))
+        await service.enter(request)
+        folder, after = service.run(model), -1 if after is None else after
+        start = await service.reports(find_tail, folder, after)
+        if start is None or after < 0:  # a client that follows a run reads its beginning once
+            size = await service.reports(count_metrics_bytes, folder)
+            await service.enter(request, cost=1, by_length=math.ceil(size / BYTES_PER_REQUEST))
+        body = await service.reports(lambda: encode_json(measured(folder, after, start or 0)))
         return Response(body, media_type="application/json")
 
     @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
@@ -116,7 +125,7 @@ def event(kind: str, data: dict[str, Any]) -> bytes:
 
 def described(served: Served) -> dict[str, Any]:
     """A model, as far as its run tells."""
-    known, decoder = summarize_run(served.folder), served.translator.models[0].decoder
+    known, decoder = summarize_served(served.folder), served.translator.models[0].decoder
     best, points = known.best, decoder.alignment_heads()
     tokenizers = served.translator.tokenizers
     return {
@@ -143,19 +152,56 @@ def described(served: Served) -> dict[str, Any]:
     }
 
 
-def measured(folder: Path, after: int) -> dict[str, Any]:
-    """The measurements of a run behind a step; of many, some at regular distances."""
-    rows = thin_out([row for row in Run(folder).read_metrics() if row["step"] > after], MOST_ROWS)
-    return {"rows": [finite(row) for row in rows], "finished": summarize_run(folder).finished}
+def measured(folder: Path, after: int, start: int = 0) -> dict[str, Any]:
+    """The measurements of a run behind a step; of many, some at regular distances, and no others are parsed.
+
+    They are read from a byte on behind which all of them are, see `find_tail`.
+    """
+    run = Run(folder)
+    lines: list[tuple[bytes, int, bytes]] = []
+    for number, line in enumerate(read_lines(run.metrics_path, start), 1):
+        kind, step = KIND.search(line), STEP.search(line)
+        if step is None or int(step[1]) > after:
+            lines.append((kind[1] if kind else b"", number, line))
+    rows = [run.parse_metrics_line(line, number) for _, number, line in thin_out(lines, MOST_ROWS, itemgetter(0))]
+    return {
+        "rows": [finite(row) for row in rows if row["step"] > after],
+        "finished": summarize_served(folder).finished,
+    }
 
 
-def thin_out(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def read_lines(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Return the complete lines of a file that begin at a byte or behind it."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        if start:
+            file.seek(start - 1)
+            file.readline()
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def find_tail(folder: Path, after: int) -> int | None:
+    """Return the byte of the metrics behind which all rows after a step are; None if they are not near the end."""
+    path = Run(folder).metrics_path
+    start = max(0, count_metrics_bytes(folder) - TAIL)
+    step = STEP.search(next(read_lines(path, start), b""))
+    return start if not start or (step and int(step[1]) <= after) else None
+
+
+def count_metrics_bytes(folder: Path) -> int:
+    """Return the size of the metrics of a run."""
+    path = Run(folder).metrics_path
+    return path.stat().st_size if path.is_file() else 0
+
+
+def thin_out(rows: Sequence[T], most: int, kind: Callable[[Any], Any] = itemgetter("kind")) -> list[T]:
     """Return at most so many rows: of each kind, the first, the last, and some at regular distances."""
     if len(rows) <= most:
         return list(rows)
-    kinds: dict[str, list[int]] = {}
+    kinds: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
-        kinds.setdefault(row["kind"], []).append(number)
+        kinds.setdefault(kind(row), []).append(number)
     kept: set[int] = set()
     for numbered in kinds.values():
         count = min(len(numbered), max(2, most // len(kinds)))

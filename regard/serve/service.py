@@ -104,12 +104,12 @@ class Service:
         finally:
             self.keyless -= 1
 
-    async def enter(self, request: Request, cost: int = 0) -> None:
+    async def enter(self, request: Request, cost: int = 0, by_length: int = 0) -> None:
         """Check the key of a request without a body, where one is required, and charge so many requests for it."""
         self.limits.refuse_banned(self.client(request))
         key = await self.known(request, given_key(request))
         if cost:
-            self.limits.spend(self.client(request, key), cost, self.allowed(key))
+            self.limits.spend(self.client(request, key), cost, self.allowed(key), by_length=by_length)
 
     async def known(self, request: Request, given: str, cost: int = 1) -> Key | None:
         """The key that was given; who guesses is counted as well."""
