@@ -119,6 +119,37 @@ def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:
     assert '"422"' not in server.http.get("/openapi.json").text
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "unit", "status", "error"),
+    [
+        ("GET", "/page/base.css", "bytes=99999999-", 416, "Requested Range Not Satisfiable"),
+        ("GET", "/page/base.css", "bytes=", 400, "Range header: range must be requested"),
+        ("GET", "/", "bytes=9-1", 400, "Range header: start must be less than end"),
+        ("GET", "/docs", "lines=1-2", 400, "Only support bytes range"),
+        ("HEAD", "/page/base.css", "bytes=99999999-", 416, None),
+        ("GET", "/page/", "", 404, "Not Found"),
+        ("GET", "/page/%00", "", 404, "Not Found"),
+        ("GET", f"/page/{'a' * 300}", "", 404, "Not Found"),
+        ("POST", "/page/base.css", "", 405, "Method Not Allowed"),
+    ],
+)
+def test_errors_of_static_files_are_json(
+    server: Server, method: str, path: str, unit: str, status: int, error: str | None
+) -> None:
+    answer = server.http.request(method, path, headers={"Range": unit} if unit else {})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json"), answer.text
+    assert answer.content == b"" if error is None else answer.json() == {"error": error}
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    if status == 416:
+        assert answer.headers["Content-Range"].endswith(f"*/{len(server.http.get(path).content)}")
+
+
+def test_redirect_does_not_repeat_the_host_of_the_request(server: Server) -> None:
+    for path, expected in (("/health/", "/health"), ("/languages/?a=b", "/languages?a=b")):
+        answer = server.http.get(path, headers={"Host": "evil.example"})
+        assert (answer.status_code, answer.headers["Location"]) == (307, expected)
+
+
 def test_head_requests_are_answered(server: Server) -> None:
     models = ("/v1/models", "/v1/models/fluent/curves")
     for path in (

@@ -7,6 +7,8 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from urllib.parse import urlsplit, urlunsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -137,23 +139,47 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
     return frozenset(settings.cors or (() if settings.keys else ("*",)))
 
 
+def remove_host(location: bytes) -> bytes:
+    """Return the path and query of a URL: the host that a client states is not repeated unchecked."""
+    parts = urlsplit(location.decode("latin-1"))
+    return urlunsplit(("", "", f"/{parts.path.lstrip('/')}", parts.query, "")).encode("latin-1")
+
+
 class Answer:
-    """What is sent, with the headers that each answer has."""
+    """What is sent, with the headers that each answer has. An error that is not JSON becomes JSON."""
 
     def __init__(self, send: Send, headers: Mapping[bytes, bytes], bodiless: bool = False) -> None:
         self.sender = send
         self.headers = headers
         self.bodiless = bodiless
         self.status = 0  # until it has begun
+        self.held: Message | None = None  # the beginning of an error that is not JSON, as of a file's range
+        self.over = False  # whether such an error has been answered
 
     async def __call__(self, message: Message) -> None:
         """One message of it."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            had = {name.lower() for name, _ in message.get("headers", [])}
-            more = [(name, value) for name, value in self.headers.items() if name not in had]
-            message = {**message, "headers": [*message.get("headers", []), *more]}
-        elif self.bodiless:
+            own = {name.lower(): value for name, value in message.get("headers", [])}
+            if self.status >= 400 and not own.get(b"content-type", b"").startswith(b"application/json"):
+                self.held = message
+                return
+            had = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"location"]
+            if location := own.get(b"location"):
+                had.append((b"location", remove_host(location)))
+            more = [(name, value) for name, value in self.headers.items() if name not in own]
+            message = {**message, "headers": [*had, *more]}
+        elif self.held:
+            start, self.held = self.held, None
+            text = message.get("body", b"").decode("utf-8", "replace") or HTTPStatus(self.status).phrase
+            lost = (b"content-type", b"content-length")
+            kept = {name.decode(): value.decode() for name, value in start["headers"] if name.lower() not in lost}
+            body = JSONResponse({"error": text}, self.status, kept)
+            await self({**start, "headers": body.raw_headers})
+            message, self.over = {"type": "http.response.body", "body": body.body}, True
+        elif self.over:
+            return
+        if self.bodiless and message["type"] == "http.response.body":
             message = {**message, "body": b""}
         await self.sender(message)
 
