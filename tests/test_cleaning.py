@@ -63,11 +63,11 @@ RULE_EXAMPLES: dict[str, tuple[list[Pair], list[Pair]]] = {
 def make_rule(name: str) -> filters.PairFilter:
     """Return the rule with the limits that `RULE_EXAMPLES` are written for."""
     special: dict[str, filters.PairFilter] = {
-        "short": filters.MinWordsFilter(2),
-        "long": filters.MaxWordsFilter(10),
-        "ratio": filters.LengthRatioFilter(2),
-        "script": filters.ScriptFilter("latin", "cyrillic"),
-        "same-source": filters.DuplicateSourceFilter(),
+        "short": filters.make_filter("short", min_words=2),
+        "long": filters.make_filter("long", max_words=10),
+        "ratio": filters.make_filter("ratio", max_ratio=2),
+        "script": filters.make_filter("script", source="latin", target="cyrillic"),
+        "same-source": filters.make_filter("same-source"),
     }
     rule = special.get(name) or next(rule for rule in filters.make_default_filters((None, None)) if rule.name == name)
     if name in ("duplicate", "same-source"):
@@ -108,7 +108,7 @@ def test_dropped_pair_is_counted_for_the_first_rule_only() -> None:
 
 
 def test_pair_dropped_by_another_rule_does_not_count_as_seen() -> None:
-    sieve = FilterPipeline([filters.MaxWordsFilter(1), filters.DuplicateSourceFilter()])
+    sieve = FilterPipeline([filters.make_filter("long", max_words=1), filters.make_filter("same-source")])
     assert [sieve.accepts(pair) for pair in (Pair("a", "b b"), Pair("a", "c"), Pair("a", "d"))] == [False, True, False]
 
 

@@ -19,7 +19,6 @@ from sacrebleu.dataset import DATASETS
 from support.archives import make_zip
 from support.commands import Command
 
-from regard.corpus import public_corpora
 from regard.corpus.archives import unpack_members
 from regard.corpus.download import MAX_ATTEMPTS, download_file
 from regard.corpus.public_corpora import PUBLIC_CORPORA, copy_lines, drop_tag_lines, extract_segments, find_test_set
@@ -401,7 +400,7 @@ def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tm
     serve_corpus(site, "multi30k-en-de")
     done = regard("data", "get", "multi30k-en-de", "--from", f"{site.address}/mirror")
     assert done.returncode == 2
-    assert f"should have {public_corpora.MULTI30K_SHA256['train.en.gz']}; it was not kept" in done.stderr
+    assert f"should have {PUBLIC_CORPORA['multi30k-en-de'].remote_files[0].sha256}; it was not kept" in done.stderr
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

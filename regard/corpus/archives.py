@@ -7,7 +7,7 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -71,15 +71,13 @@ def _open_members(archive: Path) -> Iterator[dict[str, _MemberOpener]]:
     try:
         if archive.name.endswith((".tgz", ".tar.gz", ".tar")):
             with tarfile.open(archive) as tar:
-                entries = tar.getmembers()
-                _check_member_names(archive, [entry.name for entry in entries])
-                files = [entry for entry in entries if entry.isfile()]
-                yield {_strip_folders(entry.name): partial(tar.extractfile, entry) for entry in files}
+                members = tar.getmembers()
+                files = {entry.name: partial(tar.extractfile, entry) for entry in members if entry.isfile()}
+                yield _index_by_file_name(archive, [entry.name for entry in members], files)
         elif archive.name.endswith(".zip"):
             with zipfile.ZipFile(archive) as file:
-                infos = file.infolist()
-                _check_member_names(archive, [info.filename for info in infos])
-                yield {_strip_folders(info.filename): partial(file.open, info) for info in infos if not info.is_dir()}
+                opened = {info.filename: partial(file.open, info) for info in file.infolist() if not info.is_dir()}
+                yield _index_by_file_name(archive, file.namelist(), opened)
         else:
             yield {archive.name.removesuffix(".gz"): partial(gzip.open, archive)}
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
@@ -88,13 +86,12 @@ def _open_members(archive: Path) -> Iterator[dict[str, _MemberOpener]]:
         raise UserError(f"{archive} cannot be unpacked: {error}") from error
 
 
-def _check_member_names(archive: Path, names: list[str]) -> None:
-    """Raise a UserError if a member's path leads out of the folder."""
+def _index_by_file_name(
+    archive: Path, names: Sequence[str], openers: Mapping[str, _MemberOpener]
+) -> dict[str, _MemberOpener]:
+    """Return the openers by name without folders; raise a UserError if a path in `names` leads out of the folder."""
     for name in names:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or name[1:2] == ":":
             raise UserError(f"{archive} holds {name!r}, which leads out of its folder; nothing of it was unpacked")
-
-
-def _strip_folders(name: str) -> str:
-    return PurePosixPath(name).name
+    return {PurePosixPath(name).name: opener for name, opener in openers.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UserError
+from regard.paths import compute_sha256
 from regard.version import VERSION
 
 MAX_ATTEMPTS = 5
@@ -49,7 +49,7 @@ def download_file(
     expected = sha256 or read_recorded_checksum(checksum_path)
     if not path.exists():
         _download_with_retries(url, path, expected, progress, sleep)
-    actual = _compute_sha256(path)
+    actual = compute_sha256(path)
     if expected and actual != expected:
         raise _make_checksum_error(path, actual, expected)
     if not checksum_path.exists():
@@ -72,7 +72,7 @@ def _download_with_retries(
             if attempt == MAX_ATTEMPTS - 1:
                 raise UserError(f"{url}: {error}, {MAX_ATTEMPTS} times over; {_RESUME_HINT}") from error
             sleep(2.0**attempt)
-    actual = _compute_sha256(part.path)
+    actual = compute_sha256(part.path)
     if expected and actual != expected:
         part.remove_files()
         raise _make_checksum_error(Path(url), actual, expected, url)
@@ -170,11 +170,6 @@ def _start_or_resume(response: Any, part: PartialDownload) -> int | None:
     strong_etag = etag if etag and not etag.startswith("W/") else None  # a weak ETag does not guarantee identical bytes
     part.create_empty(strong_etag or response.headers.get("Last-Modified"), length)
     return length
-
-
-def _compute_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_recorded_checksum(checksum_path: Path) -> str | None:

@@ -6,12 +6,11 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from regard.data.sentence_pair import Pair
 from regard.data.unicode_scripts import find_main_script, find_script
@@ -92,139 +91,85 @@ _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\uff
 _NON_LETTER = re.compile(r"[\W\d_]")
 
 
-class PairFilter(Protocol):
-    """Interface of a rule that rejects sentence pairs."""
+class PairFilter(NamedTuple):
+    """A rule that rejects sentence pairs; it may remember the pairs that it has seen."""
 
-    @property
-    def name(self) -> str:
-        """One word, for the command line and reports."""
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if a pair is to be removed; a rule may remember the pairs that it has seen."""
+    name: str  # one word, for the command line and reports
+    rejects: Callable[[Pair], bool]
 
 
-@dataclass(frozen=True)
-class EmptySideFilter:
-    """Reject pairs with an empty side."""
-
-    name: str = "empty"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if a side is empty or white space."""
-        return not pair.source.strip() or not pair.target.strip()
+def _has_empty_side(pair: Pair) -> bool:
+    return not pair.source.strip() or not pair.target.strip()
 
 
-@dataclass(frozen=True)
-class ControlCharacterFilter:
-    """Reject pairs with control characters or the remains of a wrong encoding (U+FFFD)."""
-
-    name: str = "broken"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if either side contains such a character."""
-        return (
-            _CONTROL_CHARACTERS.search(pair.source) is not None or _CONTROL_CHARACTERS.search(pair.target) is not None
-        )
+def _has_control_characters(pair: Pair) -> bool:
+    """Return True for control characters and the remains of a wrong encoding (U+FFFD)."""
+    return bool(_CONTROL_CHARACTERS.search(pair.source) or _CONTROL_CHARACTERS.search(pair.target))
 
 
-@dataclass(frozen=True)
-class MinWordsFilter:
-    """Reject pairs with fewer than `min_words` words on a side."""
-
-    min_words: int = 1
-    name: str = "short"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the shorter side is too short."""
-        return min(count_words(pair.source), count_words(pair.target)) < self.min_words
+def _is_too_short(pair: Pair, min_words: int = 1) -> bool:
+    return min(map(count_words, pair)) < min_words
 
 
-@dataclass(frozen=True)
-class MaxWordsFilter:
-    """Reject pairs with more than `max_words` words on a side."""
-
-    max_words: int = 200
-    name: str = "long"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the longer side is too long."""
-        return max(count_words(pair.source), count_words(pair.target)) > self.max_words
+def _is_too_long(pair: Pair, max_words: int = 200) -> bool:
+    return max(map(count_words, pair)) > max_words
 
 
-@dataclass(frozen=True)
-class LengthRatioFilter:
-    """Reject pairs whose longer side exceeds `max_ratio` times the shorter one by more than three words."""
-
-    max_ratio: float = 3.0
-    name: str = "ratio"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the lengths differ too much."""
-        short, long = sorted((count_words(pair.source), count_words(pair.target)))
-        return long > self.max_ratio * short + _RATIO_EXTRA_WORDS
+def _has_unequal_lengths(pair: Pair, max_ratio: float = 3.0) -> bool:
+    """Return True if the longer side exceeds `max_ratio` times the shorter one by more than three words."""
+    short, long = sorted(map(count_words, pair))
+    return long > max_ratio * short + _RATIO_EXTRA_WORDS
 
 
-@dataclass(frozen=True)
-class CopiedSourceFilter:
-    """Reject pairs whose target equals the source, apart from case and white space."""
-
-    name: str = "copied"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the target is a copy of the source."""
-        return _normalize_for_comparison(pair.source) == _normalize_for_comparison(pair.target)
+def _is_copied(pair: Pair) -> bool:
+    """Return True if the target equals the source, apart from case and white space."""
+    return _normalize_for_comparison(pair.source) == _normalize_for_comparison(pair.target)
 
 
-@dataclass(frozen=True)
-class LetterFractionFilter:
-    """Reject pairs with a side whose fraction of letters (white space not counted) is below `min_fraction`."""
-
-    min_fraction: float = 0.5
-    name: str = "letters"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if a side is numbers, marks or addresses rather than a sentence."""
-        return (
-            compute_letter_fraction(pair.source) < self.min_fraction
-            or compute_letter_fraction(pair.target) < self.min_fraction
-        )
+def _has_few_letters(pair: Pair, min_fraction: float = 0.5) -> bool:
+    """Return True if a side is numbers, marks or addresses rather than a sentence; white space is not counted."""
+    return min(map(compute_letter_fraction, pair)) < min_fraction
 
 
-@dataclass(frozen=True)
-class ScriptFilter:
-    """Reject pairs with a side mostly written in another script than expected; None accepts any script."""
-
-    source: str | None
-    target: str | None
-    name: str = "script"
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if a side is mostly in another script."""
-        return _is_in_other_script(pair.source, self.source) or _is_in_other_script(pair.target, self.target)
+def _is_in_wrong_script(pair: Pair, source: str | None = None, target: str | None = None) -> bool:
+    """Return True if a side is mostly written in another script than expected; None accepts any script."""
+    return _is_in_other_script(pair.source, source) or _is_in_other_script(pair.target, target)
 
 
-@dataclass(frozen=True)
-class DuplicatePairFilter:
-    """Reject pairs that occurred before."""
-
-    name: str = "duplicate"
-    seen: TextHashSet = field(default_factory=TextHashSet, repr=False)
-
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the same pair was seen before."""
-        return not self.seen.add_text(pair.source, pair.target)
+def _is_repeated_pair(pair: Pair, seen: TextHashSet) -> bool:
+    return not seen.add_text(pair.source, pair.target)
 
 
-@dataclass(frozen=True)
-class DuplicateSourceFilter:
-    """Reject pairs whose source occurred before, with any translation."""
+def _has_repeated_source(pair: Pair, seen: TextHashSet) -> bool:
+    return not seen.add_text(pair.source)
 
-    name: str = "same-source"
-    seen: TextHashSet = field(default_factory=TextHashSet, repr=False)
 
-    def rejects(self, pair: Pair) -> bool:
-        """Return True if the same source was seen before."""
-        return not self.seen.add_text(pair.source)
+# In the order in which the rules are applied: cheap ones first, those with memory last.
+_RULES: dict[str, Callable[..., bool]] = {
+    "empty": _has_empty_side,
+    "broken": _has_control_characters,
+    "short": _is_too_short,
+    "long": _is_too_long,
+    "ratio": _has_unequal_lengths,
+    "copied": _is_copied,
+    "letters": _has_few_letters,
+    "script": _is_in_wrong_script,
+    "duplicate": _is_repeated_pair,
+    "same-source": _has_repeated_source,
+}
+_RULES_WITH_MEMORY = ("duplicate", "same-source")
+
+
+def make_filter(name: str, **limits: Any) -> PairFilter:
+    """Return the rule of a name, with its limits: `make_filter("ratio", max_ratio=2.0)`.
+
+    Limits are `min_words` of `short`, `max_words` of `long`, `max_ratio` of `ratio`, `min_fraction` of `letters`, and
+    `source` and `target` of `script`.
+    """
+    if name not in _RULES:
+        raise UserError(f"there is no rule {name!r}{format_suggestion(name, _RULES)}")
+    memory = {"seen": TextHashSet()} if name in _RULES_WITH_MEMORY else {}
+    return PairFilter(name, partial(_RULES[name], **limits, **memory))
 
 
 def make_default_filters(
@@ -236,19 +181,17 @@ def make_default_filters(
     min_letters: float = 0.5,
     unique_source: bool = False,
 ) -> list[PairFilter]:
-    """Return the rules in the order in which they are applied: cheap ones first, those with memory last."""
+    """Return the rules in the order in which they are applied, without `same-source` unless `unique_source`."""
     if min_words > max_words:
         raise UserError(f"no pair has at least {min_words} words and at most {max_words}")
-    rules: list[PairFilter] = [
-        EmptySideFilter(),
-        ControlCharacterFilter(),
-        MinWordsFilter(min_words),
-        MaxWordsFilter(max_words),
-        LengthRatioFilter(max_ratio),
-        CopiedSourceFilter(),
-    ]
-    rules += [LetterFractionFilter(min_letters), ScriptFilter(*scripts), DuplicatePairFilter()]
-    return [*rules, DuplicateSourceFilter()] if unique_source else rules
+    limits: dict[str, dict[str, Any]] = {
+        "short": {"min_words": min_words},
+        "long": {"max_words": max_words},
+        "ratio": {"max_ratio": max_ratio},
+        "letters": {"min_fraction": min_letters},
+        "script": dict(zip(("source", "target"), scripts, strict=True)),
+    }
+    return [make_filter(name, **limits.get(name, {})) for name in _RULES if name != "same-source" or unique_source]
 
 
 def exclude_filters(filters: Sequence[PairFilter], names: Iterable[str]) -> list[PairFilter]:
