@@ -326,7 +326,7 @@ def check_resume(kept: RestorableRun, name: str, content: bytes, vouched: bool =
     def go() -> None:
         kept.trainer.resume()
         next(kept.trainer.load_update_batches())
-        truncate_metrics_after(kept.run, kept.trainer.train_state.step, kept.trainer.train_state.validated)
+        truncate_metrics_after(kept.run, kept.trainer.train_state.step, kept.trainer.train_state.validated_step)
 
     check_works_or_user_error(go, kept.run.folder)
 

@@ -1025,7 +1025,7 @@ def check_training_steps(factory: TrainerFactory) -> None:
 def check_training_epochs(factory: TrainerFactory) -> None:
     for value in (1.0, 2.5):
         trainer = factory.make(steps=None, epochs=value, validate_every=99, log_every=1)
-        assert trainer.sampler.compute_epochs(trainer.fit().place) >= value
+        assert trainer.sampler.compute_epochs(trainer.fit().data_position) >= value
         begun = [row["epoch"] for row in trainer.run.read_metrics() if row["kind"] == "train"]
         assert begun[0] == 0.0
         assert all(epoch < value for epoch in begun), "training ends at the limit"

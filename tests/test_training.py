@@ -224,7 +224,11 @@ def test_stopping_and_resuming_at_every_step_changes_nothing(settings: dict[str,
         steps = reached
     assert steps in (end.step - 1, end.step)
     assert are_state_dicts_equal(whole.model.state_dict(), part.model.state_dict())
-    assert (last.place, last.step, last.ranked) == (end.place, end.step, end.ranked)
+    assert (last.data_position, last.step, last.best_validations) == (
+        end.data_position,
+        end.step,
+        end.best_validations,
+    )
 
 
 def test_early_stopping_counts_validations_without_improvement(tmp_path: Path) -> None:
@@ -300,7 +304,7 @@ def test_resumed_run_compares_scores_of_different_metrics_by_loss(tmp_path: Path
     resumed = make_trainer(tmp_path, steps=4)
     resumed.resume()
     resumed.validate = lambda model, device: Validation(loss, {"chrf": 0.5}, "chrf")
-    assert resumed.fit().ranked[0].step == best
+    assert resumed.fit().best_validations[0].step == best
     assert resumed.run.find_best_step() == best
 
 
@@ -451,13 +455,13 @@ def test_out_of_memory_splits_batches_until_they_fit(
     cut.validate = lambda *_: Validation(1.0, {"bleu": 1.0}, "bleu")
     end = cut.fit()
     assert end.step == 4
-    assert end.pieces > 1
+    assert end.micro_batches > 1
     assert "out of memory; each batch is split into" in capsys.readouterr().err
     assert max(limited.seen[-4:]) <= 3, "later batches are split before the first attempt"
     for left, right in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
     state = checkpoint.read_state(cut.run.checkpoint_folder(4))
-    assert state["pieces"] == end.pieces
+    assert state["pieces"] == end.micro_batches
 
 
 def test_out_of_memory_with_a_single_pair_is_a_user_error(tmp_path: Path) -> None:
@@ -512,10 +516,12 @@ def test_metrics_and_state_with_nan_are_valid_json(tmp_path: Path) -> None:
     assert "<svg" in format_training_curves(trainer.run.read_metrics())
     resumed = make_trainer(tmp_path, steps=6)
     resumed.resume()
-    assert math.isnan(resumed.train_state.ranked[0].loss)
+    assert math.isnan(resumed.train_state.best_validations[0].loss)
     resumed.validate = lambda model, device: Validation(9.0, {"bleu": 0.0}, "bleu")
     resumed.fit()
-    assert resumed.train_state.ranked[0] == ValidationRecord(6, 9.0, 0.0, "bleu"), "any number is better than NaN"
+    assert resumed.train_state.best_validations[0] == ValidationRecord(6, 9.0, 0.0, "bleu"), (
+        "any number is better than NaN"
+    )
 
 
 def test_resume_rewrites_nan_of_earlier_versions_as_null(tmp_path: Path) -> None:
@@ -657,7 +663,7 @@ def test_training_goes_on_beside_a_damaged_older_checkpoint(tmp_path: Path) -> N
 def test_keep_best_keeps_the_best_checkpoints(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, [5.0, 1.0, 4.0, 2.0, 3.0], patience=None, keep=1, keep_best=3, steps=10)
     end = trainer.fit()
-    assert [best.score for best in end.ranked] == [5.0, 4.0, 3.0]
+    assert [best.score for best in end.best_validations] == [5.0, 4.0, 3.0]
     assert trainer.run.list_steps() == [2, 6, 10]
 
 
@@ -856,8 +862,8 @@ def test_finished_run_starts_no_data_workers(tmp_path: Path) -> None:
 
 def test_runs_list_and_resume_agree_on_whether_a_run_is_finished(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, steps=None, epochs=1.0)
-    trainer.train_state.place = SamplerPosition(0, 0, 1)
-    epochs = trainer.sampler.compute_epochs(trainer.train_state.place)
+    trainer.train_state.data_position = SamplerPosition(0, 0, 1)
+    epochs = trainer.sampler.compute_epochs(trainer.train_state.data_position)
     for limit in (epochs, epochs + 1e-7, epochs - 1e-7):
         trainer.settings = replace(trainer.settings, epochs=limit)
         state = {"step": 1, "epochs": epochs, "bad_validations": 0}

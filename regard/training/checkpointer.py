@@ -1,15 +1,32 @@
-"""Saving and resuming checkpoints: model, EMA, optimizer and training state."""
+"""Saving and resuming checkpoints.
+
+A checkpoint is a folder `checkpoints/step-N` of the run. It holds the complete state between two updates:
+
+- `model.safetensors`: the weights of the model to use, which with EMA is the moving average. Tied weights occur once,
+  sharded weights in full.
+- `optimizer.safetensors`: the optimizer's tensors, named by parameter index and key (`0.exp_avg`), and with EMA the raw
+  weights (`weight.0`).
+- `state.json`: the `TrainState`, the gradient scaler, the fingerprint of the training data, the number of processes,
+  `interim` (True if it was written only because the run was stopped), for human readers the best validation and the
+  number of epochs, and the format version and checksums of the other files.
+
+Data order, dropout and learning rate are pure functions of (seed, step, data position), so no random generator is
+saved. On a CPU, a resumed run gives the same weights, bit by bit, as one that was never stopped.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.data.loader import TrainingDataset
+from regard.data.sampler import TokenBatchSampler
+from regard.errors import UserError
 from regard.models import Model
 from regard.runs import Run, checkpoint
 from regard.training.distributed import DistributedContext, gather_full_tensor, take_local_shard
@@ -27,6 +44,9 @@ class Checkpointer:
         model: Model,
         ema: ExponentialMovingAverage,
         optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        dataset: TrainingDataset[Any],
+        sampler: TokenBatchSampler,
         settings: TrainingSettings,
         distributed: DistributedContext,
     ) -> None:
@@ -34,16 +54,26 @@ class Checkpointer:
         self.model = model
         self.ema = ema
         self.optimizer = optimizer
+        self.scaler = scaler
+        self.dataset = dataset
+        self.sampler = sampler
         self.settings = settings
         self.distributed = distributed
 
-    def save(self, train_state: TrainState, extra_state: dict[str, Any]) -> None:
-        """Write a checkpoint of the training state and of `extra_state`, all that the next update depends on."""
+    def save(self, train_state: TrainState, interim: bool) -> None:
+        """Write a checkpoint; an interim one, written because the run was stopped, is removed after the next one."""
         optimizer_state = self.collect_optimizer_state()
         with self.ema.use_average():
             model = self.collect_weights()
             if self.distributed.is_rank0:
-                state = {**train_state.to_json(), **extra_state, "processes": self.distributed.world_size}
+                state = {
+                    **train_state.to_json(),
+                    "epochs": self.sampler.compute_epochs(train_state.data_position),
+                    "data": self.dataset.fingerprint,
+                    "scaler": self.scaler.state_dict(),
+                    "interim": interim,
+                    "processes": self.distributed.world_size,
+                }
                 checkpoint.write_checkpoint(self.run.checkpoint_folder(train_state.step), model, optimizer_state, state)
 
     def collect_weights(self) -> dict[str, Tensor]:
@@ -64,7 +94,7 @@ class Checkpointer:
         """Remove checkpoints that are neither among the newest nor the best, and remains of interrupted writes."""
         if not self.distributed.is_rank0:
             return
-        best = {record.step for record in train_state.ranked}
+        best = {record.step for record in train_state.best_validations}
         interim = [step for step in self.run.list_steps() if self.is_interim(step)]
         regular = [step for step in self.run.list_steps() if step not in interim]
         for step in (*regular[: -self.settings.keep], *(step for step in interim if step != train_state.step)):
@@ -79,12 +109,9 @@ class Checkpointer:
         except checkpoint.CorruptCheckpointError:
             return False
 
-    def resume(self, find_problem: Callable[[dict[str, Any]], str | None]) -> dict[str, Any]:
-        """Load the newest intact checkpoint and return its state.
-
-        `find_problem` describes what is wrong with a state, or returns None; checkpoints with a problem are skipped.
-        """
-        step, state = self.run.recover_newest_checkpoint(find_problem) if self.distributed.is_rank0 else (0, {})
+    def resume(self) -> TrainState:
+        """Load the newest intact checkpoint and return its training state; damaged checkpoints are skipped."""
+        step, state = self.run.recover_newest_checkpoint(self._find_problem) if self.distributed.is_rank0 else (0, {})
         step = int(self.distributed.broadcast_from_rank0([step])[0])
         folder = self.run.checkpoint_folder(step)
         state = state or checkpoint.read_state(folder)
@@ -96,7 +123,27 @@ class Checkpointer:
             raise checkpoint.make_corrupt_error(
                 folder, f"{checkpoint.OPTIMIZER_FILE} does not fit the run: {error}"
             ) from error
-        return state
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        return TrainState.from_json(state)
+
+    def _find_problem(self, state: dict[str, Any]) -> str | None:
+        """Describe why a damaged state cannot be resumed, or return None.
+
+        Raise UserError if it belongs to another run.
+        """
+        if state["data"] != self.dataset.fingerprint:
+            raise UserError(f"the training data differs from that of {self.run.folder}; resume it with its own data")
+        if state["processes"] != self.distributed.world_size:
+            raise UserError(
+                f"{self.run.folder} was trained by {state['processes']} processes, not "
+                f"{self.distributed.world_size}; resume it with the same number"
+            )
+        try:
+            position = TrainState.from_json(state).data_position
+        except ValueError as error:
+            return f"has no valid training state: {error}"
+        return None if self.sampler.has_position(position) else "has a data position that does not exist"
 
     @torch.no_grad()
     def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:

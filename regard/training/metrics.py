@@ -1,9 +1,10 @@
-"""Training metrics: `metrics.jsonl`, TensorBoard, and the estimated time left (ETA)."""
+"""Training metrics: `metrics.jsonl`, TensorBoard, log lines, throughput and the estimated time left (ETA)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -93,6 +94,49 @@ def _open_tensorboard(folder: Path, step: int) -> Any:
         log_message("TensorBoard is not installed (pip install 'regard[tensorboard]'); metrics.jsonl has all figures")
         return None
     return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+_METRIC_LABELS = {  # in log lines
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "f1": "F1",
+    "macro_f1": "macro-F1",
+    "exact": "exact matches",
+    "on_object": "on objects",
+    "r2": "R²",
+    "rmse": "RMSE",
+}
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Return validation metrics as text; values below 1 get more digits."""
+    return ", ".join(
+        f"{_METRIC_LABELS.get(name, name)} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in metrics.items()
+    )
+
+
+def format_update_metrics(metrics: Mapping[str, float]) -> str:
+    """Return the metrics of an update as text."""
+    return (
+        f"loss {metrics['loss']:.3f}  lr {metrics['learning_rate']:.2e}  norm {metrics['gradient_norm']:.2f}  "
+        f"{metrics['tokens_per_second']:,.0f} tokens/s  {metrics['memory_mb']:,.0f} MB  epoch {metrics['epoch']:.2f}"
+    )
+
+
+@dataclass
+class Throughput:
+    """Number of tokens since the last log line."""
+
+    tokens: float = 0.0
+    started_at: float = 0.0
+
+    def reset(self) -> None:
+        """Start to count at zero."""
+        self.tokens, self.started_at = 0.0, time.monotonic()
+
+    def compute_tokens_per_second(self) -> float:
+        """Return the mean speed since the last reset."""
+        return self.tokens / max(1e-9, time.monotonic() - self.started_at)
 
 
 _MAX_SECONDS_BETWEEN_LOGS = 30.0

@@ -1,18 +1,13 @@
-"""Training loop: updates, logging, validation, checkpoints.
-
-A checkpoint holds the complete state between two updates: on a CPU, a resumed run gives the same result as one that was
-never stopped. Data order, noise and learning rate are pure functions of (seed, step, data position), so no generator is
-saved.
-"""
+"""Training loop: updates, logging, validation, checkpoints. Read it from the top: `fit` calls what follows."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,38 +35,13 @@ from regard.training.checkpointer import Checkpointer
 from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, wrap_ddp
 from regard.training.gradient_accumulation import GradientAccumulator
 from regard.training.lr_schedule import compute_learning_rate
-from regard.training.metrics import EtaEstimator, MetricsWriter
+from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
 from regard.training.optimizer import build_optimizer
 from regard.training.precision import measure_peak_memory_mb, preserve_generators
 from regard.training.settings import TrainingSettings
 from regard.training.signals import Interrupted, StopSignals
 from regard.training.train_state import TrainState, ValidationRecord
 from regard.training.weight_averaging import ExponentialMovingAverage
-
-_METRIC_LABELS = {  # in log lines
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "f1": "F1",
-    "macro_f1": "macro-F1",
-    "exact": "exact matches",
-    "on_object": "on objects",
-    "r2": "R²",
-    "rmse": "RMSE",
-}
-
-
-@dataclass
-class _Throughput:
-    """Number of tokens since the last log line."""
-
-    tokens: float = 0.0
-    started_at: float = 0.0
-
-    def reset(self) -> None:
-        self.tokens, self.started_at = 0.0, time.monotonic()
-
-    def compute_tokens_per_second(self) -> float:
-        return self.tokens / max(1e-9, time.monotonic() - self.started_at)
 
 
 class Trainer:
@@ -105,13 +75,12 @@ class Trainer:
         self.distributed = distributed
         self.optimizer = build_optimizer(model, settings)
         self.ema = ExponentialMovingAverage(model, settings.ema)
-        self.checkpointer = Checkpointer(run, model, self.ema, self.optimizer, settings, distributed)
         self.train_state = TrainState()
         self.sampler = TokenBatchSampler(
             dataset.sizes, settings.batch_tokens, settings.pool, settings.seed, dataset.parts, settings.curriculum
         )
         self.stop_signals = StopSignals()
-        self.throughput = _Throughput()
+        self.throughput = Throughput()
         self.eta = EtaEstimator()
         self.accumulator = GradientAccumulator(
             self.model_with_loss,
@@ -119,6 +88,9 @@ class Trainer:
             device,
             distributed,
             None if sharded else wrap_ddp(self.model_with_loss, distributed, device),
+        )
+        self.checkpointer = Checkpointer(
+            run, model, self.ema, self.optimizer, self.accumulator.scaler, dataset, self.sampler, settings, distributed
         )
         self.metrics = MetricsWriter(run, settings.tensorboard, distributed.is_rank0)
         self.start_time = 0.0
@@ -135,23 +107,7 @@ class Trainer:
             closing(self.metrics),
             make_progress_bar() as progress,
         ):
-            self.metrics.open_after(self.train_state.step, self.train_state.validated)
-            self.start_time = time.monotonic() - self.train_state.seconds
-            self.throughput.reset()
-            self.eta.start(self.train_state.step)
-            if self.has_finished():
-                log_message(f"{self.run.folder} has already finished, at step {self.train_state.step}")
-            else:
-                self._warn_about_limits()
-                if self.settings.init_from and not self.train_state.step and self.train_state.best_validation is None:
-                    self.validate_and_record()  # the initial model may stay the best one
-                    self.save()
-                if self._is_validation_due():  # the run was stopped during this validation
-                    self.validate_and_record()
-                    self.save()
-                self.checkpointer.remove_average()  # outdated by the checkpoints to come
-            if self.train_state.step and self.train_state.best_validation is not None:
-                self._rerun_on_best()
+            self._start()
             task = progress.add_task(
                 "training", total=self.estimate_last_step(), completed=self.train_state.step, note=""
             )
@@ -163,17 +119,36 @@ class Trainer:
                 if stop:
                     self.save(interim=True)
                     raise Interrupted(self.train_state.step, stop)
-            if self.train_state.validated != self.train_state.step:
+            if self.train_state.validated_step != self.train_state.step:
                 self.validate_and_record()
             self.save()
             self.try_checkpoint_average()
         return self.train_state
 
+    def _start(self) -> None:
+        """Open the metrics, and repeat what an interruption has prevented: a validation, the choice of a head."""
+        state = self.train_state
+        self.metrics.open_after(state.step, state.validated_step)
+        self.start_time = time.monotonic() - state.seconds
+        self.throughput.reset()
+        self.eta.start(state.step)
+        if self.has_finished():
+            log_message(f"{self.run.folder} has already finished, at step {state.step}")
+        else:
+            self._warn_about_limits()
+            is_untrained = self.settings.init_from and not state.step and state.best_validation is None
+            if is_untrained or self._is_validation_due():  # the initial model may stay the best one
+                self.validate_and_record()
+                self.save()
+            self.checkpointer.remove_average()  # outdated by the checkpoints to come
+        if state.step and state.best_validation is not None:
+            self._rerun_on_best()
+
     def load_update_batches(self) -> LoadedBatches:
         """Return the batches of this rank, update by update; a finished run starts no workers."""
         requests = iterate_batch_requests(
             self.sampler,
-            self.train_state.place,
+            self.train_state.data_position,
             self.settings.accumulate,
             self.distributed.rank,
             self.distributed.world_size,
@@ -192,6 +167,73 @@ class Trainer:
                 self.save(interim=True)
             raise
 
+    def train_step(self, update_batches: UpdateBatches) -> tuple[dict[str, float], int]:
+        """Run one update; return its metrics, and the number of the signal that asks to stop, or 0.
+
+        An update with NaN or inf in loss or gradients is skipped and counted. If ranks received different signals, all
+        return the highest number.
+        """
+        state, batches, step = self.train_state, update_batches.batches, self.train_state.step + 1
+        # 1. Learning rate, a function of step and epoch.
+        epoch = self.sampler.compute_epochs(state.data_position)
+        rate = compute_learning_rate(self.settings, step, epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        # 2. Forward and backward passes of all micro-batches, summed over batches and ranks.
+        accumulated = self.accumulator.accumulate(batches, step, state.micro_batches)
+        # 3. Clip the gradient norm.
+        norm_tensor = self.accumulator.clip_norm(self.optimizer)
+        local_loss, norm = torch.stack([accumulated.loss, norm_tensor.to(accumulated.loss.dtype)]).tolist()
+        # 4. Sum losses, tokens and received signals over ranks. The loss is per token, like the dev loss.
+        signal_flags = [float(self.stop_signals.received_signal == number) for number in STOP_SIGNALS]
+        counts = [sum(batch.num_targets for batch in batches), sum(batch.num_tokens for batch in batches)]
+        summed_loss, targets, tokens, *signal_counts = self.distributed.all_reduce_sum(
+            [local_loss, *counts, *signal_flags]
+        )
+        loss = summed_loss / max(1.0, targets)
+        # 5. Update the weights and their moving average, unless there is NaN or inf.
+        is_finite = math.isfinite(loss) and math.isfinite(norm)
+        if is_finite:
+            self.accumulator.step(self.optimizer)
+            self.ema.update(step)
+        self.accumulator.scaler.update()
+        # 6. Advance the state, which a checkpoint saves.
+        state.step, state.data_position, state.micro_batches = step, update_batches.position, accumulated.micro_batches
+        self._count_skipped_update(is_finite, loss, norm)
+        # 7. Metrics.
+        self.throughput.tokens += tokens
+        figures = {
+            "loss": loss,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "tokens_per_second": round(self.throughput.compute_tokens_per_second(), 1),
+            "epoch": epoch,
+            "memory_mb": round(measure_peak_memory_mb(self.device), 1),
+            "skipped": state.skipped,
+        }
+        stop = max((int(number) for number, count in zip(STOP_SIGNALS, signal_counts, strict=True) if count), default=0)
+        return figures, stop
+
+    def _count_skipped_update(self, is_finite: bool, loss: float, norm: float) -> None:
+        """Count skipped updates; raise UserError after `training.bad_updates` in a row."""
+        train_state = self.train_state
+        train_state.skipped_in_row = 0 if is_finite else train_state.skipped_in_row + 1
+        train_state.skipped += not is_finite
+        if train_state.skipped_in_row >= self.settings.bad_updates:
+            raise self._make_divergence_error(
+                f"the loss is {loss} and the gradient norm {norm}; {train_state.skipped_in_row} updates in a row had "
+                f"NaN or inf"
+            )
+
+    def _make_divergence_error(self, problem: str) -> UserError:
+        """Build the error for a diverged run (NaN or inf in loss or gradients)."""
+        steps = self.run.list_steps()
+        kept = f"checkpoint step-{steps[-1]} is kept" if steps else "there is no checkpoint yet"
+        return UserError(
+            f"at step {self.train_state.step} {problem}; {kept}. Try a lower training.learning_rate (now "
+            f"{self.settings.learning_rate}), a longer training.warmup or a smaller training.clip"
+        )
+
     def log_validate_and_save(self, step_metrics: dict[str, float]) -> None:
         """Write a log line, validate and save a checkpoint after an update, as far as they are due."""
         step, settings = self.train_state.step, self.settings
@@ -201,7 +243,7 @@ class Trainer:
         if not is_terminal() and (step % settings.log_every == 0 or self.eta.is_log_due()):
             last = self.estimate_last_step()
             remaining = self.eta.format_remaining_time(step, last)
-            log_message(f"step {step}/{last or '?'}  {_format_progress(step_metrics)}{remaining}")
+            log_message(f"step {step}/{last or '?'}  {format_update_metrics(step_metrics)}{remaining}")
         if self.train_state.skipped_in_row:  # the run may be diverging: do not replace good checkpoints
             return
         if self._is_validation_due() or self.has_finished():
@@ -215,7 +257,7 @@ class Trainer:
 
     def _is_validation_due(self) -> bool:
         every, state = self.settings.validate_every, self.train_state
-        return state.step // every > state.validated // every
+        return state.step // every > state.validated_step // every
 
     def _warn_about_limits(self) -> None:
         """Warn if training.epochs ends before training.steps, or training before the end of the warm-up."""
@@ -241,77 +283,9 @@ class Trainer:
     def has_finished(self) -> bool:
         """Return whether a limit or the patience is reached."""
         train_state = self.train_state
-        epochs = None if self.settings.epochs is None else self.sampler.compute_epochs(train_state.place)
+        epochs = None if self.settings.epochs is None else self.sampler.compute_epochs(train_state.data_position)
         state = {"step": train_state.step, "epochs": epochs, "bad_validations": train_state.bad_validations}
         return is_finished(vars(self.settings), state)
-
-    def train_step(self, update_batches: UpdateBatches) -> tuple[dict[str, float], int]:
-        """Run one update; return its metrics, and the number of the signal that asks to stop, or 0.
-
-        An update with NaN or inf in loss or gradients is skipped and counted. If ranks received different signals, all
-        return the highest number.
-        """
-        train_state, step = self.train_state, self.train_state.step + 1
-        epoch = self.sampler.compute_epochs(train_state.place)
-        rate = compute_learning_rate(self.settings, step, epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        accumulated = self.accumulator.accumulate(update_batches.batches, step, train_state.pieces)
-        norm = self.accumulator.clip_norm(self.optimizer)
-        loss_and_norm = torch.stack([accumulated.loss, norm.to(accumulated.loss.dtype)]).tolist()
-        signal_flags = [float(self.stop_signals.received_signal == number) for number in STOP_SIGNALS]
-        num_targets, num_tokens = (
-            sum(getattr(batch, name) for batch in update_batches.batches) for name in ("num_targets", "num_tokens")
-        )
-        summed_loss, total_targets, total_tokens, *signal_counts = self.distributed.all_reduce_sum(
-            [loss_and_norm[0], num_targets, num_tokens, *signal_flags]
-        )
-        loss = summed_loss / max(
-            1.0, total_targets
-        )  # per token, like the dev loss, even if training minimises another mean
-        is_finite = math.isfinite(loss) and math.isfinite(loss_and_norm[1])
-        if is_finite:
-            self.accumulator.step(self.optimizer)
-            self.ema.update(step)
-        self.accumulator.scaler.update()
-        train_state.step, train_state.place, train_state.pieces = (
-            step,
-            update_batches.position,
-            accumulated.micro_batches,
-        )
-        self._count_skipped_update(is_finite, loss, loss_and_norm[1])
-        self.throughput.tokens += total_tokens
-        figures = {
-            "loss": loss,
-            "learning_rate": rate,
-            "gradient_norm": loss_and_norm[1],
-            "tokens_per_second": round(self.throughput.compute_tokens_per_second(), 1),
-            "epoch": epoch,
-            "memory_mb": round(measure_peak_memory_mb(self.device), 1),
-            "skipped": train_state.skipped,
-        }
-        stop = max((int(number) for number, count in zip(STOP_SIGNALS, signal_counts, strict=True) if count), default=0)
-        return figures, stop
-
-    def _count_skipped_update(self, is_finite: bool, loss: float, norm: float) -> None:
-        """Count skipped updates; raise UserError after `training.bad_updates` in a row."""
-        train_state = self.train_state
-        train_state.skipped_in_row = 0 if is_finite else train_state.skipped_in_row + 1
-        train_state.skipped += not is_finite
-        if train_state.skipped_in_row >= self.settings.bad_updates:
-            raise self._make_divergence_error(
-                f"the loss is {loss} and the gradient norm {norm}; {train_state.skipped_in_row} updates in a row had "
-                f"NaN or inf"
-            )
-
-    def _make_divergence_error(self, problem: str) -> UserError:
-        """Build the error for a diverged run (NaN or inf in loss or gradients)."""
-        steps = self.run.list_steps()
-        kept = f"checkpoint step-{steps[-1]} is kept" if steps else "there is no checkpoint yet"
-        return UserError(
-            f"at step {self.train_state.step} {problem}; {kept}. Try a lower training.learning_rate (now "
-            f"{self.settings.learning_rate}), a longer training.warmup or a smaller training.clip"
-        )
 
     def validate_and_record(self) -> None:
         """Validate, update the list of the best validations, and write metrics and samples."""
@@ -320,11 +294,7 @@ class Trainer:
             validation, record, rank = self.run_validation(
                 self.checkpointer.collect_weights() if self.validation_model is not self.model else None
             )
-        is_best = rank == 0
-        train_state.ranked.insert(rank, record)
-        del train_state.ranked[self.settings.keep_best :]
-        train_state.validated = train_state.step
-        train_state.bad_validations = 0 if is_best else train_state.bad_validations + 1
+        train_state.add_validation(record, rank, self.settings.keep_best)
         self.is_checkpoint_stale = True
         if validation is not None:
             self.metrics.write(
@@ -332,9 +302,9 @@ class Trainer:
             )
             self.metrics.write_samples(validation.samples, train_state.step)
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
-            best_note = f" (best{criterion})" if is_best else ""
+            best_note = f" (best{criterion})" if rank == 0 else ""
             log_message(
-                f"step {train_state.step}: dev loss {record.loss:.3f}, {_format_metrics(validation.metrics)}{best_note}"
+                f"step {train_state.step}: dev loss {record.loss:.3f}, {format_metrics(validation.metrics)}{best_note}"
             )
         self.throughput.reset()
 
@@ -358,8 +328,8 @@ class Trainer:
                 record = ValidationRecord(
                     self.train_state.step, validation.loss, validation.score, validation.selection_metric
                 )
-                gains = [self._compare_validations(record, old) for old in self.train_state.ranked]
-                rank = sum(not (gain > 0 or (ties_are_better and gain == 0)) for gain in gains)
+                by_loss, min_gain = self.settings.best == "loss", 0 if ties_are_better else 1
+                rank = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
                 if rank == 0 and self.on_best is not None:
                     self.on_best(self.validation_model, self.device)
         loss, score, better = self.distributed.broadcast_from_rank0([record.loss, record.score, rank])
@@ -383,20 +353,6 @@ class Trainer:
             if self.validation_model is not self.model:
                 self.validation_model.cpu()  # frees GPU memory for training
 
-    def _compare_validations(self, new: ValidationRecord, old: ValidationRecord) -> float:
-        """Return 1 if `new` is better than `old`, 0 if they are equally good, -1 if it is worse.
-
-        The score decides; the loss decides if the scores are equal, or of different metrics: a run may have been
-        started by a version that only had BLEU. NaN and inf are worse than any number.
-        """
-        by_score = self.settings.best != "loss" and new.measure == old.measure
-
-        def make_sort_key(record: ValidationRecord) -> list[float]:
-            numbers = [record.score, -record.loss] if by_score else [-record.loss]
-            return [number if math.isfinite(number) else -math.inf for number in numbers]
-
-        return float((make_sort_key(new) > make_sort_key(old)) - (make_sort_key(new) < make_sort_key(old)))
-
     def save(self, interim: bool = False, prune: bool = True) -> None:
         """Write a checkpoint, unless this step already has one, and with `prune` remove outdated ones.
 
@@ -406,41 +362,14 @@ class Trainer:
         if self.is_checkpoint_stale or self.last_saved_step != train_state.step:
             self.is_checkpoint_stale, self.last_saved_step = False, train_state.step
             train_state.seconds = time.monotonic() - self.start_time
-            extra_state = {
-                "epochs": self.sampler.compute_epochs(train_state.place),  # for human readers
-                "data": self.dataset.fingerprint,
-                "scaler": self.accumulator.scaler.state_dict(),
-                "interim": interim,
-            }
-            self.checkpointer.save(train_state, extra_state)
+            self.checkpointer.save(train_state, interim)
         if prune:
             self.checkpointer.remove_old_checkpoints(train_state)
 
     def resume(self) -> None:
         """Resume from the newest intact checkpoint."""
-        state = self.checkpointer.resume(self._find_state_problem)
-        self.train_state = TrainState.from_json(state)
-        if state["scaler"]:
-            self.accumulator.scaler.load_state_dict(state["scaler"])
+        self.train_state = self.checkpointer.resume()
         self.last_saved_step = self.train_state.step
-
-    def _find_state_problem(self, state: dict[str, Any]) -> str | None:
-        """Describe why a damaged state cannot be resumed, or return None.
-
-        Raise UserError if it belongs to another run.
-        """
-        if state["data"] != self.dataset.fingerprint:
-            raise UserError(f"the training data differs from that of {self.run.folder}; resume it with its own data")
-        if state["processes"] != self.distributed.world_size:
-            raise UserError(
-                f"{self.run.folder} was trained by {state['processes']} processes, not "
-                f"{self.distributed.world_size}; resume it with the same number"
-            )
-        try:
-            position = TrainState.from_json(state).place
-        except ValueError as error:
-            return f"has no valid training state: {error}"
-        return None if self.sampler.has_position(position) else "has a data position that does not exist"
 
     def _rerun_on_best(self) -> None:
         """Call `on_best` for the best checkpoint of a resumed run; its result is missing, or of a deleted average."""
@@ -463,24 +392,8 @@ class Trainer:
         is_best = rank == 0
         log_message(
             f"average of steps {', '.join(map(str, steps))}: dev loss {record.loss:.3f}, "
-            f"{_format_metrics({record.measure: record.score})}, "
+            f"{format_metrics({record.measure: record.score})}, "
             f"{'used as the model' if is_best else 'not used: it is worse than the best checkpoint'}"
         )
         if is_best and self.distributed.is_rank0:
             self.checkpointer.save_average(steps, record)
-
-
-def _format_metrics(metrics: Mapping[str, float]) -> str:
-    """Return metrics as text; values below 1 get more digits."""
-    return ", ".join(
-        f"{_METRIC_LABELS.get(name, name)} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in metrics.items()
-    )
-
-
-def _format_progress(step_metrics: dict[str, float]) -> str:
-    """Return the metrics of an update as text."""
-    return (
-        f"loss {step_metrics['loss']:.3f}  lr {step_metrics['learning_rate']:.2e}  "
-        f"norm {step_metrics['gradient_norm']:.2f}  {step_metrics['tokens_per_second']:,.0f} tokens/s  "
-        f"{step_metrics['memory_mb']:,.0f} MB  epoch {step_metrics['epoch']:.2f}"
-    )
