@@ -17,8 +17,10 @@ from support.training import corpus_files
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
-from regard.translate import Translator, load, translator
+from regard.translate import load
+from regard.translate.backends import torch as torch_backend
 from regard.translate.backends.threads import choose_worker_count, map_in_threads
+from regard.translate.backends.torch import TorchBackend
 from regard.translate.options import Options
 
 
@@ -111,15 +113,15 @@ def test_parallel_translations_equal_sequential_ones(
 ) -> None:
     texts = [pair.source for pair in read_all_pairs(corpus_files(corpus, "test"))]
     loaded = load(shutil.copytree(fluent_run.folder, tmp_path / "run"), device="cpu", engine=engine)
-    monkeypatch.setattr(translator, "BATCH_TOKENS", 60)
+    monkeypatch.setattr(torch_backend, "BATCH_TOKENS", 60)
     seen: set[str] = set()
-    find = Translator.decode_batch
+    find = TorchBackend.search_batch
 
-    def spy(self: Translator, *given: object) -> object:
+    def spy(self: TorchBackend, *given: object) -> object:
         seen.add(threading.current_thread().name)
         return find(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Translator, "decode_batch", spy)
+    monkeypatch.setattr(TorchBackend, "search_batch", spy)
     together = loaded.translate(texts, beam=3)
     assert seen
     assert all(name.startswith("batch") for name in seen)
@@ -133,8 +135,9 @@ def test_parallel_translations_equal_sequential_ones(
 
 def test_training_mode_and_sampling_are_sequential(fluent_run: Run) -> None:
     loaded = load(fluent_run.folder, device="cpu")
-    plan = loaded.compile_options(Options())
-    assert loaded.count_parallel_batches(4, plan) == 2
-    assert loaded.count_parallel_batches(4, loaded.compile_options(Options(sample=True))) == 1
+    plan, backend = loaded.compile_options(Options()), loaded.backend
+    assert isinstance(backend, TorchBackend)
+    assert backend.count_parallel_batches(4, plan) == 2
+    assert backend.count_parallel_batches(4, loaded.compile_options(Options(sample=True))) == 1
     loaded.models[0].train()
-    assert loaded.count_parallel_batches(4, plan) == 1
+    assert backend.count_parallel_batches(4, plan) == 1

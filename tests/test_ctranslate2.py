@@ -32,7 +32,12 @@ from regard.runs import Run
 from regard.search import Hypothesis, Scorer, score_targets, search
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate import load
-from regard.translate.backends.ctranslate2 import MAX_BATCH_TOKENS, CTranslate2Backend, choose_batch_tokens
+from regard.translate.backends.ctranslate2 import (
+    MAX_BATCH_TOKENS,
+    CTranslate2Backend,
+    CTranslate2Model,
+    choose_batch_tokens,
+)
 
 RANKING = Scorer()
 
@@ -144,7 +149,7 @@ def test_long_source_is_read_to_its_end(tmp_path: Path) -> None:
         model, given, [found[0][0]._replace(score=found[0][0].log_prob / RANKING.length_divisor(1))]
     )
     with pytest.raises(UserError, match="a source has 4097 tokens, but an exported model reads at most 4096"):
-        CTranslate2Backend(tmp_path / "model").search([[4] * 4097])
+        CTranslate2Model(tmp_path / "model").search([[4] * 4097])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -193,7 +198,7 @@ def test_shared_vocabulary_is_written_once(tmp_path: Path) -> None:
 def test_words_with_equal_spelling_stay_distinct(tmp_path: Path) -> None:
     model, given = make_biased_transformer("post-norm-untied-odd", ENDING), make_source_ids()
     export(model, ["x"] * 19, [*"abcd", "<s>", "</s>", "", "\n", "<unk>", "<blank>", *["y"] * 13], tmp_path / "model")
-    runtime = CTranslate2Backend(tmp_path / "model")
+    runtime = CTranslate2Model(tmp_path / "model")
     assert runtime.target_vocabulary[:11] == [
         "<pad>",
         "<unk>",
@@ -242,7 +247,7 @@ def test_export_with_invalid_arguments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no quantization 'int9'; did you mean 'int8'"):
         export(model, source, target, tmp_path / "model", "int9")
     with pytest.raises(UserError, match=r"no model\.bin"):
-        CTranslate2Backend(tmp_path / "model")
+        CTranslate2Model(tmp_path / "model")
     (tmp_path / "kept").write_text("mine")
     with pytest.raises(UserError, match="this one holds something"):
         export(model, source, target, tmp_path)
@@ -275,8 +280,8 @@ def test_exported_run_translates_like_pytorch_with_all_options(
     automatic = regard("translate", run, input=texts[0] + "\n")
     assert automatic.stderr.count("decoding with") == 1
     assert "ctranslate2-int8" in automatic.stderr
-    assert load(run, engine="auto").search_backend is not None
-    assert load(run).search_backend is None
+    assert isinstance(load(run, engine="auto").backend, CTranslate2Backend)
+    assert not isinstance(load(run).backend, CTranslate2Backend)
 
 
 def test_ensembles_and_recurrent_models_are_refused(transformer_run: Run, run: Run) -> None:

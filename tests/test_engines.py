@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regard.errors import UserError
-from regard.translate.backends import base
+from regard.translate.backends import exports
 
 
 def make_opened(folder: Path) -> Any:
@@ -19,7 +19,7 @@ def make_opened(folder: Path) -> Any:
     return SimpleNamespace(
         run=SimpleNamespace(folder=folder),
         compute_fingerprint=lambda: {"weights": "1"},
-        is_current_export=lambda made: base.read_manifest(made).get("of") == {"weights": "1"},
+        is_current_export=lambda made: exports.read_manifest(made).get("of") == {"weights": "1"},
     )
 
 
@@ -40,16 +40,16 @@ def test_second_process_waits_for_an_export_and_uses_it(tmp_path: Path, monkeypa
             waiting.set()
 
     def second() -> None:
-        found.append(base.write_export(opened, folder, write("second"), reuse=True))
+        found.append(exports.write_export(opened, folder, write("second"), reuse=True))
 
     def make(to: Path) -> None:
         thread.start()
         assert waiting.wait(20), "the second one does not wait"
         write("first")(to)
 
-    monkeypatch.setattr(base, "log_message", say)
+    monkeypatch.setattr(exports, "log_message", say)
     thread = Thread(target=second)
-    found.append(base.write_export(opened, folder, make, reuse=True))
+    found.append(exports.write_export(opened, folder, make, reuse=True))
     thread.join()
     assert found == [folder, folder]
     assert (folder / "model.bin").read_text(encoding="utf-8") == "first"
@@ -59,15 +59,15 @@ def test_second_process_waits_for_an_export_and_uses_it(tmp_path: Path, monkeypa
 def test_explicit_export_is_made_again(tmp_path: Path) -> None:
     opened, folder = make_opened(tmp_path), tmp_path / "engines" / "onnx-fp32"
     for content in ("first", "second"):
-        base.write_export(opened, folder, write(content))
+        exports.write_export(opened, folder, write(content))
     assert (folder / "model.bin").read_text(encoding="utf-8") == "second"
-    base.write_export(opened, folder, write("third"), reuse=True)
+    exports.write_export(opened, folder, write("third"), reuse=True)
     assert (folder / "model.bin").read_text(encoding="utf-8") == "second"
 
 
 def test_failed_replacement_leaves_the_old_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, folder = make_opened(tmp_path), tmp_path / "engines" / "onnx-fp32"
-    base.write_export(opened, folder, write("old"))
+    exports.write_export(opened, folder, write("old"))
     rename = Path.rename
 
     def fail(path: Path, target: Path) -> Path:
@@ -77,8 +77,8 @@ def test_failed_replacement_leaves_the_old_export(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(UserError, match="onnx-fp32 cannot be written: No space left on device"):
-        base.write_export(opened, folder, write("new"))
-    assert base.is_export_complete(folder)
+        exports.write_export(opened, folder, write("new"))
+    assert exports.is_export_complete(folder)
     assert (folder / "model.bin").read_text(encoding="utf-8") == "old"
 
 
@@ -90,6 +90,6 @@ def test_folder_of_another_export_is_not_overwritten(tmp_path: Path) -> None:
         write("another")(out)
 
     with pytest.raises(UserError, match="out cannot be written: "):
-        base.write_export(make_opened(tmp_path / "run"), out, make)
+        exports.write_export(make_opened(tmp_path / "run"), out, make)
     assert (out / "model.bin").read_text(encoding="utf-8") == "another"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

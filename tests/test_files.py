@@ -20,7 +20,7 @@ from regard.runs import Run
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.translate import Translation, load
-from regard.translate.options import PreparedTexts
+from regard.translate.protected_spans import PreparedTexts
 
 
 @pytest.fixture(scope="module")

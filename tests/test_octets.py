@@ -45,7 +45,9 @@ from regard.runs import Run
 from regard.search import BeamSearch, SearchOptions, search, search_restricted
 from regard.serve.settings import Settings
 from regard.translate import load
-from regard.translate.backends import base
+from regard.translate.backends.ctranslate2 import CTranslate2Backend, export_ctranslate2
+from regard.translate.backends.exports import LoadedRun
+from regard.translate.backends.torch import TorchBackend
 
 LANES = [0, 8, 16]  # 0: the kernels of this processor
 each_lanes = pytest.mark.parametrize("lanes", slow_after(1, LANES))  # each further one is compiled
@@ -393,7 +395,7 @@ def test_int8_model_may_be_used_by_several_threads() -> None:
 def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, corpus: Path, regard: Command) -> None:
     text = corpus_files(corpus, "test")[0].read_text(encoding="utf-8")
     by_torch, by_kernels = (load(transformer_run.folder, precision=precision) for precision in ("fp32", "int8"))
-    assert isinstance(by_kernels.decoding_models[0], OctetModel)
+    assert isinstance(by_kernels.backend.models[0], OctetModel)
     expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
     done = regard(
         "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
@@ -406,13 +408,13 @@ def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, co
 
 def test_int8_kernels_are_preferred_to_an_export_if_requested(transformer_run: Run, tmp_path: Path) -> None:
     run = copy_run(transformer_run, tmp_path / "run").folder
-    opened = base.LoadedRun(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
-    base.export_ctranslate2(opened, "int8")
+    opened = LoadedRun(Run(run), *(lambda own: (own.models[0], own.tokenizers))(load(run)))
+    export_ctranslate2(opened, "int8")
     exported, own = load(run, engine="auto"), load(run, engine="auto", precision="int8")
-    assert exported.search_backend is not None
-    assert isinstance(exported.decoding_models[0], Seq2Seq)  # for search options that CTranslate2 lacks
-    assert own.search_backend is None
-    assert isinstance(own.decoding_models[0], OctetModel)
+    assert isinstance(exported.backend, CTranslate2Backend)
+    assert isinstance(exported.backend.models[0], Seq2Seq)  # for search options that CTranslate2 lacks
+    assert isinstance(own.backend, TorchBackend)
+    assert isinstance(own.backend.models[0], OctetModel)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ from regard.models import build
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
 from regard.translate import load
-from regard.translate.backends import base
+from regard.translate.backends import exports
+from regard.translate.backends.base import choose_backend
+from regard.translate.backends.onnx import export_onnx
+from regard.translate.backends.torch import TorchBackend
 from regard.translate.shortlist import learn_shortlist
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -270,18 +273,18 @@ def exported_run(fluent_run: Run, tmp_path_factory: pytest.TempPathFactory) -> R
     copy_run(fluent_run, folder)
     with tracing_once():
         for precision in ("fp32", "int8"):
-            base.export_onnx(open_run(folder), precision)
+            export_onnx(open_run(folder), precision)
     return Run(folder)
 
 
-def open_run(folder: Path) -> base.LoadedRun:
+def open_run(folder: Path) -> exports.LoadedRun:
     """Load a run as its engines need it."""
     translator = load(folder)
-    return base.LoadedRun(Run(folder), translator.models[0], translator.tokenizers)
+    return exports.LoadedRun(Run(folder), translator.models[0], translator.tokenizers)
 
 
 def test_onnx_sessions_do_not_spin_between_steps(exported_run: Run) -> None:
-    engine = load(exported_run.folder, engine="onnx").decoding_models[0]
+    engine = load(exported_run.folder, engine="onnx").backend.models[0]
     assert isinstance(engine, OnnxModel)
     for graph in (engine.encoder, engine.decoder.session):
         options = graph.get_session_options()
@@ -291,7 +294,7 @@ def test_onnx_sessions_do_not_spin_between_steps(exported_run: Run) -> None:
 def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, regard: Command) -> None:
     texts = corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:20]
     by_torch, by_graphs = (load(exported_run.folder, engine=engine, precision="fp32") for engine in ("torch", "onnx"))
-    assert isinstance(by_graphs.decoding_models[0], OnnxModel)
+    assert isinstance(by_graphs.backend.models[0], OnnxModel)
     found, expected = by_graphs.translate(texts), by_torch.translate(texts)
     assert [one.text for one in found] == [one.text for one in expected]
     assert all(one.alignment is not None for one in found)
@@ -301,23 +304,25 @@ def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, re
     )  # chosen by default, since it is there
     assert len(done.stdout.splitlines()) == 1
     assert not isinstance(
-        load(exported_run.folder).decoding_models[0], OnnxModel
+        load(exported_run.folder).backend.models[0], OnnxModel
     )  # plots and scores use the model itself
 
 
 def test_onnx_graphs_use_the_shortlist_of_the_run(exported_run: Run, corpus: Path, tmp_path: Path) -> None:
     run, texts = tmp_path / "run", corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
     copy_run(exported_run, run)
-    base.export_shortlist(open_run(run), learn_shortlist(load(run), read_all_pairs(corpus_files(corpus, "dev"))))
+    exports.export_shortlist(open_run(run), learn_shortlist(load(run), read_all_pairs(corpus_files(corpus, "dev"))))
     by_torch, by_graphs = (load(run, engine=one, precision="fp32", shortlist=True) for one in ("torch", "onnx"))
-    assert isinstance(by_graphs.decoding_models[0], OnnxModel)
-    assert by_graphs.shortlist == by_torch.shortlist
+    assert isinstance(by_graphs.backend.models[0], OnnxModel)
+    assert isinstance(by_graphs.backend, TorchBackend)
+    assert isinstance(by_torch.backend, TorchBackend)
+    assert by_graphs.backend.shortlist == by_torch.backend.shortlist
     requests: list[dict[str, Any]] = [{}, {"force": ["Katze"]}, {"prefix": "die"}, {"beam": 1}]
     for options in requests:
         found, expected = (each.translate(texts, **options) for each in (by_graphs, by_torch))
         assert [one.tokens for one in found] == [one.tokens for one in expected]
         assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
-    assert isinstance(load(run, engine="auto", shortlist=True).decoding_models[0], OnnxModel)  # in int8
+    assert isinstance(load(run, engine="auto", shortlist=True).backend.models[0], OnnxModel)  # in int8
 
 
 def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Command, tmp_path: Path) -> None:
@@ -338,7 +343,7 @@ def test_export_writes_onnx_graphs_to_the_run(fluent_run: Run, regard: Command, 
     assert regard("export", run).stderr.endswith("--engine onnx --precision fp32\n")
     names = {path.name for path in (run / "engines").iterdir()}
     assert names == {"onnx-fp32", ".lock"}
-    assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, base.MANIFEST_FILE, STEP}
+    assert {path.name for path in (run / "engines" / "onnx-fp32").iterdir()} == {ENCODER, exports.MANIFEST_FILE, STEP}
 
 
 def test_stale_onnx_graphs_are_not_used(
@@ -355,11 +360,11 @@ def test_stale_onnx_graphs_are_not_used(
     Run(run).write_config(config)
     assert one.find_export("onnx", None)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert base.choose_decoding_model("auto", None, one) is one.model
+    assert choose_backend("auto", None, [one]).models[0] is one.model
     monkeypatch.delenv("REGARD_FAST")
     with torch.no_grad():
         next(one.model.parameters()).add_(1.0)
-    assert base.choose_decoding_model("auto", None, one) is one.model
+    assert choose_backend("auto", None, [one]).models[0] is one.model
     assert "is not used: it is outdated or damaged; export it again" in capfd.readouterr().err
 
 
@@ -374,9 +379,9 @@ def test_damaged_onnx_graphs_are_not_used(damage: str, exported_run: Run, tmp_pa
     elif damage == "missing":
         (folder / STEP).unlink()
     else:
-        (folder / base.MANIFEST_FILE).write_text("[", encoding="utf-8")
+        (folder / exports.MANIFEST_FILE).write_text("[", encoding="utf-8")
     one = open_run(run)
-    assert base.choose_decoding_model("auto", None, one) is one.model
+    assert choose_backend("auto", None, [one]).models[0] is one.model
 
 
 def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) -> None:
@@ -391,15 +396,15 @@ def test_file_that_is_no_onnx_graph_is_named(exported_run: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate")])
 def test_export_that_does_not_fit_into_memory_is_not_called_damaged(error: Exception) -> None:
-    assert str(base.make_load_error(Path("run"), error)).startswith("not enough memory to load run (")
+    assert str(exports.make_load_error(Path("run"), error)).startswith("not enough memory to load run (")
 
 
 def test_run_with_onnx_graphs_translates_without_onnxruntime(
     exported_run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(base, "find_spec", lambda name: None)
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
     one = open_run(exported_run.folder)
-    assert base.choose_decoding_model("auto", None, one) is one.model
+    assert choose_backend("auto", None, [one]).models[0] is one.model
     assert "onnxruntime is not installed" in capfd.readouterr().err
 
 
@@ -433,6 +438,6 @@ def test_unsupported_engine_options_are_refused(run: Run, regard: Command, optio
 
 
 def test_missing_onnx_package_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "find_spec", lambda name: None)
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'regard\[export\]'"):
         load(run.folder, engine="onnx")

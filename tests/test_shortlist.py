@@ -22,12 +22,18 @@ from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Decoder
 from regard.runs import Run
 from regard.special_tokens import EOS, SPECIAL_TOKENS, UNK
-from regard.translate import load
-from regard.translate.backends import base
-from regard.translate.backends.ctranslate2 import CTranslate2Backend
+from regard.translate import Translator, load
+from regard.translate.backends import exports
+from regard.translate.backends.ctranslate2 import CTranslate2Model
+from regard.translate.backends.torch import TorchBackend
 from regard.translate.shortlist import SHORTLIST_FILE, Shortlist, learn_shortlist
 
 SOURCES = [[5, 7, EOS], [9, EOS], [11, 12, 13, EOS]]
+
+
+def get_shortlist(translator: Translator) -> Shortlist | None:
+    assert isinstance(translator.backend, TorchBackend)
+    return translator.backend.shortlist
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,7 @@ def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> N
         (tmp_path / name / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)))
         for one in SOURCES:  # one at a time: sources of a batch share their lists
             for found, expected in zip(
-                CTranslate2Backend(tmp_path / name).search([one], beam=3), free.search([one], beam=3), strict=True
+                CTranslate2Model(tmp_path / name).search([one], beam=3), free.search([one], beam=3), strict=True
             ):
                 assert set(found[0].tokens) <= shortlist.find_allowed_targets(one)
                 assert name == "few" or found[0].tokens == expected[0].tokens
@@ -143,7 +149,7 @@ def test_run_translates_with_its_shortlist(shortlisted_run: Run, corpus: Path, r
         load(shortlisted_run.folder, device="cpu", shortlist=True),
         load(shortlisted_run.folder, device="cpu"),
     )
-    assert with_list.shortlist == learn_shortlist(free, read_all_pairs(corpus_files(corpus, "dev")))
+    assert get_shortlist(with_list) == learn_shortlist(free, read_all_pairs(corpus_files(corpus, "dev")))
     assert [one["tokens"] for one in found] == [one.tokens for one in with_list.translate(texts)]
     first_word = with_list.translate(texts[:1])[0].tokens[0]
     (without,) = with_list.translate(texts[:1], forbid=[first_word])
@@ -157,7 +163,7 @@ def test_only_tokens_of_the_batch_are_written(shortlisted_run: Run, corpus: Path
     words = [translator.tokenizers.target.encode(word) for word in ("Hund", "Katze")]
     (dog,), (cat,) = words
     sources = {id: [dog] for text in texts for id in translator.tokenizers.source.encode(text)}
-    translator.shortlist = Shortlist([0, 1, 2, 3], sources)
+    translator.backend = TorchBackend(translator.models, translator.device, shortlist=Shortlist([0, 1, 2, 3], sources))
     for translation in translator.translate(texts, max_length=6):
         assert set(translator.tokenizers.target.encode(translation.text)) <= {UNK, dog}
     for translation in translator.translate(texts, max_length=6, force=["Katze"]):
@@ -200,14 +206,14 @@ def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
     shortlisted_run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(BahdanauDecoder, "vocabulary_layers", Decoder.vocabulary_layers)
-    assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
+    assert get_shortlist(load(shortlisted_run.folder, device="cpu", shortlist=True)) is None
     assert (
         f"decoding without a shortlist: the model of {shortlisted_run.folder} does not support"
         in capfd.readouterr().err
     )
     monkeypatch.undo()
-    monkeypatch.setattr(base.LoadedRun, "device", "cuda")
-    assert load(shortlisted_run.folder, device="cpu", shortlist=True).shortlist is None
+    monkeypatch.setattr(exports.LoadedRun, "device", "cuda")
+    assert get_shortlist(load(shortlisted_run.folder, device="cpu", shortlist=True)) is None
     assert "decoding without a shortlist: it is for the CPU" in capfd.readouterr().err
 
 

@@ -51,30 +51,33 @@ def export(
     from regard.console import log_message
     from regard.runs import Run
     from regard.translate import load
-    from regard.translate.backends import base
+    from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH
+    from regard.translate.backends.base import check_engine_options
+    from regard.translate.backends.ctranslate2 import export_ctranslate2
+    from regard.translate.backends.exports import LoadedRun, export_shortlist
+    from regard.translate.backends.onnx import export_onnx
 
-    only_shortlist = to == base.SHORTLIST
-    if to not in (base.ONNX, base.CTRANSLATE2, base.SHORTLIST):
-        raise UserError(f"--to must be {base.ONNX}, {base.CTRANSLATE2} or {base.SHORTLIST}, not {to!r}")
-    base.check_engine_options(base.TORCH if only_shortlist else to, precision)
-    if only_shortlist and precision == base.INT8:
-        raise UserError(f"--precision is for --to {base.ONNX} and {base.CTRANSLATE2}: a {base.SHORTLIST} has none")
-    if shortlist and to != base.CTRANSLATE2:
-        raise UserError(f"--shortlist is for --to {base.CTRANSLATE2}, not {to}")
+    only_shortlist = to == SHORTLIST
+    if to not in (ONNX, CTRANSLATE2, SHORTLIST):
+        raise UserError(f"--to must be {ONNX}, {CTRANSLATE2} or {SHORTLIST}, not {to!r}")
+    check_engine_options(TORCH if only_shortlist else to, precision)
+    if only_shortlist and precision == INT8:
+        raise UserError(f"--precision is for --to {ONNX} and {CTRANSLATE2}: a {SHORTLIST} has none")
+    if shortlist and to != CTRANSLATE2:
+        raise UserError(f"--shortlist is for --to {CTRANSLATE2}, not {to}")
     if data and not (shortlist or only_shortlist):
         raise UserError("--data is for learning a shortlist: it needs --shortlist")
     if out is not None and out.exists():
         raise UserError(f"{out} already exists; --out must be a new folder")
     translator = load(run, device="cpu")
-    loaded = base.LoadedRun(Run(run), translator.models[0], translator.tokenizers)
-    if to == base.ONNX:
-        base.export_onnx(loaded, precision, out)
-    elif only_shortlist:
-        base.export_shortlist(loaded, _learn_shortlist_of_run(translator, run, data), out)
-    else:
-        base.export_ctranslate2(
-            loaded, precision, out, _learn_shortlist_of_run(translator, run, data) if shortlist else None
-        )
+    loaded = LoadedRun(Run(run), translator.models[0], translator.tokenizers)
+    learnt = _learn_shortlist_of_run(translator, run, data) if shortlist or only_shortlist else None
+    if to == ONNX:
+        export_onnx(loaded, precision, out)
+    elif to == CTRANSLATE2:
+        export_ctranslate2(loaded, precision, out, learnt)
+    elif learnt is not None:
+        export_shortlist(loaded, learnt, out)
     if out is not None:
         shutil.copytree(run / "tokenizer", out / "tokenizer")
         log_message(f"{out} contains the {'shortlist' if only_shortlist else 'model'} and the vocabularies")

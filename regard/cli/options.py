@@ -144,17 +144,18 @@ class EngineOptions(NamedTuple):
 
     def check(self) -> None:
         """Raise UserError for engine options that do not exist or cannot be combined."""
-        from regard.translate.backends import base
+        from regard.translate import backends
+        from regard.translate.backends.base import check_engine_options
 
-        if self.name not in (*base.ENGINES, RAY):
-            raise UserError(f"--engine must be one of {', '.join(base.ENGINES)} and {RAY}, not {self.name!r}")
+        if self.name not in (*backends.ENGINES, RAY):
+            raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.name!r}")
         if self.workers is not None and self.name != RAY:
             raise UserError(f"--workers is for --engine {RAY}; --engine {self.name} has no workers")
         if self.precision is not None and self.name == RAY:
-            raise UserError(f"--precision is not for --engine {RAY}, whose workers use {base.TORCH}")
+            raise UserError(f"--precision is not for --engine {RAY}, whose workers use {backends.TORCH}")
         if self.shortlist and self.name == RAY:
             raise UserError(f"--shortlist is not for --engine {RAY}")
-        base.check_engine_options(AUTO if self.name == RAY else self.name, self.precision, self.shortlist)
+        check_engine_options(AUTO if self.name == RAY else self.name, self.precision, self.shortlist)
 
     @contextmanager
     def open_translator(self, folders: Sequence[Path], translation_options: Options) -> Iterator[TranslateChunks]:

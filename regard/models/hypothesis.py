@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class SearchOptions:
     """Options of a beam search, the same for all sources of a batch.
 
     - `beam`: hypotheses per source; 1 is greedy search.
-    - `max_length`, `min_length`: target tokens, EOS included; without `max_length` see `max_target_lengths`.
+    - `max_length`, `min_length`: target tokens, EOS included; without `max_length` see `max_lengths`.
     - `length_penalty`, `coverage_penalty`: see `regard.search.Scorer`.
     - `no_repeat`: no n-gram of this length occurs twice in a target.
     - `forbid`: token sequences that no target contains.
@@ -53,19 +54,18 @@ class SearchOptions:
         if self.max_length is not None and self.max_length < max(1, self.min_length):
             raise ValueError(f"max_length must be at least 1 and min_length: {self.max_length}, {self.min_length}")
 
+    def max_lengths(self, source_lengths: Sequence[int], forced_tokens: Iterable[int] = repeat(0)) -> list[int]:
+        """Return the maximum number of target tokens for each source, EOS included.
 
-def max_target_lengths(
-    source_lengths: Sequence[int],
-    max_length: int | None = None,
-    min_length: int = 1,
-    forced_tokens: Sequence[int] | None = None,
-) -> list[int]:
-    """Return the maximum number of target tokens for each source, EOS included.
+        That is `max_length`, or twice the source's length plus ten, plus the tokens that its target must contain
+        anyway.
+        """
+        return [
+            self.max_length or max(2 * length + 10 + forced, 2 * self.min_length)
+            for length, forced in zip(source_lengths, forced_tokens, strict=False)
+        ]
 
-    That is `max_length`, or twice the source's length plus ten, plus the tokens that its target must contain anyway.
-    """
-    extra = forced_tokens or [0] * len(source_lengths)
-    return [
-        max_length or max(2 * length + 10 + more, 2 * min_length)
-        for length, more in zip(source_lengths, extra, strict=True)
-    ]
+    @property
+    def has_constraints(self) -> bool:
+        """True if more than lengths restricts or ranks the targets; faster searches do not support that."""
+        return bool(self.coverage_penalty or self.no_repeat is not None or self.forbid or self.constraints)

@@ -3,6 +3,7 @@
 from regard.models.hypothesis import Floats, Hypothesis, LengthPenalty, SearchOptions
 from regard.search.beam import BeamSearch, search
 from regard.search.constraints import Constraint, Phrase, UnsatisfiableConstraintError
+from regard.search.ensemble import SearchModel
 from regard.search.restricted_vocabulary import search_restricted
 from regard.search.sampling import sample
 from regard.search.scorer import Scorer
@@ -19,6 +20,7 @@ __all__ = [
     "Phrase",
     "ScoredTarget",
     "Scorer",
+    "SearchModel",
     "SearchOptions",
     "UnsatisfiableConstraintError",
     "sample",

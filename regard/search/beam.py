@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from regard.fast.topk import topk
-from regard.models import Seq2Seq
-from regard.models.hypothesis import Hypothesis, LengthPenalty, SearchOptions, max_target_lengths
+from regard.models.hypothesis import Hypothesis, SearchOptions
 from regard.search.constraints import (
     Constraint,
     ForcedPhrases,
@@ -36,33 +35,26 @@ from regard.search.constraints import (
     build_constraints,
     min_length_with_phrases,
 )
-from regard.search.ensemble import Ensemble
+from regard.search.ensemble import Ensemble, SearchModel
 from regard.search.fast_search import try_fast_search
 from regard.search.scorer import Scorer
 from regard.search.sentence_state import Selection, SentenceState
 from regard.special_tokens import BOS, EOS, PAD
 
 T = TypeVar("T")
+DEFAULTS = SearchOptions()
 StepCallback = Callable[[Sequence[SentenceState], Selection], None]
 
 
 def search(
-    model_or_models: Seq2Seq | Sequence[Seq2Seq],
+    model_or_models: SearchModel | Sequence[SearchModel],
     source: Tensor,
     lengths: Tensor,
+    options: SearchOptions = DEFAULTS,
     *,
-    beam: int = 5,
-    max_length: int | None = None,
-    n_best: int = 1,
-    length_penalty: LengthPenalty = 0.6,
-    coverage_penalty: float = 0.0,
-    min_length: int = 1,
-    no_repeat: int | None = None,
     prefix: Sequence[Sequence[int]] | None = None,
     force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
-    forbid: Sequence[Sequence[int]] = (),
-    constraints: Sequence[Constraint] = (),
-    attention: bool = True,
+    **changes: Any,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` targets of each source, best first.
 
@@ -70,24 +62,14 @@ def search(
         model_or_models: one model, or several with the same vocabularies as an ensemble.
         source: (B, S) token ids, EOS included, right-padded; as `model.encode` takes them.
         lengths: (B,) source lengths.
+        options: the search options; see `SearchOptions`.
         prefix: first tokens of each target.
         force: phrases that each target must contain, anywhere.
+        changes: fields of `options` with other values: `search(model, source, lengths, beam=4, n_best=2)`.
 
-    See `SearchOptions` for the others. PAD and BOS are never produced.
+    PAD and BOS are never produced.
     """
-    options = SearchOptions(
-        beam=beam,
-        n_best=n_best,
-        max_length=max_length,
-        min_length=min_length,
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        no_repeat=no_repeat,
-        forbid=forbid,
-        constraints=constraints,
-        attention=attention,
-    )
-    models = Ensemble(model_or_models)
+    options, models = replace(options, **changes), Ensemble(model_or_models)
     prefixes, phrases = check_per_source(prefix, len(lengths), "prefix"), check_per_source(force, len(lengths), "force")
     if not any(prefixes) and not any(phrases):
         fast = try_fast_search(models, source, lengths, options)
@@ -111,11 +93,11 @@ class BeamSearch:
 
     def __init__(
         self,
-        models: Ensemble | Seq2Seq | Sequence[Seq2Seq],
-        options: SearchOptions | None = None,
+        models: Ensemble | SearchModel | Sequence[SearchModel],
+        options: SearchOptions = DEFAULTS,
         on_step: StepCallback | None = None,
     ) -> None:
-        self.options = options = options or SearchOptions()
+        self.options = options
         self.selector = TopKSelector(options.beam, options.n_best)
         self.num_added = 0
         self.loop = DecodingLoop(
@@ -146,12 +128,8 @@ class BeamSearch:
         phrases = [[as_phrase(item) for item in some] for some in check_per_source(force, len(lengths), "force")]
         given = list(zip(prefixes, phrases, strict=True))
         sizes = lengths.tolist()
-        limits = max_target_lengths(
-            sizes,
-            self.options.max_length,
-            self.options.min_length,
-            [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in given],
-        )
+        forced = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in given]
+        limits = self.options.max_lengths(sizes, forced)
         for (first, some), limit in zip(given, limits, strict=True):
             needed = min_length_with_phrases(first, some)
             if some and needed >= limit:
@@ -368,11 +346,11 @@ class TopKSelector:
         """Return whether the n best have finished and no active hypothesis can score more."""
         if len(sentence.finished) < self.n_best:
             return False
-        return sentence.ranked()[self.n_best - 1].score >= scorer.upper_bound(best_active, sentence.max_length)
+        return sentence.rank_hypotheses()[self.n_best - 1].score >= scorer.upper_bound(best_active, sentence.max_length)
 
     def n_best_of(self, sentence: SentenceState) -> list[Hypothesis]:
         """Return the best hypotheses of a done sentence; of truncated ones those with most of the forced phrases."""
-        ranked, phrases = sentence.ranked(), self.phrases.remove(sentence.index)
+        ranked, phrases = sentence.rank_hypotheses(), self.phrases.remove(sentence.index)
         if phrases:
             ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
         return ranked[: self.n_best]

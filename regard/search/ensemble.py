@@ -6,13 +6,29 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from regard.models import AlignmentHead, Seq2Seq, log_probs
+from regard.models import AlignmentHead, log_probs
 from regard.nn import Attended
+
+
+class SearchModel(Protocol):
+    """A model as a search needs it: `Seq2Seq`, or one of a faster backend.
+
+    Its decoder has `start`, `step` and `select`; with `supports_shared_memory` also the other methods of `Decoder`.
+    """
+
+    @property
+    def decoder(self) -> Any:
+        """The decoder."""
+        ...
+
+    def encode(self, source: Tensor, lengths: Tensor, /) -> Any:
+        """Encode sources (B, S) with lengths (B,) for `decoder.start`."""
+        ...
 
 
 class Ensemble:
@@ -22,7 +38,7 @@ class Ensemble:
     attention with the convention of the first model that has any is averaged.
     """
 
-    def __init__(self, model_or_models: Seq2Seq | Sequence[Seq2Seq]) -> None:
+    def __init__(self, model_or_models: SearchModel | Sequence[SearchModel]) -> None:
         self.models = list(model_or_models) if isinstance(model_or_models, Sequence) else [model_or_models]
         if not self.models:
             raise ValueError("no model to search with")
@@ -110,7 +126,7 @@ class Ensemble:
     @contextmanager
     def eval_mode(self) -> Iterator[None]:
         """Switch dropout off inside, and restore each model's mode on exit."""
-        training = [model for model in self.models if getattr(model, "training", False)]
+        training: list[Any] = [model for model in self.models if getattr(model, "training", False)]
         for model in training:
             model.eval()
         try:

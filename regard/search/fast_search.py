@@ -19,7 +19,7 @@ from regard.fast.decoding.board import LONGEST, Wish
 from regard.fast.decoding.harvest import Record, found
 from regard.fast.switch import wanted
 from regard.fast.topk import topk
-from regard.models.hypothesis import Hypothesis, SearchOptions, max_target_lengths
+from regard.models.hypothesis import Hypothesis, SearchOptions
 from regard.search.ensemble import Ensemble
 from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, EOS, PAD
@@ -35,11 +35,9 @@ def try_fast_search(
     """Return what `search` returns for sources (B, S), or None if no faster search supports the options."""
     if not len(lengths) or not wanted():
         return None
-    if options.coverage_penalty or options.no_repeat is not None or options.forbid or options.constraints:
-        return None
     sizes = lengths.tolist()
-    max_lengths = max_target_lengths(sizes, options.max_length, options.min_length)
-    if max(max_lengths) > LONGEST:
+    max_lengths = options.max_lengths(sizes)
+    if options.has_constraints or max(max_lengths) > LONGEST:
         return None
     scorer = Scorer(options.length_penalty)
     penalties = [1.0, *map(scorer.length_divisor, range(1, max(max_lengths) + 1))]

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from regard.fast.narrow import narrowed
-from regard.models import Seq2Seq
-from regard.models.hypothesis import Hypothesis
-from regard.search.beam import as_phrase, check_per_source, search
+from regard.models.hypothesis import Hypothesis, SearchOptions
+from regard.search.beam import DEFAULTS, as_phrase, check_per_source, search
 from regard.search.constraints import Phrase
+from regard.search.ensemble import SearchModel
 from regard.special_tokens import SPECIAL_TOKENS
 
 
 def search_restricted(
     words: Iterable[int],
-    models: Sequence[Seq2Seq],
+    models: Sequence[SearchModel],
     source: Tensor,
     lengths: Tensor,
+    options: SearchOptions = DEFAULTS,
     *,
     prefix: Sequence[Sequence[int]] | None = None,
     force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
-    forbid: Sequence[Sequence[int]] = (),
-    **options: Any,
+    **changes: Any,
 ) -> list[list[Hypothesis]]:
     """Run `search` with these options over targets that contain only these word ids.
 
     Special symbols and the tokens of prefixes and forced phrases are always included. Probabilities are normalised over
     the words included. A user's own `constraints` are refused: they know the ids of the whole vocabulary.
     """
-    if options.get("constraints"):
+    options = replace(options, **changes)
+    if options.constraints:
         raise ValueError("constraints of your own need the whole vocabulary: search without a shortlist")
     prefixes = check_per_source(prefix, len(lengths), "prefix")
     phrases = [[as_phrase(item) for item in some] for some in check_per_source(force, len(lengths), "force")]
@@ -41,10 +43,9 @@ def search_restricted(
         [narrowed(model, subset.ids) for model in models],
         source,
         lengths,
+        replace(options, forbid=[subset.to_local(tokens) for tokens in options.forbid if subset.contains(tokens)]),
         prefix=[subset.to_local(tokens) for tokens in prefixes],
         force=[[subset.localize_phrase(phrase) for phrase in some] for some in phrases],
-        forbid=[subset.to_local(tokens) for tokens in forbid if subset.contains(tokens)],
-        **options,
     )
     return [[subset.to_global(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 

@@ -7,61 +7,53 @@ and in any batch, on any machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models import Seq2Seq
-from regard.models.hypothesis import Hypothesis, SearchOptions, max_target_lengths
-from regard.search.beam import DecodingLoop
-from regard.search.constraints import Constraint, Prefix, build_constraints
-from regard.search.ensemble import Ensemble
+from regard.models.hypothesis import Hypothesis, SearchOptions
+from regard.search.beam import DEFAULTS, DecodingLoop
+from regard.search.constraints import Prefix, build_constraints
+from regard.search.ensemble import Ensemble, SearchModel
 from regard.search.scorer import Scorer
 from regard.search.sentence_state import Selection, SentenceState, sort_by_score
 
 
 @torch.inference_mode()
 def sample(
-    model_or_models: Seq2Seq | Sequence[Seq2Seq],
+    model_or_models: SearchModel | Sequence[SearchModel],
     source: Tensor,
     lengths: Tensor,
+    options: SearchOptions = DEFAULTS,
     *,
     samples: int = 1,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
     seed: int = 1,
-    max_length: int | None = None,
-    min_length: int = 1,
-    no_repeat: int | None = None,
-    forbid: Sequence[Sequence[int]] = (),
-    constraints: Sequence[Constraint] = (),
-    attention: bool = True,
+    **changes: Any,
 ) -> list[list[Hypothesis]]:
     """Sample `samples` targets for each source, most probable first; duplicates and truncated targets are included.
 
     Log-probabilities are divided by `temperature`; a token is drawn from the `top_k` most probable, and from the most
     probable that have `top_p` of the probability together. `log_prob` is the model's own, without these changes.
+    `options` and `changes` are as for `search`; beam size, `n_best` and penalties have no effect.
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    options = SearchOptions(
-        max_length=max_length, min_length=min_length, no_repeat=no_repeat, forbid=forbid, constraints=constraints
-    )
-    sizes = lengths.tolist()
-    limits = max_target_lengths(sizes, max_length, min_length)
-    sentences = [
-        SentenceState(index, *length_and_limit)
-        for index, length_and_limit in enumerate(zip(sizes, limits, strict=True))
-    ]
+    options, sizes = replace(options, **changes), lengths.tolist()
+    limits = options.max_lengths(sizes)
+    sentences = list(map(SentenceState, range(len(sizes)), sizes, limits))
     generators = [_make_generator(seed, row[:size]) for row, size in zip(source.tolist(), sizes, strict=True)]
     loop = DecodingLoop(
         Ensemble(model_or_models),
         Sampler(samples, temperature, top_k, top_p, generators),
         Scorer(length_penalty=0.0),
         build_constraints(options),
-        attention,
+        options.attention,
     )
     loop.add(source, lengths, sentences, Prefix([()] * len(sentences), limits, source.device))
     while loop.active:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis, LengthPenalty
-from regard.search.ensemble import Ensemble
+from regard.search.ensemble import Ensemble, SearchModel
 from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, PAD
 
@@ -26,7 +25,7 @@ class ScoredTarget(NamedTuple):
 
 @torch.inference_mode()
 def score_targets(
-    model_or_models: Seq2Seq | Sequence[Seq2Seq],
+    model_or_models: SearchModel | Sequence[SearchModel],
     source: Tensor,
     lengths: Tensor,
     targets: Sequence[Sequence[int]],

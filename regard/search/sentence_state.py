@@ -56,7 +56,7 @@ class SentenceState:
     truncated: list[Hypothesis] = field(default_factory=list)  # at max_length
     done: bool = False
 
-    def ranked(self) -> list[Hypothesis]:
+    def rank_hypotheses(self) -> list[Hypothesis]:
         """Return the hypotheses, best first; truncated ones only if none finished."""
         return sort_by_score(self.finished or self.truncated)
 

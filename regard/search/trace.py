@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.models import Seq2Seq
 from regard.models.hypothesis import Hypothesis, SearchOptions
 from regard.search.beam import BeamSearch
+from regard.search.ensemble import SearchModel
 from regard.search.sentence_state import Selection, SentenceState
 
 
@@ -22,7 +22,7 @@ class PartialHypothesis(NamedTuple):
 
 
 def search_with_trace(
-    model_or_models: Seq2Seq | Sequence[Seq2Seq], source: Tensor, lengths: Tensor, *, beam: int = 5
+    model_or_models: SearchModel | Sequence[SearchModel], source: Tensor, lengths: Tensor, *, beam: int = 5
 ) -> tuple[list[Hypothesis], list[list[PartialHypothesis]]]:
     """Return the hypotheses of one source (1, S), best first, and the beam after each step, most probable first."""
     beams: list[list[PartialHypothesis]] = []
@@ -42,4 +42,4 @@ def search_with_trace(
     searcher.add(source, lengths)
     while searcher.num_active:
         searcher.step()
-    return sentences[0].ranked(), beams
+    return sentences[0].rank_hypotheses(), beams

@@ -14,7 +14,7 @@ from regard.search import Hypothesis
 from regard.serve.processes import work
 from regard.serve.settling import settle
 from regard.translate import Options, Translator, load
-from regard.translate.options import EncodedSegment
+from regard.translate.segmentation import EncodedSegment
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from regard.serve.languages import code
 from regard.serve.processes import Processes
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation, Translator, load
-from regard.translate.options import EncodedSegment
+from regard.translate.segmentation import EncodedSegment
 
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SHORT = 2000  # characters that are read and written so soon that nobody waits for it
@@ -93,15 +93,14 @@ class Served:
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """A translation of each text, decoded together with what others ask for."""
         off = asyncio.to_thread if sum(map(len, texts)) > SHORT else at_once
-        plan = self.translator.compile_options(options)
-        plan.glossary = self.glossary
+        plan = replace(self.translator.compile_options(options), glossary=self.glossary)
         draft = await off(self.translator.prepare_texts, texts, plan)
         spoken = [piece for piece in draft.encoded_segments if piece.ids]
         found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
 
         def finished() -> list[Translation]:
             each = ((piece, next(found) if piece.ids else []) for piece in draft.encoded_segments)
-            wishes = draft.enable_needed_alignments(options)
+            wishes = replace(options, tags=True) if draft.needs_alignment else options
             return draft.restore_texts([self.translator.build_translation(piece, some, wishes) for piece, some in each])
 
         return await off(finished)

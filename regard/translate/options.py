@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
 
 from regard.errors import UserError
-from regard.search import LengthPenalty, Phrase
+from regard.search import Constraint, LengthPenalty, Phrase, SearchOptions
 from regard.tokenizers import Tokenizers
 from regard.translate.lexical_options import ForbiddenWords, Glossary, compile_forbidden, encode_phrase, encode_prefix
-from regard.translate.protected_spans import ProtectedText
-from regard.translate.segmentation import Segment, Translation, join_segments
 
-SEARCH_ONLY_OPTIONS = (
-    "length_penalty",
-    "coverage_penalty",
-    "prefix",
-    "force",
-    "glossary",
-)
+SEARCH_ONLY_OPTIONS = ("length_penalty", "coverage_penalty", "prefix", "force", "glossary")
 SAMPLING_ONLY_OPTIONS = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -99,102 +88,55 @@ class Options:
                 raise UserError(f"{option.name} {why}; otherwise it has no effect")
 
 
-class EncodedSegment(NamedTuple):
-    """A segment with its token ids and constraints, ready for the model."""
-
-    segment: Segment
-    ids: list[int]
-    word_ids: list[int]  # the word that each id is part of
-    prefix_ids: list[int]
-    forced_phrases: list[Phrase]
-
-
-class PreparedTexts(NamedTuple):
-    """Texts without protected spans (tags, URLs), split into encoded segments."""
-
-    protected_texts: Sequence[ProtectedText]
-    plain_texts: Sequence[str]
-    segments_of_texts: list[list[Segment]]  # of each plain text
-    encoded_segments: list[EncodedSegment]  # of all of them
-
-    def restore_texts(self, translations: Iterable[Translation]) -> list[Translation]:
-        """Join the translations of the segments to those of the texts, with tags and URLs restored."""
-        segment_translations = iter(translations)
-        text_translations = [
-            join_segments(text, segments, [next(segment_translations) for _ in segments])
-            if segments
-            else Translation(text, text)
-            for text, segments in zip(self.plain_texts, self.segments_of_texts, strict=True)
-        ]
-        remaining = iter(text_translations)
-        return [
-            protected.restore([next(remaining) for _ in protected.translatable_texts])
-            for protected in self.protected_texts
-        ]
-
-    def enable_needed_alignments(self, options: Options) -> Options:
-        """Return options with alignments switched on if tags or URLs must be placed by them."""
-        return (
-            dataclasses.replace(options, tags=True)
-            if any(protected.needs_alignment for protected in self.protected_texts)
-            else options
-        )
-
-
+@dataclass(frozen=True)
 class CompiledOptions:
     """Options encoded for a translator's vocabularies, once for any number of texts."""
 
-    def __init__(self, options: Options, tokenizers: Tokenizers) -> None:
-        target = tokenizers.target
-        self.options = options
-        self.domain_ids = [] if options.domain is None else [tokenizers.source.find_tag_id(options.domain)]
-        self.prefix_ids = encode_prefix(target, options.prefix)
-        self.forced_phrases = [encode_phrase(target, words) for words in options.force]
-        self.glossary = Glossary(target, options.glossary)
-        self.forbidden_sequences, self.constraints = compile_forbidden(target, options.forbid)
-        for words in (*options.force, *options.glossary.values()):
-            if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
-                raise UserError(f"{words!r} is both forced and forbidden")
-
-    def with_output_options(self, options: Options) -> CompiledOptions:
-        """Return a copy with other output options (attention, alignments); the search itself is unchanged."""
-        copied = copy.copy(self)
-        copied.options = options
-        return copied
+    options: Options
+    domain_ids: Sequence[int]  # the domain tag, before every source
+    prefix_ids: list[int]
+    forced_phrases: Sequence[Phrase]
+    glossary: Glossary | None
+    forbidden_sequences: Sequence[Sequence[int]]
+    constraints: Sequence[Constraint]
 
     @property
-    def constraint_arguments(self) -> dict[str, Any]:
-        """Arguments that both `search` and `sample` take."""
-        return {
-            "max_length": self.options.max_length,
-            "min_length": self.options.min_length,
-            "no_repeat": self.options.no_repeat,
-            "forbid": self.forbidden_sequences,
-            "constraints": self.constraints,
-            "attention": self.needs_attention,
-        }
-
-    @property
-    def beam_arguments(self) -> dict[str, Any]:
-        """Arguments that only `search` takes."""
-        return {
-            "beam": self.options.beam,
-            "n_best": self.options.n_best,
-            "length_penalty": self.options.length_penalty,
-            "coverage_penalty": self.options.coverage_penalty,
-        }
-
-    @property
-    def is_unconstrained(self) -> bool:
-        """True if the search has no constraints beyond beam size and length penalty."""
+    def search_options(self) -> SearchOptions:
+        """The options of the search; prefix, forced phrases and sampling are passed to it beside them."""
         options = self.options
-        limits = options.max_length is None and options.min_length == 1 and options.no_repeat is None
-        return limits and not (
-            options.sample or options.coverage_penalty or self.forbidden_sequences or self.constraints
+        return SearchOptions(
+            beam=options.beam,
+            n_best=1 if options.sample else options.n_best,
+            max_length=options.max_length,
+            min_length=options.min_length,
+            length_penalty=options.length_penalty,
+            coverage_penalty=options.coverage_penalty,
+            no_repeat=options.no_repeat,
+            forbid=self.forbidden_sequences,
+            constraints=self.constraints,
+            attention=options.alignments or options.tags or options.replace_unknown or bool(options.coverage_penalty),
         )
 
     @property
-    def needs_attention(self) -> bool:
-        """True if an option needs the model's attention weights."""
+    def is_unconstrained(self) -> bool:
+        """True for a beam search without constraints beyond beam size and length penalty."""
         options = self.options
-        return options.alignments or options.tags or options.replace_unknown or bool(options.coverage_penalty)
+        default_lengths = options.max_length is None and options.min_length == 1
+        return default_lengths and not options.sample and not self.search_options.has_constraints
+
+
+def compile_options(options: Options, tokenizers: Tokenizers) -> CompiledOptions:
+    """Encode the words of the options; raise UserError for those that the vocabulary cannot spell."""
+    target = tokenizers.target
+    compiled = CompiledOptions(
+        options,
+        [] if options.domain is None else [tokenizers.source.find_tag_id(options.domain)],
+        encode_prefix(target, options.prefix) if options.prefix else [],
+        [encode_phrase(target, words) for words in options.force],
+        Glossary(target, options.glossary) if options.glossary else None,
+        *(compile_forbidden(target, options.forbid) if options.forbid else ([], [])),
+    )
+    for words in (*options.force, *options.glossary.values()):
+        if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
+            raise UserError(f"{words!r} is both forced and forbidden")
+    return compiled

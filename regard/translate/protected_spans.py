@@ -16,6 +16,7 @@ from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate import markup, tag_projection
 from regard.translate.segmentation import (
     LINE_BREAK,
+    EncodedSegment,
     Segment,
     Translation,
     join_segments,
@@ -211,3 +212,32 @@ def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _U
         columns = [column for column, other in source.urls.items() if other == url]
         soft[row, columns] = 1 / max(len(columns), 1)
     return Alignment(source.words, target.words, soft, find_argmax_links(soft))
+
+
+class PreparedTexts(NamedTuple):
+    """Texts without protected spans (tags, URLs), split into encoded segments."""
+
+    protected_texts: Sequence[ProtectedText]
+    plain_texts: Sequence[str]
+    segments_of_texts: list[list[Segment]]  # of each plain text
+    encoded_segments: list[EncodedSegment]  # of all of them
+
+    def restore_texts(self, translations: Iterable[Translation]) -> list[Translation]:
+        """Join the translations of the segments to those of the texts, with tags and URLs restored."""
+        segment_translations = iter(translations)
+        text_translations = [
+            join_segments(text, segments, [next(segment_translations) for _ in segments])
+            if segments
+            else Translation(text, text)
+            for text, segments in zip(self.plain_texts, self.segments_of_texts, strict=True)
+        ]
+        remaining = iter(text_translations)
+        return [
+            protected.restore([next(remaining) for _ in protected.translatable_texts])
+            for protected in self.protected_texts
+        ]
+
+    @property
+    def needs_alignment(self) -> bool:
+        """True if tags or URLs must be placed by word alignment."""
+        return any(protected.needs_alignment for protected in self.protected_texts)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.search import Floats
+from regard.search import Floats, Phrase
 from regard.translate.word_alignment import Alignment
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
@@ -27,6 +27,16 @@ class Segment(NamedTuple):
     before: str
     text: str
     after: str
+
+
+class EncodedSegment(NamedTuple):
+    """A segment with its token ids and constraints, ready for the model."""
+
+    segment: Segment
+    ids: list[int]
+    word_ids: list[int]  # the word that each id is part of
+    prefix_ids: list[int]
+    forced_phrases: list[Phrase]
 
 
 def split_into_segments(

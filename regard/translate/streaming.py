@@ -9,7 +9,8 @@ import numpy as np
 
 from regard.search import BeamSearch, Floats, SearchOptions
 from regard.special_tokens import EOS
-from regard.translate.options import EncodedSegment, Options
+from regard.translate.options import Options
+from regard.translate.segmentation import EncodedSegment
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import TokenizedWords, align_words
 

@@ -11,7 +11,7 @@ from torch import nn
 from regard.fast.ctranslate2 import export
 from regard.models import build
 from regard.special_tokens import BOS, EOS, PAD
-from regard.translate.backends.ctranslate2 import CTranslate2Backend
+from regard.translate.backends.ctranslate2 import CTranslate2Model
 
 EXPORTED_MODELS: dict[str, dict[str, Any]] = {
     "post-norm-tied": {"norm": "post", "tie": "all", "size": 12, "heads": 3},
@@ -57,7 +57,7 @@ def make_vocabularies(model: Any) -> tuple[list[str], list[str]]:
     return source, target
 
 
-def export_and_load(model: Any, folder: Path, quantization: str | None = None) -> CTranslate2Backend:
+def export_and_load(model: Any, folder: Path, quantization: str | None = None) -> CTranslate2Model:
     """Export a model to CTranslate2 and open it."""
     export(model, *make_vocabularies(model), folder, quantization)
-    return CTranslate2Backend(folder)
+    return CTranslate2Model(folder)

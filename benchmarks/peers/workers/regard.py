@@ -100,11 +100,11 @@ def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
 
 def make_ctranslate2_run(model: Seq2Seq, work: Workload, precision: str, with_shortlist: bool) -> Run:
     """The model as `regard translate --engine ctranslate2` runs it: a worker of one thread for each thread."""
-    from regard.translate.backends.ctranslate2 import CTranslate2Backend
+    from regard.translate.backends.ctranslate2 import CTranslate2Model
 
     with tempfile.TemporaryDirectory() as folder:
         export_ctranslate2(model, work, Path(folder), precision, with_shortlist)
-        runtime = CTranslate2Backend(Path(folder), workers=torch.get_num_threads())
+        runtime = CTranslate2Model(Path(folder), workers=torch.get_num_threads())
     sources = work.make_sources().tolist() * torch.get_num_threads()
 
     def run() -> list[int]:

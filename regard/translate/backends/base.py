@@ -1,42 +1,31 @@
-"""Choose, export and load decoding backends: PyTorch, int8 kernels, ONNX Runtime and CTranslate2.
-
-Exports for ONNX Runtime and CTranslate2 are made once and kept in the run's `engines` folder.
-"""
+"""The interface of decoding backends, and the choice between them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import tempfile
-import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import portalocker
-import torch
+from typing import Protocol
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.octets import way as octets
 from regard.fast.switch import wanted
-from regard.models import Seq2Seq
-from regard.runs import Run
-from regard.tokenizers import Tokenizers
-from regard.version import VERSION
+from regard.search import Hypothesis, SearchModel
+from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
+from regard.translate.backends.exports import LoadedRun, is_installed
+from regard.translate.backends.torch import TorchBackend
+from regard.translate.options import CompiledOptions
+from regard.translate.segmentation import EncodedSegment
 
-if TYPE_CHECKING:
-    from regard.translate.shortlist import Shortlist
 
-AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
-FP32, INT8 = PRECISIONS = ("fp32", "int8")
-SHORTLIST = "shortlist"
-MANIFEST_FILE = "made-of.json"
-EXPORT_VERSION = 3  # format of exports; increase it when older exports cannot be used any more
+class Backend(Protocol):
+    """Searches targets; made by `choose_backend`."""
+
+    models: Sequence[SearchModel]  # decode step by step, for continuous batching and options that `search` lacks
+    reason: str  # a sentence for the user: which implementation decodes, and why
+
+    def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each segment, best first; all segments have words."""
+        ...
 
 
 def check_engine_options(engine: str, precision: str | None, shortlist: bool = False) -> None:
@@ -49,295 +38,82 @@ def check_engine_options(engine: str, precision: str | None, shortlist: bool = F
         raise UserError(f"a {SHORTLIST} works with {TORCH} and {ONNX}; for {CTRANSLATE2} export it with the model")
 
 
-class LoadedRun(NamedTuple):
-    """A run with its loaded model and tokenizers."""
+def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun], shortlist: bool = False) -> Backend:
+    """Return the backend for an engine; its `reason` says why, and is logged if `auto` has found something faster.
 
-    run: Run
-    model: Seq2Seq
-    tokenizers: Tokenizers
-
-    @property
-    def device(self) -> str:
-        """Type of the device that the model is on."""
-        return next(self.model.parameters()).device.type
-
-    def get_export_folder(self, engine: str, precision: str) -> Path:
-        """Return the folder of a run's export for an engine and precision."""
-        return self.run.folder / "engines" / f"{engine}-{precision}"
-
-    def find_export(self, engine: str, precision: str | None) -> Path | None:
-        """Return the folder of a usable export; without a precision int8 comes before fp32. None if there is none."""
-        folders = [
-            self.get_export_folder(engine, candidate) for candidate in ([precision] if precision else (INT8, FP32))
-        ]
-        return next(
-            (folder for folder in folders if is_export_complete(folder) and self.is_current_export(folder)), None
-        )
-
-    def is_current_export(self, folder: Path) -> bool:
-        """Return True if an export was made from exactly this model."""
-        return bool(read_manifest(folder).get("of") == self.compute_fingerprint())
-
-    def compute_fingerprint(self) -> dict[str, Any]:
-        """Return a fingerprint of weights, vocabularies and model configuration, to detect outdated exports."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().float().contiguous().numpy().data)
-        for side in self.tokenizers:
-            digest.update(
-                "\0".join(side.convert_ids_to_tokens(range(side.vocab_size))).encode("utf-8", "surrogatepass")
-            )
-        # `align_after` is applied outside of the engines: it does not change an export.
-        section = {key: value for key, value in self.run.read_config()["model"].items() if key != "align_after"}
-        if section.get("align_layer") == "auto":
-            layer, head, _ = self.model.decoder.alignment_head
-            section |= {"align_layer": layer, "align_head": head}
-        return {"regard": VERSION, "form": EXPORT_VERSION, "weights": digest.hexdigest(), "model": section}
-
-
-def choose_decoding_model(engine: str, precision: str | None, loaded: LoadedRun) -> Any:
-    """Return the model that decodes for an engine; it has the interface of the model itself.
-
-    `auto` uses an ONNX export of the run if there is one, and PyTorch otherwise, on a GPU, or if REGARD_FAST is 0. For
-    int8 it prefers the int8 kernels to an export if they support this processor and model. CTranslate2 has its own
-    search: see `make_ctranslate2_backend` and `find_ctranslate2_backend`.
+    `auto` uses an export of the run for CTranslate2 or ONNX Runtime if there is one, and PyTorch otherwise, on a GPU,
+    or if REGARD_FAST is 0. For int8 it prefers the int8 kernels to an export if they support this processor and model.
+    CTranslate2 decodes one model without a shortlist, and leaves constrained segments to PyTorch.
     """
+    check_engine_options(engine, precision, shortlist)
+    if engine == CTRANSLATE2 and len(runs) > 1:
+        raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(runs)}")
+    device, allowed = next(runs[0].model.parameters()).device, None
+    if shortlist:
+        from regard.translate.backends.exports import load_shortlist
+
+        allowed = load_shortlist(runs)
+    if engine == CTRANSLATE2 or (engine == AUTO and len(runs) == 1 and not shortlist and _may_have_export(runs[0])):
+        from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
+
+        folder = find_ctranslate2_export(engine, precision, runs[0])
+        if folder is not None:
+            return load_ctranslate2_backend(folder, engine, TorchBackend([runs[0].model], device))
+    chosen = [_choose_model(engine, precision, run) for run in runs]
+    reasons = dict.fromkeys(reason for _, reason in chosen)
+    return TorchBackend([model for model, _ in chosen], device, "; ".join(reasons), allowed)
+
+
+def _may_have_export(run: LoadedRun) -> bool:
+    """Return whether `auto` looks for exports: on a CPU, unless REGARD_FAST is 0."""
+    return (run.run.folder / "engines").exists() and run.device == "cpu" and wanted()
+
+
+def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
+    """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
-        return make_int8_model(loaded)
+        from regard.translate.backends.int8 import make_int8_model
+
+        return make_int8_model(run), "int8 kernels, as requested"
     if engine == ONNX:
-        return load_onnx_model(
-            loaded, loaded.find_export(ONNX, precision) or export_onnx(loaded, precision or FP32, reuse=True)
+        from regard.translate.backends.onnx import make_onnx_model
+
+        return make_onnx_model(run, precision), "ONNX Runtime, as requested"
+    if engine != AUTO:
+        return run.model, "PyTorch, as requested"
+    if precision is None and not _may_have_export(run):
+        return run.model, f"PyTorch: {run.run.folder} has no export that can be used here"
+    if run.device == "cpu" and wanted():
+        return _choose_fastest(precision, run)
+    reason = f"decoding in {FP32}: " + ("REGARD_FAST is 0" if run.device == "cpu" else f"{INT8} is for the CPU")
+    return run.model, _log_choice(reason) if precision == INT8 else "PyTorch: exports are for the CPU"
+
+
+def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
+    """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
+    from regard.translate.backends import int8, onnx
+
+    folder, unsupported = run.run.folder, int8.find_obstacle(run) if precision == INT8 else ""
+    if unsupported is None:
+        return int8.make_int8_model(run), _log_choice(f"decoding {folder} in {INT8}")
+    export = run.find_export(ONNX, precision)
+    if export is None and precision is not None:
+        without = f" (no int8 kernels: {unsupported})" if unsupported else ""
+        raise UserError(
+            f"{folder} has no {precision} export of its model; run: regard export {folder} "
+            f"--precision {precision}{without}"
         )
-    if engine == AUTO and loaded.device == "cpu" and wanted():
-        return choose_auto_model(precision, loaded)
-    if engine == AUTO and precision == INT8:
-        log_message(
-            f"decoding in {FP32}: {INT8} is for the CPU"
-            if loaded.device != "cpu"
-            else f"decoding in {FP32}: REGARD_FAST is 0"
-        )
-    return loaded.model
-
-
-def make_int8_model(loaded: LoadedRun) -> Any:
-    """Return the model with int8 kernels; raise UserError with the reason if they cannot run it."""
-    check_on_cpu(loaded, f"{TORCH} in {INT8}")
-    why = octets.lacking(loaded.model)
-    if why is not None:
-        command = f"regard export {loaded.run.folder} --precision {INT8}"
-        raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
-    return octets.in_bytes(loaded.model)
-
-
-def find_ctranslate2_backend(precision: str | None, loaded: LoadedRun) -> Any:
-    """Return CTranslate2 with a run's existing export, or None if there is none or it cannot be used."""
-    if loaded.device != "cpu" or not wanted() or find_spec("ctranslate2") is None:
-        return None
-    folder = loaded.find_export(CTRANSLATE2, precision)
-    if folder is None or (precision == INT8 and octets.lacking(loaded.model) is None):  # the int8 kernels are faster
-        return None
-    log_message(f"decoding with {folder}")
-    return load_ctranslate2_backend(folder)
-
-
-def choose_auto_model(precision: str | None, loaded: LoadedRun) -> Any:
-    """Return a usable ONNX export or the PyTorch model; for int8 prefer the int8 kernels."""
-    why = octets.lacking(loaded.model) if precision == INT8 else None
-    if precision == INT8 and why is None:
-        log_message(f"decoding {loaded.run.folder} in {INT8}")
-        return octets.in_bytes(loaded.model)
-    folder = loaded.find_export(ONNX, precision)
-    if folder is None and precision is not None:
-        command = f"regard export {loaded.run.folder} --precision {precision}"
-        without = "" if why is None else f" (no int8 kernels: {why})"
-        raise UserError(f"{loaded.run.folder} has no {precision} export of its model; run: {command}{without}")
-    if folder is None:
-        for old in filter(Path.exists, (loaded.get_export_folder(ONNX, other) for other in PRECISIONS)):
+    if export is None:
+        for old in filter(Path.exists, (run.get_export_folder(ONNX, other) for other in PRECISIONS)):
             log_message(f"{old} is not used: it is outdated or damaged; export it again")
-        return loaded.model
-    if find_spec("onnxruntime") is None:
-        log_message(f"{folder} is not used: onnxruntime is not installed (pip install 'regard[export]')")
-        return loaded.model
-    log_message(f"decoding with {folder}")
-    return load_onnx_model(loaded, folder)
+        return run.model, f"PyTorch: {folder} has no export that can be used"
+    if not is_installed("onnxruntime"):
+        why = f"{export} is not used: onnxruntime is not installed (pip install 'regard[export]')"
+        return run.model, _log_choice(why)
+    reason = _log_choice(f"decoding with {export}")
+    return onnx.load_onnx_model(run, export), reason
 
 
-def load_onnx_model(loaded: LoadedRun, folder: Path) -> Any:
-    """Load an export with ONNX Runtime."""
-    check_on_cpu(loaded, ONNX)
-    check_installed("onnxruntime")
-    from regard.fast.onnx_runtime import OnnxModel
-
-    try:
-        return OnnxModel(loaded.model, folder)
-    except Exception as error:  # onnxruntime's errors have no common base class
-        raise make_load_error(folder, error) from error
-
-
-def make_ctranslate2_backend(precision: str | None, loaded: LoadedRun) -> Any:
-    """Return CTranslate2 with a run's model, exported first if necessary."""
-    check_on_cpu(loaded, CTRANSLATE2)
-    check_installed("ctranslate2")
-    return load_ctranslate2_backend(
-        loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
-    )
-
-
-def load_ctranslate2_backend(folder: Path) -> Any:
-    """Load CTranslate2 with an exported model."""
-    from regard.translate.backends.ctranslate2 import CTranslate2Backend
-
-    try:
-        return CTranslate2Backend(folder, workers=torch.get_num_threads())
-    except (RuntimeError, OSError, ValueError) as error:
-        raise make_load_error(folder, error) from error
-
-
-def make_load_error(folder: Path, error: Exception) -> UserError:
-    """Return the error for an export that does not load, with the engine's own reason."""
-    reason = f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
-    if isinstance(error, MemoryError) or re.search("memory|alloc", str(error), re.IGNORECASE):
-        return UserError(f"not enough memory to load {folder} ({reason})")
-    return UserError(f"{folder} cannot be loaded ({reason}); if it is damaged, delete it and export again")
-
-
-def check_on_cpu(loaded: LoadedRun, engine: str) -> None:
-    """Raise UserError if the model is not on the CPU."""
-    if loaded.device != "cpu":
-        raise UserError(f"the engine {engine} runs on the CPU only; on this machine's GPU use {TORCH}, which is faster")
-
-
-def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
-    """Export a model to ONNX; with `reuse`, keep an export that another process has written meanwhile."""
-    check_installed("onnx", "onnxscript", "onnxruntime")
-    from regard.fast.graphs import export
-
-    folder = out or loaded.get_export_folder(ONNX, precision)
-    return write_export(loaded, folder, lambda to: export(loaded.model, to, precision == INT8), reuse)
-
-
-def export_ctranslate2(
-    loaded: LoadedRun,
-    precision: str,
-    out: Path | None = None,
-    shortlist: Shortlist | None = None,
-    reuse: bool = False,
-) -> Path:
-    """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
-
-    `reuse`: keep an export that another process has written meanwhile.
-    """
-    check_installed("ctranslate2")
-    from regard.fast.ctranslate2 import VMAP, export, spelt
-
-    source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
-    quantization = INT8 if precision == INT8 else None
-
-    def write_model(to: Path) -> None:
-        export(loaded.model, source, target, to, quantization)
-        if shortlist is not None:
-            (to / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)), encoding="utf-8")
-
-    return write_export(loaded, out or loaded.get_export_folder(CTRANSLATE2, precision), write_model, reuse)
-
-
-def export_shortlist(loaded: LoadedRun, shortlist: Shortlist, out: Path | None = None) -> Path:
-    """Write a shortlist of target tokens to a folder."""
-    return write_export(loaded, out or loaded.run.folder / "engines" / SHORTLIST, shortlist.save)
-
-
-def load_shortlist(loaded_runs: Sequence[LoadedRun]) -> Shortlist | None:
-    """Load the first run's shortlist for all runs; log the reason and return None if it cannot be used."""
-    from regard.translate.shortlist import read_shortlist
-
-    first, unsupported = (
-        loaded_runs[0],
-        [loaded for loaded in loaded_runs if not loaded.model.decoder.vocabulary_layers()],
-    )
-    if first.device != "cpu" or unsupported:
-        why = f"the model of {unsupported[0].run.folder} does not support one" if unsupported else "it is for the CPU"
-        log_message(f"decoding without a {SHORTLIST}: {why}")
-        return None
-    folder, command = first.run.folder / "engines" / SHORTLIST, f"regard export {first.run.folder} --to {SHORTLIST}"
-    if not folder.exists():
-        raise UserError(f"{first.run.folder} has no {SHORTLIST} of target tokens; run: {command}")
-    if not is_export_complete(folder) or not first.is_current_export(folder):
-        raise UserError(f"{folder} is outdated or damaged; run: {command}")
-    try:
-        shortlist = read_shortlist(folder, first.tokenizers.target.vocab_size)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is damaged ({error}); run: {command}") from error
-    log_message(f"decoding with {folder}")
-    return shortlist
-
-
-def write_export(loaded: LoadedRun, folder: Path, write_files: Callable[[Path], None], reuse: bool = False) -> Path:
-    """Write an export atomically, replacing what the folder held.
-
-    `reuse`: keep an export of this model that another process has written meanwhile.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    inside = folder.parent == loaded.run.folder / "engines"
-    with lock_exports(folder) if inside else nullcontext():
-        if reuse and is_export_complete(folder) and loaded.is_current_export(folder):
-            return folder
-        began = time.perf_counter()
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-            new = Path(temporary) / folder.name
-            write_files(new)
-            files = {path.name: path.stat().st_size for path in new.iterdir()}
-            manifest = {"of": loaded.compute_fingerprint(), "files": files}
-            (new / MANIFEST_FILE).write_text(json.dumps(manifest, ensure_ascii=False) + "\n", encoding="utf-8")
-            before = Path(temporary) / "before"
-            if inside and folder.exists():  # renamed, not deleted, so that a half-deleted folder never exists
-                folder.rename(before)
-            try:
-                new.rename(folder)
-            except OSError as error:
-                if before.exists():
-                    before.rename(folder)
-                raise UserError(f"{folder} cannot be written: {error.strerror}") from error
-    log_message(f"{folder}: exported in {time.perf_counter() - began:.0f} s")
-    return folder
-
-
-@contextmanager
-def lock_exports(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder that exports of a run are in; wait while another process holds it."""
-    with (folder.parent / ".lock").open("a") as lock:
-        try:
-            portalocker.lock(lock, portalocker.LOCK_EX | portalocker.LOCK_NB)
-        except portalocker.AlreadyLocked:
-            log_message(f"{folder}: waiting for another process that exports this run")
-            portalocker.lock(lock, portalocker.LOCK_EX)
-        except portalocker.LockException as error:
-            log_message(
-                f"{folder}: this file system has no locks, so do not export this run twice at the same time: {error}"
-            )
-        yield
-
-
-def check_installed(*names: str) -> None:
-    """Raise UserError if one of the packages is not installed."""
-    for name in names:
-        if find_spec(name) is None:
-            raise UserError(f"{name} is not installed: pip install 'regard[export]'")
-
-
-def is_export_complete(folder: Path) -> bool:
-    """Return True if all files of an export have the sizes in its manifest."""
-    files = read_manifest(folder).get("files")
-    try:
-        return isinstance(files, dict) and all((folder / name).stat().st_size == size for name, size in files.items())
-    except OSError:
-        return False
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of an export; an empty dict if it cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+def _log_choice(reason: str) -> str:
+    log_message(reason)
+    return reason

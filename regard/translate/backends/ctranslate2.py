@@ -16,29 +16,73 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ctranslate2 import Translator
+import torch
 
+from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.ctranslate2 import POSITIONS, VMAP
-from regard.search import Hypothesis, Scorer
+from regard.search import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
+from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8
+from regard.translate.backends.exports import (
+    LoadedRun,
+    check_installed,
+    check_on_cpu,
+    is_installed,
+    make_load_error,
+    write_export,
+)
+from regard.translate.backends.int8 import find_obstacle
+from regard.translate.backends.torch import TorchBackend, restore_order, split_segments
+from regard.translate.options import CompiledOptions
+from regard.translate.segmentation import EncodedSegment
+from regard.translate.shortlist import Shortlist
 
 # CTranslate2 divides log p by |y|^α, and no α makes that equal to ((5 + |y|) / 6)^0.6; near |y| = 25 the two rank
 # alike. It only decides which hypotheses are returned, and these are ranked again.
 CT2_LENGTH_PENALTY = 0.5
 MAX_BATCH_TOKENS = 1024
+MAX_CALL_TOKENS = 32_000  # of one call, which makes its own batches
 NO_LENGTH_PENALTY = Scorer(0.0)
 
 
 class CTranslate2Backend:
+    """Decodes segments without constraints by CTranslate2, and the others by PyTorch; a `Backend`."""
+
+    def __init__(self, model: CTranslate2Model, torch_backend: TorchBackend, reason: str) -> None:
+        self.model = model
+        self.torch_backend = torch_backend
+        self.models = torch_backend.models
+        self.reason = reason
+
+    def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
+        """See `Backend`."""
+        supported = [
+            compiled.is_unconstrained and not (segment.prefix_ids or segment.forced_phrases) for segment in segments
+        ]
+        own = [segment for segment, ours in zip(segments, supported, strict=True) if ours]
+        others = [segment for segment, ours in zip(segments, supported, strict=True) if not ours]
+        options, ranking = compiled.search_options, Scorer(compiled.options.length_penalty)
+        batches = split_segments(own, MAX_CALL_TOKENS)
+        calls = ([[*compiled.domain_ids, *own[row].ids, EOS] for row in rows] for rows in batches)
+        found = [self.model.search(ids, options.beam, options.n_best, ranking, options.attention) for ids in calls]
+        of_own, of_others = iter(restore_order(batches, found)), iter(self.torch_backend.search(others, compiled))
+        return [next(of_own if ours else of_others) for ours in supported]
+
+
+class CTranslate2Model:
     """An exported model in CTranslate2: `workers` batches in parallel with `threads` threads each.
 
     With more than one batch, two workers of one thread are faster than one worker of two.
     """
 
     def __init__(self, folder: Path, workers: int = 1, threads: int = 1) -> None:
+        from ctranslate2 import Translator
+
+        from regard.fast.ctranslate2 import POSITIONS, VMAP
+
         if not (folder / "model.bin").is_file():
             raise UserError(f"{folder} is not a model exported for CTranslate2: it has no model.bin")
+        self.max_positions = POSITIONS
         self.translator = Translator(str(folder), inter_threads=workers, intra_threads=threads)
         self.has_shortlist = (folder / VMAP).is_file()
         self.workers = workers
@@ -56,14 +100,14 @@ class CTranslate2Backend:
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` targets of each source, with EOS, ranked by `ranking` (length penalty only).
 
-        The maximum length of a target is twice its source's tokens plus ten.
+        The maximum length of a target is that of `SearchOptions`.
         """
         if not 1 <= n_best <= beam:
             raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
         longest = max(map(len, sources), default=0)
-        if longest > POSITIONS:
-            raise UserError(f"a source has {longest} tokens, but an exported model reads at most {POSITIONS}")
-        limits = [min(2 * len(source) + 10, POSITIONS) for source in sources]
+        if longest > self.max_positions:
+            raise UserError(f"a source has {longest} tokens, but an exported model reads at most {self.max_positions}")
+        limits = [min(limit, self.max_positions) for limit in SearchOptions().max_lengths([*map(len, sources)])]
         hypotheses = self._search_within_limit(max(limits, default=0), sources, beam, ranking, attention)
         # One call has one length limit: sources whose target exceeds their own limit are searched again with it.
         sizes = [max(len(hypothesis.tokens) for hypothesis in of_source[:n_best]) for of_source in hypotheses]
@@ -184,3 +228,51 @@ def _read_vocabulary(folder: Path, side: str) -> list[str]:
     path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
     tokens: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return tokens
+
+
+def find_ctranslate2_export(engine: str, precision: str | None, loaded: LoadedRun) -> Path | None:
+    """Return the folder of a run's export; with the engine `auto` None if there is none or int8 kernels are faster."""
+    if engine == AUTO:
+        if not is_installed("ctranslate2"):
+            return None
+        folder = loaded.find_export(CTRANSLATE2, precision)
+        return folder if precision != INT8 or find_obstacle(loaded) is not None else None
+    check_on_cpu(loaded, CTRANSLATE2)
+    check_installed("ctranslate2")
+    return loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
+
+
+def load_ctranslate2_backend(folder: Path, engine: str, torch_backend: TorchBackend) -> CTranslate2Backend:
+    """Load CTranslate2 with an exported model."""
+    reason = f"decoding with {folder}" if engine == AUTO else "CTranslate2, as requested"
+    if engine == AUTO:
+        log_message(reason)
+    try:
+        return CTranslate2Backend(CTranslate2Model(folder, torch.get_num_threads()), torch_backend, reason)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise make_load_error(folder, error) from error
+
+
+def export_ctranslate2(
+    loaded: LoadedRun,
+    precision: str,
+    out: Path | None = None,
+    shortlist: Shortlist | None = None,
+    reuse: bool = False,
+) -> Path:
+    """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
+
+    `reuse`: keep an export that another process has written meanwhile.
+    """
+    check_installed("ctranslate2")
+    from regard.fast.ctranslate2 import VMAP, export, spelt
+
+    source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
+    quantization = INT8 if precision == INT8 else None
+
+    def write_model(to: Path) -> None:
+        export(loaded.model, source, target, to, quantization)
+        if shortlist is not None:
+            (to / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)), encoding="utf-8")
+
+    return write_export(loaded, out or loaded.get_export_folder(CTRANSLATE2, precision), write_model, reuse)
