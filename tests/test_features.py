@@ -30,7 +30,7 @@ import regard
 from regard.cli import main
 from regard.runs import Run
 from regard.tasks.captioning import ImageFile, caption_files, feature_extractor
-from regard.tasks.captioning.backbone import BACKBONE_FILE, Backbone, find_common_backbone, read_backbone_beside
+from regard.tasks.captioning.backbone import BACKBONE_FILE, Backbone, find_common_backbone, read_backbone_file
 from regard.tasks.captioning.extraction import extract_image_features, list_caption_files
 from regard.tasks.captioning.feature_extractor import (
     SEED,
@@ -439,17 +439,17 @@ def test_equal_output_names_and_existing_folders_are_refused(
 )
 def test_invalid_backbone_description_is_refused(changes: Any, message: str, tmp_path: Path) -> None:
     write_file(tmp_path / BACKBONE_FILE, yaml.safe_dump(make_backbone().to_dict() | changes))
-    assert message in error_message(read_backbone_beside, tmp_path / "train.jsonl")
+    assert message in error_message(read_backbone_file, tmp_path / "train.jsonl")
 
 
 def test_backbone_description_round_trips(tmp_path: Path) -> None:
-    assert read_backbone_beside(tmp_path / "train.jsonl") is None
+    assert read_backbone_file(tmp_path / "train.jsonl") is None
     make_backbone().write(tmp_path)
-    assert read_backbone_beside(tmp_path / "train.jsonl") == make_backbone()
+    assert read_backbone_file(tmp_path / "train.jsonl") == make_backbone()
     write_file(tmp_path / BACKBONE_FILE, "network: vgg19")
-    assert f"{BACKBONE_FILE} has no layer" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
+    assert f"{BACKBONE_FILE} has no layer" in error_message(read_backbone_file, tmp_path / "train.jsonl")
     write_file(tmp_path / BACKBONE_FILE, "vgg19")
-    assert "describes a network, not 'vgg19'" in error_message(read_backbone_beside, tmp_path / "train.jsonl")
+    assert "describes a network, not 'vgg19'" in error_message(read_backbone_file, tmp_path / "train.jsonl")
 
 
 def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
@@ -557,7 +557,7 @@ def test_features_of_different_networks_cannot_be_mixed(run: Run, features: Path
     assert message in error_message(train, other / "train.jsonl", other / "dev.jsonl", **tuned)
     message = error_message(train, features / "train.jsonl", data / "dev.jsonl")
     assert "it is an image: extract features with `regard data features`" in message
-    assert find_common_backbone([features / "train.jsonl", other.parent / "x.jsonl"]) == read_backbone_beside(
+    assert find_common_backbone([features / "train.jsonl", other.parent / "x.jsonl"]) == read_backbone_file(
         features / "train.jsonl"
     )
 

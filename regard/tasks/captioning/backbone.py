@@ -105,7 +105,7 @@ class Backbone:
         )
 
 
-def read_backbone_beside(path: Path) -> Backbone | None:
+def read_backbone_file(path: Path) -> Backbone | None:
     """Read the `backbone.yaml` in the folder of a file; return None if there is none."""
     backbone_path = path.parent / BACKBONE_FILE
     if not backbone_path.is_file():
@@ -131,7 +131,7 @@ def find_common_backbone(
         expected_by: Source of `expected`, for the message.
     """
     for path in paths:
-        backbone = read_backbone_beside(path)
+        backbone = read_backbone_file(path)
         if backbone and expected and not backbone.is_compatible_with(expected):
             raise UserError(
                 f"{path}: features of {backbone.describe()}, but those of {expected_by} are of {expected.describe()}"
