@@ -65,7 +65,7 @@ fuzz: .venv/dev
 
 # On a machine with a GPU, from the bare checkout: uses the Python at hand, installs nothing.
 test-gpu:
-	$(PYTHON) -m pytest -m gpu tests/test_gpu.py
+	$(PYTHON) -m pytest -m gpu tests/fast/test_gpu.py
 
 # On a machine with a GPU: benchmarks/gpu.py and benchmarks/packed_training.py. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
 bench: .venv/dev

@@ -29,8 +29,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The fp16 kernels exist for ARM alone; test_halves_missing.py tests what other processors report.
-collect_ignore = [] if platform.machine() in ("aarch64", "arm64") else ["test_halves.py"]
+# The fp16 kernels exist for ARM alone; tests/fast/test_fp16_fallback.py tests what other processors report.
+collect_ignore = [] if platform.machine() in ("aarch64", "arm64") else ["fast/test_fp16_kernels.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1462,7 +1462,7 @@ TRAINING_CHECKS: dict[str, Callable[[TrainerFactory], None]] = {
     "training.seed": check_training_seed,
     "training.init_from": check_training_init_from,
 }
-CHECKED_ELSEWHERE = {"training.shard": "tests/test_processes.py::test_sharded_training_equals_one_process"}
+CHECKED_ELSEWHERE = {"training.shard": "tests/training/test_distributed.py::test_sharded_training_equals_one_process"}
 
 
 def recipe_keys(recipe: Mapping[str, Any]) -> set[str]:
@@ -1476,7 +1476,7 @@ def test_every_key_of_every_recipe_has_a_check() -> None:
 
 
 def test_checks_in_other_files_exist() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parent.parent.parent
     for key in CHECKED_ELSEWHERE:
         path, _, name = CHECKED_ELSEWHERE[key].partition("::")
         assert f"def {name}(" in (root / path).read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ from regard.models import MODELS, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets, search
 from regard.synthetic.grammar import generate_corpus
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 RECIPES = ["luong2015-global", "bahdanau2015", "xu2015-soft"]
 
 

@@ -47,7 +47,7 @@ def cluster() -> Iterator[None]:
     import ray
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patched.setenv("PYTHONPATH", os.pathsep.join(map(str, Path(__file__).parents[:2])), prepend=os.pathsep)
         set_private_cluster_env()
         ray.init("local", num_cpus=2, include_dashboard=False, logging_level=logging.CRITICAL, log_to_driver=False)
         yield

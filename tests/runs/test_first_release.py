@@ -16,7 +16,7 @@ from regard.runs import Run, checkpoint
 from regard.training import train
 from regard.translate import load
 
-HERE = Path(__file__).parent / "first-release"
+HERE = Path(__file__).parent.parent / "first-release"
 FIRST = Run(HERE / "run")
 
 

@@ -201,7 +201,7 @@ def list_descendants(pid: int) -> list[int]:
 def write_site(folder: Path, code: str) -> str:
     """Write a `sitecustomize` that runs the code in the processes of torchrun; return the PYTHONPATH with it."""
     (folder / "site").mkdir()
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parent.parent.parent)
     start = f"import sys\nif sys.argv[0] == '-m':\n    sys.path.insert(0, {root!r})\n"
     (folder / "site" / "sitecustomize.py").write_text(start + indent(code, "    "), encoding="utf-8")
     return os.pathsep.join([str(folder / "site"), environment()["PYTHONPATH"]])
